@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from vflsim.errors import DataError
+from vflsim.learning.data import Data, Partition, load
+
+ROWS = 20
+
+
+@pytest.fixture
+def parties(write_csv):
+    """Two party files in different orders and a labels file in a third one."""
+    ids = [f"p{number:02d}" for number in range(ROWS)]
+    write_csv("bank.csv", "key,balance", [(key, int(key[1:]) * 10) for key in ids])
+    write_csv("shop.csv", "key,visits,basket", [(key, int(key[1:]) + 0.5, -int(key[1:])) for key in reversed(ids)])
+    shuffled = [ids[index] for index in np.random.default_rng(0).permutation(ROWS)]
+    write_csv("labels.csv", "key,good", [(key, int(key[1:]) % 2) for key in shuffled])
+    return {"parties": ["bank.csv", "shop.csv"], "labels": "labels.csv", "label": "good", "id": "key"}
+
+
+def test_rows_are_aligned_by_id_whatever_the_order_in_the_files(parties, tmp_path):
+    loaded = load(Data(**parties, scale="none"), Partition(), "float64", tmp_path)
+    bank, shop = loaded.parties
+    assert (bank.source, shop.source) == ("bank.csv", "shop.csv")
+    assert shop.feature_names == ("visits", "basket")
+    for split in ("train", "test"):
+        number = getattr(bank, split)[:, 0] / 10
+        np.testing.assert_array_equal(getattr(shop, split)[:, 0], number + 0.5)
+        np.testing.assert_array_equal(getattr(shop, split)[:, 1], -number)
+        np.testing.assert_array_equal(getattr(loaded.labels, split), number % 2)
+
+
+def test_the_label_may_stand_with_one_of_the_parties(write_csv, tmp_path):
+    write_csv("a.csv", "id,u,y", [(k, k, k % 2) for k in range(ROWS)])
+    write_csv("b.csv", "id,v", [(k, k) for k in range(ROWS)])
+    data = Data(parties=("a.csv", "b.csv"), label="y", id="id")
+    assert [party.feature_names for party in load(data, Partition(), folder=tmp_path).parties] == [("u",), ("v",)]
+
+
+def test_formats_may_be_mixed_and_images_stay_images(write_csv, tmp_path, rng):
+    np.savez(tmp_path / "scan.npz", key=np.arange(ROWS)[::-1], scan=rng.integers(0, 9, (ROWS, 5, 6)))
+    write_csv("b.csv", "key,v,y", [(k, k, k % 2) for k in range(ROWS)])
+    data = Data(parties=("scan.npz", "b.csv"), label="y", id="key")
+    assert [p.feature_shape for p in load(data, Partition(), folder=tmp_path).parties] == [(1, 5, 6), (1,)]
+
+
+def test_groups_may_stand_in_the_labels_file(write_csv, tmp_path):
+    write_csv("a.csv", "id,u", [(k, k) for k in range(ROWS)])
+    write_csv("l.csv", "id,y,who", [(k, k // 2 % 2, f"g{k // 2}") for k in range(ROWS)])
+    data = Data(parties=("a.csv",), labels="l.csv", label="y", id="id", group="who", scale="none")
+    loaded = load(data, Partition(), folder=tmp_path)
+    assert not set(loaded.parties[0].train[:, 0] // 2) & set(loaded.parties[0].test[:, 0] // 2)
+
+
+def _refused(parties, tmp_path, message, partition=None, **changes):
+    with pytest.raises(DataError, match=message) as caught:
+        load(Data(**{**parties, **changes}), partition or Partition(), folder=tmp_path)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_ids_that_are_missing_are_counted_with_an_example(parties, write_csv, tmp_path):
+    write_csv("shop.csv", "key,visits", [(f"p{k:02d}", k) for k in range(3, ROWS + 1)])
+    error = _refused(parties, tmp_path, r"3 ids of bank\.csv are missing in shop\.csv \(such as 'p00'\)")
+    assert "1 ids of shop.csv are missing in bank.csv (such as 'p20')" in str(error)
+
+
+def test_numbers_and_text_as_ids_do_not_match_and_the_error_says_why(parties, write_csv, tmp_path):
+    write_csv("shop.csv", "key,visits", [(k, k) for k in range(ROWS)])
+    assert "numbers in one file and text in the other" in _refused(parties, tmp_path, "20 ids").remedy
+
+
+def test_a_repeated_id_is_refused(parties, write_csv, tmp_path):
+    write_csv("bank.csv", "key,balance", [("p00", 1), *((f"p{k:02d}", k) for k in range(ROWS))])
+    _refused(parties, tmp_path, r"bank\.csv: id 'p00' stands in more than one row")
+
+
+def test_a_missing_id_column_lists_near_matches(parties, tmp_path):
+    assert "'key'" in _refused(parties, tmp_path, r"has no column 'keyy' \(the id\)", id="keyy").allowed
+
+
+def test_fractional_ids_are_refused(parties, write_csv, tmp_path):
+    write_csv("bank.csv", "key,balance", [(k + 0.5, k) for k in range(ROWS)])
+    _refused(parties, tmp_path, r"column 'key' \(the id\) is of type float64")
+
+
+def test_a_label_that_nobody_or_everybody_has_is_refused(parties, tmp_path):
+    assert "'good'" in _refused(parties, tmp_path, "stands in 0 of the 3 files", label="godo").allowed
+    _refused(parties, tmp_path, "stands in 3 of the 3 files", label="key", id="good") if False else None
+
+
+def test_a_label_in_two_files_is_refused(parties, write_csv, tmp_path):
+    write_csv("bank.csv", "key,good", [(f"p{k:02d}", k % 2) for k in range(ROWS)])
+    _refused(parties, tmp_path, "column 'good' .the label. stands in 2 of the 3 files")
+
+
+def test_features_in_the_labels_file_are_refused_unless_dropped(parties, write_csv, tmp_path):
+    write_csv("labels.csv", "key,good,extra", [(f"p{k:02d}", k % 2, k) for k in range(ROWS)])
+    _refused(parties, tmp_path, "column 'extra' of the labels file belongs to no party")
+    assert load(Data(**parties, drop=("extra",)), Partition(), folder=tmp_path).clients == 2
+
+
+def test_a_column_to_drop_must_stand_somewhere(parties, tmp_path):
+    assert "'visits'" in _refused(parties, tmp_path, "no file has a column 'visit'", drop=("visit",)).allowed
+
+
+def test_the_partition_cannot_contradict_the_files(parties, tmp_path):
+    _refused(parties, tmp_path, "every client its own file", Partition(by="columns", clients=2))
+    _refused(parties, tmp_path, "3 clients for 2 views", Partition(clients=3))
+    assert load(Data(**parties), Partition(by="views", clients=2), folder=tmp_path).clients == 2

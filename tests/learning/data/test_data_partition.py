@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from vflsim.errors import DataError
+from vflsim.learning.data import Data, Partition, clients_hint
+from vflsim.learning.data.partition import cut
+from vflsim.learning.data.sources.raw import View
+
+TABLE = View("columns", np.arange(20.0).reshape(2, 10), tuple("abcdefghij"))
+IMAGES = View("images", np.arange(2 * 3 * 6 * 5).reshape(2, 3, 6, 5), pixels=True)
+
+
+def _widths(views):
+    return [view.width for view in views]
+
+
+def test_columns_are_cut_contiguously_and_as_evenly_as_possible():
+    views = cut(Partition(clients=3), [TABLE])
+    assert [view.names for view in views] == [tuple("abcd"), tuple("efg"), tuple("hij")]
+    np.testing.assert_array_equal(np.concatenate([view.values for view in views], axis=1), TABLE.values)
+
+
+def test_cutting_copies_nothing():
+    assert all(np.shares_memory(view.values, IMAGES.values) for view in cut(Partition(clients=4), [IMAGES]))
+    by_rows = Partition(clients=4, by="image_rows")
+    assert all(np.shares_memory(view.values, IMAGES.values) for view in cut(by_rows, [IMAGES]))
+
+
+def test_columns_of_images_run_row_by_row_and_stay_pixels():
+    views = cut(Partition(clients=2), [View("i", IMAGES.values[:, :1], pixels=True)])
+    assert _widths(views) == [15, 15]
+    assert views[0].names[4:6] == ("pixel_0_4", "pixel_1_0")
+    assert all(view.pixels for view in views)
+
+
+def test_image_rows_keep_channels_and_width():
+    views = cut(Partition(clients=4, by="image_rows"), [IMAGES])
+    assert [view.values.shape[1:] for view in views] == [(3, 2, 5), (3, 2, 5), (3, 1, 5), (3, 1, 5)]
+    np.testing.assert_array_equal(np.concatenate([view.values for view in views], axis=2), IMAGES.values)
+    assert views[1].names[0] == "channel_0_pixel_2_0"
+    assert len(views[1].names) == views[1].width
+
+
+@pytest.mark.parametrize(("clients", "grid"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (5, (1, 5)), (30, (6, 5))])
+def test_patches_form_a_grid_as_square_as_possible(clients, grid):
+    if clients == 30:  # 5 down and 6 across do not fit into 5 columns of pixels
+        with pytest.raises(DataError, match="30 clients do not tile images of 6×5 pixels"):
+            cut(Partition(clients=30, by="patches"), [IMAGES])
+        return
+    views = cut(Partition(clients=clients, by="patches"), [IMAGES])
+    rows = [np.concatenate([v.values for v in views[k : k + grid[1]]], axis=3) for k in range(0, clients, grid[1])]
+    assert len(rows) == grid[0]
+    np.testing.assert_array_equal(np.concatenate(rows, axis=2), IMAGES.values)
+
+
+def test_views_are_the_default_where_there_are_several():
+    views = cut(Partition(), [TABLE, IMAGES])
+    assert [view.values.shape[1:] for view in views] == [(10,), (3, 6, 5)]
+
+
+def test_columns_of_several_views_stand_side_by_side():
+    assert _widths(cut(Partition(by="columns", clients=2), [TABLE, TABLE])) == [10, 10]
+
+
+def test_explicit_takes_names_indices_and_ranges_of_both():
+    partition = Partition(by="explicit", columns=(("j", 0), "b..d", ("4..5", "6")))
+    assert [view.names for view in cut(partition, [TABLE])] == [("j", "a"), ("b", "c", "d"), ("e", "f", "g")]
+
+
+def test_a_name_that_looks_like_a_range_or_an_index_is_a_name_first():
+    table = View("t", np.zeros((2, 3)), ("0..1", "2", "x"))
+    partition = Partition(by="explicit", columns=(("0..1",), ("2",)))
+    assert [view.names for view in cut(partition, [table])] == [("0..1",), ("2",)]
+
+
+@pytest.mark.parametrize(
+    ("partition", "views", "message"),
+    [
+        ({"clients": 11}, [TABLE], r"partition\.clients: 11 clients cannot share 10 columns"),
+        ({"clients": 7, "by": "image_rows"}, [IMAGES], "7 clients cannot share 6 rows of pixels"),
+        ({"clients": 2, "by": "image_rows"}, [TABLE], "needs images, but the data are a table"),
+        ({"clients": 2, "by": "patches"}, [TABLE], "needs images"),
+        ({"by": "views"}, [TABLE], "the data have one view only"),
+        ({"clients": 3, "by": "views"}, [TABLE, TABLE], "3 clients for 2 views"),
+        ({}, [TABLE], "the number of clients is not said"),
+        ({"by": "explicit", "columns": [["a"], ["b", "a"]]}, [TABLE], "client 2: feature 'a' belongs to client 1"),
+        ({"by": "explicit", "columns": [["a", "a"]]}, [TABLE], "belongs to client 1 already"),
+        ({"by": "explicit", "columns": [[10]]}, [TABLE], "there is no feature 10"),
+        ({"by": "explicit", "columns": [[-1]]}, [TABLE], "there is no feature -1"),
+        ({"by": "explicit", "columns": [["5..2"]]}, [TABLE], "the range '5..2' runs backwards"),
+        ({"by": "explicit", "columns": [["A"]]}, [TABLE], "there is no feature 'A'"),
+        ({"by": "explicit", "columns": [["a"], []]}, [TABLE], "client 2: holds no features"),
+        ({"by": "explicit", "columns": [["a"]]}, [TABLE, TABLE], "several features are called 'a'"),
+    ],
+)
+def test_partitions_that_do_not_fit_the_data_are_refused(partition, views, message):
+    with pytest.raises(DataError, match=message) as caught:
+        cut(Partition(**partition), views)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        {"by": "explicit"},
+        {"by": "columns"},
+        {"by": "explicit", "columns": []},
+        {"columns": [["a"]]},
+        {"by": "explicit", "columns": [["a"]], "clients": 2},
+        {"by": "explicit", "columns": [[True]]},
+        {"clients": 0},
+        {"clients": 2, "by": "rows"},
+    ],
+)
+def test_sections_that_make_no_sense_are_refused(partition):
+    with pytest.raises(ValidationError):
+        Partition(**partition)
+
+
+@pytest.mark.parametrize(
+    ("data", "partition", "symbols", "expected"),
+    [
+        ({"name": "digits"}, {"clients": 8}, {}, 8),
+        ({"name": "digits"}, {"clients": "2*k"}, {"k": 3}, 6),
+        ({"name": "handwritten"}, None, {}, 6),
+        ({"name": "handwritten"}, {"by": "views"}, {}, 6),
+        ({"name": "digits"}, {"by": "explicit", "columns": [[0], "1..3"]}, {}, 2),
+        ({"parties": ["a.csv", "b.csv", "c.csv"], "id": "i", "label": "y"}, {}, {}, 3),
+        (Data(name="handwritten"), Partition(), {}, 6),
+        (Data(name="digits"), Partition(clients=4), {}, 4),
+    ],
+)
+def test_the_number_of_clients_is_known_without_reading_files(data, partition, symbols, expected):
+    assert clients_hint(data, partition, symbols) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "partition"),
+    [
+        ({"name": "digits"}, {}),
+        ({"name": "digits"}, {"clients": "many"}),
+        ({"name": "digits"}, {"clients": 0}),
+        ({"name": "digits"}, {"clients": True}),
+        ({"file": "a.csv"}, {"by": "views"}),
+        ([], {}),
+        ({"name": "digits"}, "eight"),
+    ],
+)
+def test_a_number_of_clients_that_cannot_be_known_is_an_error(data, partition):
+    with pytest.raises(DataError, match="partition"):
+        clients_hint(data, partition)

@@ -1,0 +1,77 @@
+import pytest
+import torch
+from torch import nn
+
+from vflsim.learning.models.build import least_batch, seeded
+from vflsim.learning.models.client import CnnClient, MlpClient
+from vflsim.learning.models.server import LogisticServer, MlpServer
+
+MODEL = MlpClient(embedding=4, hidden=(8,))
+
+
+def weights(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def built(seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return weights(seeded(lambda: MODEL.build((5,)), seed, dtype))
+
+
+def test_weights_follow_from_the_seed() -> None:
+    first = built(7)
+    torch.rand(3)
+    assert torch.equal(first, built(7))
+    assert not torch.equal(first, built(8))
+
+
+def test_weights_are_those_of_plain_pytorch() -> None:
+    expected = built(2**63 - 1)
+    with torch.random.fork_rng():
+        torch.manual_seed(2**63 - 1)
+        assert torch.equal(expected, weights(MODEL.build((5,))))
+
+
+def test_the_global_generator_is_untouched() -> None:
+    before = torch.get_rng_state()
+    built(7)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_global_generator_is_untouched_even_by_a_failure() -> None:
+    def failing() -> nn.Module:
+        torch.rand(1)
+        raise ValueError("no")
+
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="no"):
+        seeded(failing, 7, torch.float32)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_double_precision_starts_from_the_numbers_of_single_precision() -> None:
+    single, double = built(7), built(7, torch.float64)
+    assert double.dtype == torch.float64
+    assert torch.equal(single.double(), double)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_batch_normalisation_needs_two_rows(dtype: torch.dtype) -> None:
+    plain, normalised = (MlpServer(hidden=(8,), batch_norm=norm) for norm in (False, True))
+    assert least_batch(seeded(lambda: plain.build(5, 3), 0, dtype), (5,)) == 1
+    assert least_batch(seeded(lambda: normalised.build(5, 3), 0, dtype), (5,)) == 2
+    assert least_batch(LogisticServer().build(3, 3), (3,)) == 1
+    assert least_batch(nn.Flatten(), (3,)) == 1
+
+
+def test_batch_normalisation_of_images_is_content_with_one_row() -> None:
+    shape = (1, 6, 6)
+    module = nn.Sequential(nn.BatchNorm2d(1), CnnClient(embedding=4, channels=(3,)).build(shape))
+    assert least_batch(module, shape) == 1
+
+
+def test_looking_for_the_least_batch_changes_nothing() -> None:
+    module = MlpServer(hidden=(8,), batch_norm=True).build(5, 3).eval()
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    least_batch(module, (5,))
+    assert not module.training
+    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())

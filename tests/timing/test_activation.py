@@ -1,0 +1,116 @@
+"""Activation: immediate, or a Poisson process whose arrivals do not care what the client does."""
+
+from itertools import accumulate
+from typing import get_args
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from scipy import stats
+
+from vflsim.timing.activation import ACTIVATIONS, ActivationKind, AnyActivation, Immediate, Poisson
+from vflsim.timing.delays import Exponential
+from vflsim.timing.sampler import Sampler
+
+RATE = 2.0
+
+
+def arrivals(count, seed=0, party=1):
+    gaps = Sampler(Exponential(mean=1 / RATE), seed, party, "activation")
+    return list(accumulate(gaps.draw(k) for k in range(count)))
+
+
+def process(busy="skip", seed=0, party=1):
+    return Poisson(rate=RATE, busy=busy).process(seed, party)
+
+
+def test_the_table_and_the_field_list_the_same_kinds():
+    assert get_args(ActivationKind) == ACTIVATIONS
+
+
+def test_immediate_has_no_process():
+    assert TypeAdapter(AnyActivation).validate_python("immediate") == Immediate()
+    assert Immediate().process(0, 1) is None
+
+
+@pytest.mark.parametrize("busy", ["skip", "queue"])
+def test_a_client_that_is_always_free_gets_every_arrival(busy):
+    ticking, now, got = process(busy), 0.0, []
+    for _ in range(200):
+        activation = ticking.next(now)
+        got.append(activation)
+        now = activation.time
+    assert [a.time for a in got] == arrivals(200)
+    assert [a.index for a in got] == list(range(200))
+    gaps = Sampler(Exponential(mean=1 / RATE), 0, 1, "activation")
+    assert [a.drawn for a in got] == [gaps.draw(k) for k in range(200)]
+
+
+def test_skip_loses_what_came_while_busy():
+    times, ticking, now = arrivals(500), process("skip"), 0.0
+    while now < times[300]:
+        activation = ticking.next(now)
+        assert activation.time == min(t for t in times if t > now)
+        assert times[activation.index] == activation.time
+        now = activation.time + 1.3  # busy for longer than the mean gap
+
+
+def test_skip_takes_an_arrival_strictly_after_now():
+    times = arrivals(5)
+    assert process("skip").next(times[2]).index == 3
+    assert process("skip").next(np.nextafter(times[2], 0)).index == 2
+
+
+def test_queue_keeps_what_came_while_busy():
+    times, ticking = arrivals(20), process("queue")
+    late = [ticking.next(times[9]) for _ in range(10)]
+    assert [a.time for a in late] == times[:10]
+    assert ticking.next(times[9]).time == times[10]
+
+
+def test_no_arrival_is_given_out_twice_even_if_the_clock_lags_behind_it():
+    ticking = process("skip")
+    first = ticking.next(0.0)
+    assert ticking.next(np.nextafter(first.time, 0)).index == first.index + 1
+
+
+@pytest.mark.parametrize("busy", ["skip", "queue"])
+def test_an_abandoned_wait_gives_its_activation_back(busy):
+    ticking = process(busy)
+    ticking.next(0.0)
+    waited_for = ticking.next(0.0)
+    ticking.put_back(waited_for)
+    assert ticking.next(0.0) == waited_for
+    assert ticking.next(0.0).index == waited_for.index + 1
+
+
+def test_arrivals_are_a_function_of_seed_and_party_and_not_of_the_policy():
+    assert process("skip").next(0.0) == process("queue").next(0.0)
+    firsts = {process(seed=s, party=m).next(0.0).time for s in range(3) for m in range(1, 4)}
+    assert len(firsts) == 9
+
+
+def test_counts_in_windows_are_poisson():
+    # 2000 windows of 1 s, expected count 2: a chi-square test at level 0.001, seed fixed
+    times = np.array(arrivals(5000, seed=8))
+    counts = np.histogram(times[times < 2000], bins=2000, range=(0, 2000))[0]
+    observed = np.bincount(np.minimum(counts, 6), minlength=7)
+    expected = 2000 * np.append(stats.poisson(RATE).pmf(range(6)), stats.poisson(RATE).sf(5))
+    assert stats.chisquare(observed, expected).pvalue > 0.001
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"kind": "poisson"}, "Field required"),
+        ({"kind": "poisson", "rate": 0}, "above 0"),
+        ({"kind": "poisson", "rate": "2 s"}, "unit 's'.*/s, Hz, /min"),
+        ({"kind": "poisson", "rate": 1e-320}, "no finite gap"),
+        ({"kind": "poisson", "rate": 1, "busy": "wait"}, "'skip' or 'queue'"),
+        ("poisson", "Field required"),
+        ("sometimes", "'immediate', 'poisson'"),
+    ],
+)
+def test_bad_activations_are_refused(bad, says):
+    with pytest.raises(ValidationError, match=says):
+        TypeAdapter(AnyActivation).validate_python(bad)

@@ -1,0 +1,55 @@
+"""Compute: sampled, or FLOPs over speed."""
+
+from typing import get_args
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from vflsim.timing.compute import COMPUTES, AnyCompute, ComputeKind, Flops, duration, law
+from vflsim.timing.delays import DELAYS, Constant, Exponential, LogNormal
+
+adapter = TypeAdapter(AnyCompute)
+
+
+def test_the_table_and_the_field_list_the_same_kinds():
+    assert set(get_args(ComputeKind)) == set(COMPUTES) == {*DELAYS, Flops}
+
+
+def test_a_sampled_computation_takes_its_draw_whatever_its_size():
+    compute = adapter.validate_python({"kind": "exponential", "mean": "2 ms"})
+    assert law(compute) == Exponential(mean=0.002)
+    assert duration(compute, 0.0017, flops=1e12) == 0.0017
+
+
+def test_flops_take_operations_over_speed():
+    compute = adapter.validate_python({"kind": "flops", "rate": "2 GFLOPS"})
+    assert law(compute) == Constant(value=1)
+    assert duration(compute, 1.0, flops=1e6) == 0.0005
+    assert duration(compute, 1.0, flops=0) == 0
+
+
+def test_jitter_multiplies():
+    compute = adapter.validate_python(
+        {"kind": "flops", "rate": "1 GFLOPS", "jitter": {"kind": "lognormal", "median": 1, "sigma": 0.1}}
+    )
+    assert law(compute) == LogNormal(median=1, sigma=0.1)
+    assert duration(compute, 1.5, flops=1e9) == 1.5
+
+
+def test_a_plain_quantity_is_a_constant_time():
+    assert adapter.validate_python("1 ms") == Constant(value=0.001)
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"kind": "flops"}, "Field required"),
+        ({"kind": "flops", "rate": 0}, "above 0"),
+        ({"kind": "flops", "rate": "1 GB/s"}, "unit 'GB/s'.*FLOPS"),
+        ({"kind": "flops", "rate": 1, "jitter": -1}, "out of range"),
+        ({"kind": "magic"}, "'magic'.*'flops'"),
+    ],
+)
+def test_bad_compute_models_are_refused(bad, says):
+    with pytest.raises(ValidationError, match=says):
+        adapter.validate_python(bad)

@@ -1,0 +1,48 @@
+"""What a scenario can say about links and the network."""
+
+import math
+from typing import get_args
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from vflsim.timing.delays import Constant, Exponential
+from vflsim.timing.network import NETWORKS, AnyNetwork, Dedicated, Fifo, Link, NetworkKind
+
+
+def test_the_table_and_the_field_list_the_same_kinds():
+    assert get_args(NetworkKind) == NETWORKS
+
+
+def test_a_link_costs_nothing_unless_said():
+    assert Link() == Link(up="unlimited", down=math.inf, latency=0)
+
+
+def test_a_link_with_units():
+    link = Link.model_validate({"up": "300 Mbps", "down": "1 GB/s", "latency": "5 ms"})
+    assert (link.up, link.down, link.latency) == (3e8, 8e9, Constant(value=0.005))
+    assert Link.model_validate({"latency": {"kind": "exponential", "mean": 1}}).latency == Exponential(mean=1)
+
+
+@pytest.mark.parametrize("link", [Link(), Link(up="1 Mbps", latency="1 ms")])
+def test_a_link_survives_json(link):
+    assert Link.model_validate_json(link.model_dump_json()) == link
+
+
+@pytest.mark.parametrize(
+    "bad", [{"up": 0}, {"up": -1}, {"up": "5 ms"}, {"latency": -1}, {"bandwidth": 1}, {"up": None}]
+)
+def test_bad_links_are_refused(bad):
+    with pytest.raises(ValidationError):
+        Link.model_validate(bad)
+
+
+@pytest.mark.parametrize(("text", "network"), [("fifo", Fifo()), ("dedicated", Dedicated())])
+def test_a_network_may_be_its_kind_alone(text, network):
+    adapter = TypeAdapter(AnyNetwork)
+    assert adapter.validate_python(text) == adapter.validate_python({"kind": text}) == network
+
+
+def test_an_unknown_network_is_refused():
+    with pytest.raises(ValidationError, match=r"'wifi'.*'fifo', 'dedicated'"):
+        TypeAdapter(AnyNetwork).validate_python("wifi")

@@ -1,0 +1,49 @@
+"""Parts: immutable, strict about keys and numbers, documented by their own source."""
+
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field, ValidationError
+
+from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
+
+
+class Walk(Part):
+    kind: Literal["walk"] = "walk"
+    pause: Seconds = 0.0
+    """Rest between steps."""
+
+
+class Run(Part):
+    kind: Literal["run"] = "run"
+    speed: float = 1.0
+
+
+class Trip(Part):
+    gait: Annotated[Walk | Run, Field(discriminator="kind"), Shorthand(kind_from_text, {"enum": ["walk", "run"]})]
+
+
+def test_parts_are_immutable_and_hashable():
+    part = Walk(pause="5 ms")
+    assert hash(part) == hash(Walk(pause=0.005))
+    with pytest.raises(ValidationError, match="frozen"):
+        part.pause = 1.0
+
+
+@pytest.mark.parametrize("bad", [{"paus": 1}, {"speed": float("nan")}, {"speed": float("inf")}])
+def test_unknown_keys_and_numbers_that_are_not_finite_are_refused(bad):
+    with pytest.raises(ValidationError):
+        Run(**bad)
+
+
+def test_a_shorthand_means_its_long_form():
+    assert Trip(gait="run") == Trip(gait={"kind": "run"}) == Trip(gait=Run())
+    with pytest.raises(ValidationError, match=r"'fly'.*'walk', 'run'"):
+        Trip(gait="fly")
+
+
+def test_the_schema_documents_fields_asks_for_the_kind_and_offers_the_shorthand():
+    schema = Trip.model_json_schema()
+    assert schema["$defs"]["Walk"]["properties"]["pause"]["description"] == "Rest between steps."
+    assert schema["$defs"]["Walk"]["required"] == ["kind"]
+    assert schema["properties"]["gait"]["anyOf"][0] == {"enum": ["walk", "run"]}

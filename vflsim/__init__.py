@@ -1,0 +1,1 @@
+"""vflsim: which vertical-federated-learning protocol learns fastest, under identical timing."""

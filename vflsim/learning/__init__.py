@@ -1,0 +1,1 @@
+"""The learning plane: data, models, batches and steps. It knows values, never time."""

@@ -1,0 +1,170 @@
+"""How the server joins the clients' embeddings into one (FedVS Fig. 1, VIM Sec. 5).
+
+Every aggregate works in client order, never in arrival order: floating-point sums depend on the order. None stands for
+a client that is missing; what is done about it is part of each aggregate's meaning.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.quantities import PositiveNumber
+
+
+class Aggregate(Part, ABC):
+    """Joins M embeddings into one that the server's model takes."""
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+
+    def check(self, widths: Sequence[int]) -> None:
+        """Raise ValueError if embeddings of these widths (one per client, in client order) cannot be joined."""
+        if len(set(widths)) > 1:
+            raise ValueError(
+                f"this aggregate works element by element, so all embeddings must be equally wide, not "
+                f"{_spelt(widths)}; give every client the same embedding, or choose aggregate: concat"
+            )
+
+    def width(self, widths: Sequence[int]) -> int:
+        """The width of the joint embedding."""
+        return widths[0]
+
+    def bound(self, features: Sequence[int], clients: Sequence[int]) -> Aggregate:
+        """This aggregate for those who take part: ``clients``, by number (from 1) in client order.
+
+        ``features`` is how many features each client of the scenario holds, whether it takes part or not.
+        """
+        return self
+
+    @abstractmethod
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """Join embeddings, one per client in client order, None where it is missing.
+
+        ``embeddings[m - 1]`` is (b, widths[m - 1]); the result is (b, ``width(widths)``). Differentiable in every
+        embedding. Raises ValueError when all are missing.
+        """
+
+
+class Mean(Aggregate):
+    """H = (1/M) Σ h_m (FedVS Sec. 3): the mean over the embeddings that are present."""
+
+    kind: Literal["mean"] = "mean"
+
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """The mean over the present embeddings."""
+        return torch.stack(_present(embeddings)).mean(0)
+
+
+class Sum(Aggregate):
+    """H = Σ h_m: the sum of the embeddings that are present."""
+
+    kind: Literal["sum"] = "sum"
+
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """The sum of the present embeddings."""
+        return torch.stack(_present(embeddings)).sum(0)
+
+
+class Max(Aggregate):
+    """The element-wise maximum; a missing embedding never wins, and a tie's gradient goes to the first client."""
+
+    kind: Literal["max"] = "max"
+
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """The maximum over the present embeddings."""
+        # Not amax: it splits the gradient of a tie evenly. max(dim) documents that the first of equals is taken.
+        return torch.stack(_present(embeddings)).max(0).values
+
+
+class Concat(Aggregate):
+    """The embeddings side by side in client order, zeros in the place of a missing one."""
+
+    kind: Literal["concat"] = "concat"
+
+    def check(self, widths: Sequence[int]) -> None:
+        """Any widths will do."""
+
+    def width(self, widths: Sequence[int]) -> int:
+        """The sum of the widths."""
+        return sum(widths)
+
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """The embeddings, or zeros, side by side."""
+        like = _present(embeddings)[0]
+        parts = (
+            like.new_zeros(like.shape[0], width) if h is None else h
+            for h, width in zip(embeddings, widths, strict=True)
+        )
+        return torch.cat(tuple(parts), dim=1)
+
+
+class Weighted(Aggregate):
+    """The weighted mean Σ w_m h_m / Σ w_m over the embeddings that are present (VIM Sec. 5's variant of VAFL).
+
+    The weights are given by either ``by`` or ``weights``.
+    """
+
+    kind: Literal["weighted"] = "weighted"
+    by: Literal["features"] | None = None
+    """``features``: a client weighs as much as it holds features (pixels, for images)."""
+    weights: Annotated[tuple[PositiveNumber, ...], Field(min_length=1)] | None = None
+    """One weight per client, in client order; they need not add up to 1."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.by is None) == (self.weights is None):
+            raise ValueError("a weighted aggregate needs either by: features or weights: [one per client]")
+        return self
+
+    def check(self, widths: Sequence[int]) -> None:
+        """One weight per client, and equal widths."""
+        super().check(widths)
+        if self.weights is not None and len(self.weights) != len(widths):
+            raise ValueError(f"there are {len(widths)} clients but {len(self.weights)} weights; give one per client")
+
+    def bound(self, features: Sequence[int], clients: Sequence[int]) -> Weighted:
+        """The weights of those who take part, spelt out."""
+        weights = features if self.weights is None else self.weights
+        return Weighted(weights=tuple(weights[m - 1] for m in clients))
+
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """The mean over the present embeddings, their weights made to add up to 1."""
+        if self.weights is None:
+            raise ValueError("weights by features are not known yet; combine with aggregate.bound(features, clients)")
+        _present(embeddings)
+        pairs = [(w, h) for w, h in zip(self.weights, embeddings, strict=True) if h is not None]
+        total = sum(w for w, _ in pairs)
+        return torch.stack([h * (w / total) for w, h in pairs]).sum(0)
+
+
+AGGREGATES: tuple[type[Aggregate], ...] = (Mean, Sum, Max, Concat, Weighted)
+
+
+def _expanded(value: Any) -> Any:
+    """``mean`` is short for ``{kind: mean}``, and ``weighted`` for ``{kind: weighted, by: features}``."""
+    return {"kind": "weighted", "by": "features"} if value == "weighted" else kind_from_text(value)
+
+
+AnyAggregate = Annotated[
+    Mean | Sum | Max | Concat | Weighted,
+    Field(discriminator="kind"),
+    Shorthand(_expanded, {"enum": ["mean", "sum", "max", "concat", "weighted"]}),
+]
+
+
+def _present(embeddings: Sequence[Tensor | None]) -> list[Tensor]:
+    present = [h for h in embeddings if h is not None]
+    if not present:
+        raise ValueError(f"all {len(embeddings)} embeddings are missing; at least one is needed")
+    return present
+
+
+def _spelt(widths: Sequence[int]) -> str:
+    return ", ".join(f"{width} (client {m})" for m, width in enumerate(widths, start=1))

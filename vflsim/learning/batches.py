@@ -1,0 +1,92 @@
+"""Which rows make up which mini-batch: a seeded sequence that every party derives for itself."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsim.learning.training import Training
+from vflsim.streams import SHARED, generator
+
+_REMEMBERED = 4
+"""Epochs kept at hand: parties out of step are mostly within a few epochs of each other."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Mini-batch number ``index`` (from 0, across epochs) of a sequence.
+
+    ``ids`` are row numbers of the training split, (b,) of int64, read-only. ``origin`` is the client whose own
+    sequence it belongs to, or SHARED. Two batches are equal if they have the same place in the same sequence.
+    """
+
+    index: int
+    ids: NDArray[np.int64] = field(compare=False, repr=False)
+    origin: int = SHARED
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.ids)
+
+    def tensor(self) -> Tensor:
+        """``ids`` as a tensor to index with, (b,) of int64, a copy."""
+        return torch.tensor(self.ids)
+
+
+class BatchSequence:
+    """The endless sequence of mini-batches over ``rows`` training rows: epoch after epoch, each a new permutation.
+
+    The permutation of an epoch is a function of (seed, origin, epoch) alone, ``origin`` being SHARED for
+    ``batches: shared`` and ``party`` (a client's number) for ``batches: own``. So any batch can be had at any time.
+    Raises ValueError if every batch would be dropped as partial.
+    """
+
+    def __init__(self, rows: int, training: Training, seed: int, party: int) -> None:
+        if rows < 1:
+            raise ValueError(f"batches need at least one row, not {rows}")
+        if rows < training.batch and training.last_batch == "drop":
+            raise ValueError(
+                f"a batch of {training.batch} is never full with {rows} training rows, and last_batch is drop; "
+                f"set batch to at most {rows}, or last_batch: keep"
+            )
+        self.rows = rows
+        self.size = min(training.batch, rows)
+        self.seed = seed
+        self.origin = party if training.batches == "own" else SHARED
+        full, rest = divmod(rows, self.size)
+        self._last = rest if rest and training.last_batch == "keep" else self.size
+        self.per_epoch = full + (self._last != self.size)
+        self._epochs: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
+
+    @property
+    def smallest(self) -> int:
+        """The number of rows in the smallest batch. Batch normalisation needs at least 2 (``models.least_batch``)."""
+        return self._last
+
+    def length(self, k: int) -> int:
+        """The number of rows in batch ``k``, without drawing it."""
+        return self._last if k % self.per_epoch == self.per_epoch - 1 else self.size
+
+    def batch(self, k: int) -> Batch:
+        """Batch ``k`` = 0, 1, …; equal arguments give equal batches, in any order."""
+        if k < 0:
+            raise ValueError(f"batches are numbered from 0, not {k}")
+        epoch, place = divmod(k, self.per_epoch)
+        start = place * self.size
+        return Batch(k, self._permutation(epoch)[start : start + self.length(k)], self.origin)
+
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
+        if epoch not in self._epochs:
+            permutation = generator(self.seed, self.origin, f"batches/{epoch}").permutation(self.rows)
+            permutation = permutation.astype(np.int64, copy=False)
+            permutation.setflags(write=False)
+            self._epochs[epoch] = permutation
+            if len(self._epochs) > _REMEMBERED:
+                self._epochs.popitem(last=False)
+        self._epochs.move_to_end(epoch)
+        return self._epochs[epoch]

@@ -1,0 +1,134 @@
+"""A client's side of the learning plane: its features, its model, its optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vflsim.errors import NonFiniteError
+from vflsim.learning.batches import Batch
+from vflsim.learning.cost import flops_of
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.optimizers import Optimizer
+
+Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """What a client is made of: all that one process needs to play it.
+
+    ``features`` maps a split to a tensor (rows, *feature_shape); ``build`` makes the model with its initial weights.
+    """
+
+    party: int
+    features: Mapping[Split, Tensor]
+    build: Callable[[], nn.Module]
+    optimizer: Optimizer
+    embedding: int
+    batch: int
+
+
+class ClientLearner:
+    """Makes a client's operations. Each reads this client's own state and the payloads received, nothing else.
+
+    Invariants: the model is built when first needed, from its own seed; the graph of the last embedding is kept until
+    the model steps, so that a step costs one forward pass and uses the very parameters that were uploaded.
+    """
+
+    def __init__(self, parts: ClientParts) -> None:
+        self.parts = parts
+        self.party, self.width = parts.party, parts.embedding
+        self.dtype = parts.features["train"].dtype
+        self._graph: tuple[Batch, Tensor] | None = None
+        self._flops: dict[tuple[str, int], float] = {}
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The client's model θ_m."""
+        return self.parts.build()
+
+    @cached_property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        return self.parts.optimizer.build(self.model.parameters())
+
+    def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """h_m = f_m(x_m; θ_m) for a training batch: a handle of shape (batch, embedding)."""
+        result: Handle[Tensor] = Handle((len(batch), self.width), self.dtype)
+
+        def run() -> None:
+            self.model.train()
+            h = self.model(self.parts.features["train"][batch.tensor()])
+            self._graph = batch, h
+            result.set(h.detach())
+
+        return self._operation("embed", run, result, len(batch))
+
+    def answer(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """A fresh embedding of ``batch`` for the server's table, beside the training step under way."""
+        result: Handle[Tensor] = Handle((len(batch), self.width), self.dtype)
+
+        def run() -> None:
+            self.model.train()
+            with torch.no_grad():
+                result.set(self.model(self.parts.features["train"][batch.tensor()]))
+
+        return self._operation("answer", run, result, len(batch))
+
+    def client_step(self, batch: Batch, gradient: Any) -> Operation[None]:
+        """θ_m ← θ_m − η ∇θ_m h_m ∂ℓ/∂h_m (VAFL Eq. 2b, 4a). ``gradient`` is the message that carries ∂ℓ/∂h_m.
+
+        Both factors are taken at the parameters of the upload. A protocol that embeds another batch before the
+        gradient comes gets the gradient through a new forward pass at the present parameters.
+        """
+        received: Handle[Tensor] = gradient.value
+
+        def run() -> None:
+            self.model.train()
+            if self._graph is not None and self._graph[0] == batch:
+                h = self._graph[1]
+            else:
+                h = self.model(self.parts.features["train"][batch.tensor()])
+            self._graph = None
+            if not torch.isfinite(received.value).all():
+                raise NonFiniteError(
+                    "the gradient received is not finite", remedy="a smaller learning rate, or scaled features"
+                )
+            self._optimizer.zero_grad()
+            h.backward(received.value)  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+
+        operation = self._operation("client_step", run, None, len(batch))
+        operation.counts = "update"
+        return operation
+
+    def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
+        """The embeddings of every row of a split, in evaluation mode: a handle of shape (rows, embedding)."""
+        features = self.parts.features[split]
+        result: Handle[Tensor] = Handle((len(features), self.width), self.dtype)
+
+        def run() -> None:
+            self.model.eval()
+            with torch.no_grad():
+                result.set(self.model(features))
+
+        operation = self._operation(kind, run, result, len(features))
+        operation.units = len(features) / self.parts.batch
+        return operation
+
+    def _operation(self, kind: str, run: Callable[[], None], result: Any, rows: int) -> Operation[Any]:
+        nbytes = result.nbytes if isinstance(result, Handle) else 0
+        return Operation(kind, self.party, run, result, nbytes=nbytes, flops=lambda: self._cost(kind, rows))
+
+    def _cost(self, kind: str, rows: int) -> float:
+        key = kind, rows
+        if key not in self._flops:
+            shape = (rows, *self.parts.features["train"].shape[1:])
+            forward, backward = flops_of(self.model, shape, self.dtype)
+            self._flops[key] = backward if kind == "client_step" else forward
+        return self._flops[key]

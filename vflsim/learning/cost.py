@@ -1,0 +1,24 @@
+"""What an operation costs, in floating-point operations, counted on the real model."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def flops_of(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[float, float]:
+    """FLOPs of the forward and of the backward pass for an input of ``shape``.
+
+    PyTorch's own counter runs a copy of the model on the meta device: shapes, no values. It counts matrix products and
+    convolutions (two operations a multiply-add), which is where the time goes, and not element-wise work.
+    """
+    ghost = copy.deepcopy(model).to("meta").train()
+    inputs = torch.empty(shape, dtype=dtype, device="meta")
+    with FlopCounterMode(display=False) as forward:
+        output = ghost(inputs)
+    with FlopCounterMode(display=False) as backward:
+        output.sum().backward()
+    return float(forward.get_total_flops()), float(backward.get_total_flops())

@@ -1,0 +1,77 @@
+"""Finding the catalogue's files on this machine, and making sure that they are the right ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from vflsim.errors import DataError
+from vflsim.learning.data.catalogue import Entry, RemoteFile
+from vflsim.learning.data.sources.raw import RawData
+
+VARIABLE = "VFLSIM_DATA"
+
+_verified: set[tuple[Path, int, int, str]] = set()  # files whose checksum was right, by size and time of change
+
+
+def cache_folder() -> Path:
+    """Where ``vflsim data get`` puts its files: the user's cache folder for vflsim."""
+    import pooch  # slow to import
+
+    return Path(pooch.os_cache("vflsim"))
+
+
+def folders() -> Iterator[Path]:
+    """Folders that are searched, in order: $VFLSIM_DATA if it is set, then the cache."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield Path(named)
+    yield cache_folder()
+
+
+def locate(entry: Entry, file: RemoteFile) -> Path | None:
+    """Find a file of the catalogue, or None."""
+    candidates = (folder / entry.folder / file.name for folder in folders())
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_entry(entry: Entry) -> RawData:
+    """Read a data set of the catalogue; nothing is ever fetched.
+
+    Raises DataError when a file is absent, damaged, or has the wrong checksum.
+    """
+    paths = []
+    for file in entry.files:
+        path = locate(entry, file)
+        if path is None:
+            searched = ", ".join(str(folder / entry.folder) for folder in folders())
+            raise DataError(
+                f"the file {file.name} is not there",
+                f"data set {entry.name}",
+                f"in one of {searched}",
+                f"fetch it with `vflsim data get {entry.name}`, or set {VARIABLE} to the folder that holds "
+                f"{entry.folder}/{file.name}",
+            )
+        verify(path, file)
+        paths.append(path)
+    return entry.read(paths)
+
+
+def verify(path: Path, file: RemoteFile) -> None:
+    """Compare a file's SHA-256 with the catalogue's, once per process. DataError when it differs."""
+    try:
+        status = path.stat()
+        key = (path, status.st_size, status.st_mtime_ns, file.sha256)
+        if key in _verified:
+            return
+        with path.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error}", str(path), "a readable file", "check its permissions") from error
+    if found != file.sha256:
+        what = f"has the wrong checksum: sha256 {found}"
+        remedy = "delete the file and fetch it again with `vflsim data get`"
+        raise DataError(what, str(path), f"sha256 {file.sha256}", remedy)
+    _verified.add(key)

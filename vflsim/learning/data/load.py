@@ -1,0 +1,203 @@
+"""From a scenario's data section to what each party trains on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vflsim.errors import DataError
+from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.files import read_entry
+from vflsim.learning.data.partition import Partition, cut, feature_names
+from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
+from vflsim.learning.data.sources.user import read_file, read_parties
+from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, Scale, TaskName
+from vflsim.learning.data.split import Rows, Split, split_rows
+from vflsim.learning.data.targets import Target, encode
+
+Dtype = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True)
+class PartyData:
+    """What one client holds. Arrays have shape (rows, *feature_shape), are C-contiguous, scaled, of the wanted dtype.
+
+    ``feature_shape`` is (features,) or (channels, height, width); ``feature_names`` has one name per feature in
+    flattened order; ``source`` says in words which part of the data this is.
+    """
+
+    name: str
+    source: str
+    feature_shape: tuple[int, ...]
+    feature_names: tuple[str, ...]
+    train: Array
+    validation: Array
+    test: Array
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the server holds: (rows,) each. Class numbers in int64 for multiclass; 0/1 or values in the wanted dtype."""
+
+    train: Array
+    validation: Array
+    test: Array
+
+
+@dataclass(frozen=True)
+class PartitionedData:
+    """A data set, cut up: row k of a split is the same sample at every party and in the labels.
+
+    ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class number;
+    ``outputs`` is the number of columns that the server predicts (classes for multiclass, otherwise 1).
+    """
+
+    name: str
+    parties: tuple[PartyData, ...]
+    labels: Labels
+    task: TaskName
+    classes: int | None
+    class_names: tuple[str, ...]
+
+    @property
+    def outputs(self) -> int:
+        """Number of columns that the server predicts."""
+        return self.classes if self.task == "multiclass" and self.classes else 1
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.parties)
+
+    @property
+    def features(self) -> int:
+        """Number of features of all clients together."""
+        return sum(len(party.feature_names) for party in self.parties)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of rows of the train, validation and test splits."""
+        return {split: len(getattr(self.labels, split)) for split in ("train", "validation", "test")}
+
+
+def load(
+    data: Data, partition: Partition, dtype: Dtype = "float32", folder: Path | str | None = None
+) -> PartitionedData:
+    """Read, split, cut and scale the data; the same arguments and files give the same arrays, row for row.
+
+    Rows of a split stand in the order of the file (of the first party's file). Every party's features are scaled by
+    statistics of its own training rows. ``folder`` is where relative file names start (the scenario's folder; the
+    current one if left out). Raises DataError for anything that is absent, damaged or not what the sections say.
+    """
+    if data.parties is not None and partition.by not in (None, "views"):
+        what = f"by: {partition.by}, but data.parties gives every client its own file"
+        raise DataError(what, "partition.by", "views, or leave it out")
+    raw = _read(data, Path(folder or "."))
+    if data.drop and data.name is not None:
+        raw = _dropped(raw, data.drop)
+    views = cut(partition, raw.views)
+    target = encode(raw.target, data.task, raw.where)
+    split = _split(data, raw, target)
+    parties = []
+    for number, view in enumerate(views, start=1):
+        parties.append(_party(f"client-{number}", view, split, data.scale, np.dtype(dtype)))
+    values = target.values if target.task == "multiclass" else target.values.astype(dtype)
+    labels = Labels(values[split.train], values[split.validation], values[split.test])
+    name = data.name or Path(data.file or f"{len(views)} party files").name
+    classes = len(target.class_names) or None
+    return PartitionedData(name, tuple(parties), labels, target.task, classes, target.class_names)
+
+
+def describe(data: Data, partition: Partition, folder: Path | str | None = None) -> dict[str, Any]:
+    """Say how big the data are, by loading them: rows per split, features, clients, classes, and each party's part.
+
+    The arrays would take ``bytes`` in float32. Raises what ``load`` raises.
+    """
+    loaded = load(data, partition, folder=folder)
+    arrays = [array for party in loaded.parties for array in (party.train, party.validation, party.test)]
+    return {
+        "name": loaded.name,
+        "rows": loaded.sizes,
+        "features": loaded.features,
+        "clients": loaded.clients,
+        "task": loaded.task,
+        "classes": loaded.classes,
+        "outputs": loaded.outputs,
+        "bytes": sum(array.nbytes for array in arrays),
+        "parties": [{"name": p.name, "source": p.source, "feature_shape": p.feature_shape} for p in loaded.parties],
+    }
+
+
+def _read(data: Data, folder: Path) -> RawData:
+    if data.name is not None:
+        return read_entry(CATALOGUE[data.name])
+    label = data.label or ""  # Data demands it for files
+    if data.file is not None:
+        return read_file(folder / data.file, label, data.group, data.drop, data.id)
+    paths = [folder / party for party in data.parties or ()]
+    labels = folder / data.labels if data.labels is not None else None
+    return read_parties(paths, labels, label, data.id or "", data.group, data.drop)
+
+
+def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
+    """Leave columns of a catalogued data set out."""
+    if any(view.is_image for view in raw.views):
+        raise DataError("pixels cannot be dropped", "data.drop", "columns of a table", "leave `drop` out")
+    known = [name for view in raw.views for name in view.names]
+    unknown = [name for name in drop if name not in known]
+    if unknown:
+        raise DataError(f"there is no column {unknown[0]!r} to drop", "data.drop", nearest(unknown[0], known))
+    views = []
+    for view in raw.views:
+        kept = [index for index, name in enumerate(view.names) if name not in drop]
+        if not kept:
+            raise DataError(f"nothing is left of {view.name}", "data.drop", "at least one column of every view")
+        views.append(View(view.name, view.values[:, kept], tuple(view.names[index] for index in kept)))
+    return RawData(raw.where, tuple(views), raw.target, raw.groups, raw.official_test)
+
+
+def _split(data: Data, raw: RawData, target: Target) -> Split:
+    strata = np.zeros(raw.rows, dtype=np.int64) if target.task == "regression" else target.values
+    by_rows = data.split == "random"
+    return split_rows(
+        strata,
+        None if by_rows else raw.groups,
+        DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction,
+        data.validation_fraction,
+        None if by_rows else raw.official_test,
+        data.split_seed,
+        data.train_rows,
+    )
+
+
+def _party(name: str, view: View, split: Split, scale: Scale, dtype: np.dtype[Any]) -> PartyData:
+    train = _rows(view.values, split.train)
+    scaler = Scaler.fit(train, scale, view.pixels)
+
+    def finish(values: Array, rows: str) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found, and said, below
+            values = np.array(values, dtype=dtype, order="C") if scaler is None else scaler.apply(values, dtype)
+        if not np.isfinite(values).all():
+            what = f"{view.name}: features of the {rows} rows overflow {dtype}"
+            raise DataError(what, name, f"values that {dtype} can hold", "rescale the column, or use float64")
+        return np.ascontiguousarray(values)
+
+    return PartyData(
+        name,
+        view.name,
+        tuple(view.values.shape[1:]),
+        feature_names(view),
+        finish(train, "training"),
+        finish(_rows(view.values, split.validation), "validation"),
+        finish(_rows(view.values, split.test), "test"),
+    )
+
+
+def _rows(values: Array, rows: Rows) -> Array:
+    """Select rows, without a copy where they are consecutive (as official splits are)."""
+    consecutive = len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1
+    return values[int(rows[0]) : int(rows[-1]) + 1] if consecutive else values[rows]

@@ -1,0 +1,203 @@
+"""Who holds which features."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, StrictInt, TypeAdapter, ValidationError, field_validator, model_validator
+
+from vflsim.errors import DataError
+from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.sources.raw import View, nearest
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Count
+
+_WHERE = "partition"
+
+
+class Partition(Part):
+    """How the features are cut into clients: contiguous, and as evenly as possible (the first ones get one more)."""
+
+    clients: Count | None = None
+    """Number of clients. May be left out where the data or ``columns`` decide it."""
+    by: Literal["columns", "image_rows", "patches", "views", "explicit"] | None = None
+    """columns: runs of features, images row by row. image_rows: horizontal strips that stay images. patches: a grid of
+    patches that stay images, as square as the number of clients allows. views: one view (or party's file) a client.
+    explicit: as ``columns`` says. Left out: views where the data have several, otherwise columns."""
+    columns: tuple[tuple[str | StrictInt, ...], ...] | None = Field(default=None, min_length=1)
+    """For explicit: what each client holds, as names, indices from 0, or ranges ``0..12`` and ``age..income`` with both
+    ends included. A feature belongs to one client at most."""
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        if isinstance(value, (list, tuple)):
+            return tuple((entry,) if isinstance(entry, str | int) else entry for entry in value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Partition:
+        if self.by == "explicit" and self.columns is None:
+            raise ValueError("by: explicit needs columns: a list with one list of features per client")
+        if self.by != "explicit" and self.columns is not None:
+            raise ValueError("columns belongs to by: explicit")
+        if self.columns is not None and self.clients not in (None, len(self.columns)):
+            raise ValueError(f"clients is {self.clients}, but columns lists {len(self.columns)}")
+        if self.by in ("columns", "image_rows", "patches") and self.clients is None:
+            raise ValueError(f"by: {self.by} needs clients: how many")
+        return self
+
+
+def clients_hint(data: object, partition: object, symbols: Mapping[str, float] | None = None) -> int:
+    """Say how many clients there will be, from the raw or validated sections, without reading any file.
+
+    Raises DataError when only the data could tell (say ``clients`` then) or the sections do not make sense.
+    """
+    raw, cut = (part.model_dump() if isinstance(part, Part) else part or {} for part in (data, partition))
+    if not isinstance(raw, Mapping) or not isinstance(cut, Mapping):
+        raise DataError("data and partition must be mappings", _WHERE)
+    if cut.get("clients") is not None:
+        try:
+            return TypeAdapter(Count).validate_python(cut["clients"], context={"symbols": symbols or {}})
+        except ValidationError as error:
+            raise DataError(str(error.errors()[0]["msg"]), f"{_WHERE}.clients", "a whole number, at least 1") from error
+    for listed in (cut.get("columns"), raw.get("parties")):
+        if isinstance(listed, (list, tuple)) and listed:
+            return len(listed)
+    entry = CATALOGUE.get(str(raw.get("name")))
+    if entry and entry.views > 1 and cut.get("by") in (None, "views"):
+        return entry.views
+    raise DataError("the number of clients is not said", f"{_WHERE}.clients", "a whole number, at least 1", "add it")
+
+
+def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
+    """Cut the features into one view per client, in client order. Contiguous cuts share the memory of ``views``.
+
+    Raises DataError when there are more clients than columns (rows, patches, views), when pixels are asked of a table,
+    or when ``columns`` names a feature that is not there, or twice.
+    """
+    by = partition.by or ("views" if len(views) > 1 else "columns")
+    if by == "views":
+        return _by_views(partition, views)
+    if by in ("image_rows", "patches"):
+        return _by_pixels(partition.clients or 1, by, views)
+    table = _table(views)
+    if by == "explicit":
+        return _explicit(partition.columns or (), table)
+    if partition.clients is None:
+        raise DataError("the number of clients is not said", f"{_WHERE}.clients", f"1 to {table.width}", "add it")
+    _enough(partition.clients, table.width, "columns")
+    edges = _edges(table.width, partition.clients)
+    return tuple(
+        View(f"columns {a}..{b - 1}", table.values[:, a:b], table.names[a:b], table.pixels)
+        for a, b in itertools.pairwise(edges)
+    )
+
+
+def _by_views(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
+    if len(views) == 1 and partition.clients != 1:
+        raise DataError("the data have one view only", f"{_WHERE}.by", "columns, image_rows, patches or explicit")
+    if partition.clients not in (None, len(views)):
+        what = f"{partition.clients} clients for {len(views)} views (or party files)"
+        raise DataError(what, f"{_WHERE}.clients", str(len(views)), "one client per view: leave `clients` out")
+    return tuple(views)
+
+
+def _by_pixels(clients: int, by: str, views: Sequence[View]) -> tuple[View, ...]:
+    if len(views) != 1 or not views[0].is_image:
+        raise DataError(f"by: {by} needs images, but the data are a table", f"{_WHERE}.by", "columns, views, explicit")
+    height, width = views[0].values.shape[2:]
+    down, across = (clients, 1) if by == "image_rows" else _grid(clients, height, width)
+    _enough(down, height, "rows of pixels")
+    tops, lefts = _edges(height, down), _edges(width, across)
+    strips = [(*rows, *columns) for rows in itertools.pairwise(tops) for columns in itertools.pairwise(lefts)]
+    names = np.array(feature_names(views[0]), dtype=object).reshape(views[0].values.shape[1:])
+    return tuple(
+        View(
+            f"pixel rows {a}..{b - 1}" + (f", columns {c}..{d - 1}" if across > 1 else ""),
+            views[0].values[:, :, a:b, c:d],
+            tuple(names[:, a:b, c:d].ravel()),
+            pixels=True,
+        )
+        for a, b, c, d in strips
+    )
+
+
+def _grid(clients: int, height: int, width: int) -> tuple[int, int]:
+    """Return (down, across) with down · across = clients, down ≤ across, as square as possible."""
+    for down in range(math.isqrt(clients), 0, -1):
+        if clients % down == 0 and down <= height and clients // down <= width:
+            return down, clients // down
+    what = f"{clients} clients do not tile images of {height}×{width} pixels"
+    raise DataError(what, f"{_WHERE}.clients", "a product of numbers of rows and columns", "choose another number")
+
+
+def _explicit(columns: Sequence[Sequence[str | int]], table: View) -> tuple[View, ...]:
+    owner: dict[int, int] = {}
+    parties = []
+    for number, entries in enumerate(columns, start=1):
+        where = f"{_WHERE}.columns, client {number}"
+        chosen = [index for entry in entries for index in _indices(entry, table.names, where)]
+        if not chosen:
+            raise DataError("holds no features", where, "at least one")
+        for index in chosen:
+            if index in owner:
+                what = f"feature {table.names[index]!r} belongs to client {owner[index]} already"
+                raise DataError(what, where, "every feature at one client at most", "remove it from one of them")
+            owner[index] = number
+        names = tuple(table.names[index] for index in chosen)
+        parties.append(View(f"{len(chosen)} chosen columns", table.values[:, chosen], names, table.pixels))
+    return tuple(parties)
+
+
+def _indices(entry: str | int, names: Sequence[str], where: str) -> range:
+    first, dots, last = (entry, "", "") if not isinstance(entry, str) or entry in names else entry.partition("..")
+    start = _index(first, names, where)
+    stop = _index(last, names, where) if dots else start
+    if stop < start:
+        raise DataError(f"the range {entry!r} runs backwards", where, "first..last, both included")
+    return range(start, stop + 1)
+
+
+def _index(entry: str | int, names: Sequence[str], where: str) -> int:
+    if isinstance(entry, str) and entry.strip() in names:
+        if names.count(entry.strip()) > 1:
+            raise DataError(f"several features are called {entry!r}", where, "a name that only one has", "use indices")
+        return names.index(entry.strip())
+    if isinstance(entry, int) or entry.strip().isdecimal():
+        if 0 <= int(entry) < len(names):
+            return int(entry)
+        raise DataError(f"there is no feature {entry}", where, f"indices 0..{len(names) - 1}")
+    raise DataError(f"there is no feature {entry!r}", where, nearest(entry, names))
+
+
+def _table(views: Sequence[View]) -> View:
+    """Return all features side by side, pixels row by row; a view of the same memory where there is one view only."""
+    flat = [view.values.reshape(len(view.values), -1) for view in views]
+    names = tuple(name for view in views for name in feature_names(view))
+    values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+    return View("all", values, names, all(view.pixels for view in views))
+
+
+def feature_names(view: View) -> tuple[str, ...]:
+    """Return a name per feature, in the order of the flattened values: pixels are ``pixel_<row>_<column>``."""
+    if view.names:
+        return view.names
+    channels, height, width = view.values.shape[1:]
+    prefix = [f"channel_{c}_" if channels > 1 else "" for c in range(channels)]
+    return tuple(f"{prefix[c]}pixel_{y}_{x}" for c in range(channels) for y in range(height) for x in range(width))
+
+
+def _edges(size: int, pieces: int) -> list[int]:
+    base, more = divmod(size, pieces)
+    return [index * base + min(index, more) for index in range(pieces + 1)]
+
+
+def _enough(clients: int, there: int, what: str) -> None:
+    if clients > there:
+        said = f"{clients} clients cannot share {there} {what}"
+        raise DataError(said, f"{_WHERE}.clients", f"1 to {there}", "lower the number of clients")

@@ -1,0 +1,54 @@
+"""Scaling of one party's features, fitted on its own training rows and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.learning.data.sources.raw import Array
+from vflsim.learning.data.spec import Scale
+
+_BLOCK = 8192  # rows squared at a time, so that no second matrix of the whole size comes to be
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """x → (x − centre) / spread. Both have shape (features,), or () for pixels."""
+
+    centre: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, train: Array, scale: Scale, pixels: bool = False) -> Scaler | None:
+        """Fit on training rows (rows, features) or (rows, channels, height, width); None for ``none``.
+
+        standard: mean and standard deviation (divisor n). minmax: minimum and range. Tables are scaled per feature.
+        Pixels, cut as images or as columns, share one pair of numbers over all that the party holds: a pixel that is
+        almost always dark has a deviation near zero, and would be blown up hundreds of times in the few rows where it
+        is not. What is constant over the training rows keeps spread 1: it becomes 0, never NaN.
+        """
+        if scale == "none":
+            return None
+        axes = tuple(range(train.ndim)) if pixels else (0,)
+        low = np.asarray(train.min(axis=axes), dtype=np.float64)
+        high = np.asarray(train.max(axis=axes), dtype=np.float64)
+        if scale == "minmax":
+            return cls(low, np.where(high > low, high - low, 1.0))
+        mean = np.asarray(train.mean(axis=axes, dtype=np.float64))
+        squares = np.zeros_like(mean)
+        for start in range(0, len(train), _BLOCK):
+            squares += np.square(train[start : start + _BLOCK] - mean).sum(axis=axes)
+        deviation = np.sqrt(squares / (train.size / mean.size))
+        # The mean of equal numbers may miss them by a rounding error: the extremes decide what is constant.
+        constant = (high == low) | (deviation == 0)
+        return cls(np.where(constant, low, mean), np.where(constant, 1.0, deviation))
+
+    def apply(self, values: Array, dtype: np.dtype[Any]) -> Array:
+        """Return scaled values in ``dtype``, a new array. Small integers are computed in it, others in float64."""
+        work = np.array(values, dtype=np.result_type(values.dtype, dtype))
+        work -= self.centre.astype(work.dtype)
+        work /= self.spread.astype(work.dtype)
+        return work.astype(dtype, copy=False)

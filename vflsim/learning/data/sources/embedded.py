@@ -1,0 +1,28 @@
+"""The data sets that come with scikit-learn: real, small, always there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vflsim.learning.data.sources.raw import RawData, View
+
+
+def read_digits(_files: Sequence[Path]) -> RawData:
+    """Read 1,797 handwritten digits of 8×8 pixels with values 0..16 (UCI, Alpaydin & Kaynak 1998)."""
+    from sklearn.datasets import load_digits  # slow to import
+
+    values, target = load_digits(return_X_y=True)
+    images = values.astype(np.uint8).reshape(-1, 1, 8, 8)
+    return RawData("digits", (View("images", images, pixels=True),), target)
+
+
+def read_breast_cancer(_files: Sequence[Path]) -> RawData:
+    """Read 569 rows of 30 cell-nucleus measurements; label 1 = benign (UCI, Wolberg et al. 1995)."""
+    from sklearn.datasets import load_breast_cancer  # slow to import
+
+    data = load_breast_cancer()
+    names = tuple(str(name) for name in data.feature_names)
+    return RawData("breast_cancer", (View("columns", data.data, names),), data.target)

@@ -1,0 +1,105 @@
+"""NumPy .npz archives: arrays by key, never unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vflsim.errors import DataError
+from vflsim.learning.data.sources.matrix import numbers
+from vflsim.learning.data.sources.raw import Array, View, nearest
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Arrays by key; the first axis of each counts the rows."""
+
+    path: Path
+    arrays: dict[str, Array]
+
+    @property
+    def names(self) -> list[str]:
+        """Keys in file order."""
+        return list(self.arrays)
+
+    def column(self, name: str, role: str) -> Array:
+        """Return one array of shape (rows,); a DataError names its ``role`` (label, id, group)."""
+        if name not in self.arrays:
+            what = f"has no array {name!r} (the {role})"
+            raise DataError(what, str(self.path), nearest(name, self.names), f"correct `{role}` in the data section")
+        values = self.arrays[name]
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            what = f"array {name!r} (the {role}) has shape {values.shape}"
+            raise DataError(what, str(self.path), "one value per row: shape (rows,)", "reshape it before saving")
+        return values
+
+    def views(self, leave_out: Sequence[str]) -> tuple[View, ...]:
+        """Return the remaining arrays as views, in file order.
+
+        (rows,) is one column, (rows, features) a table, (rows, height, width) and (rows, channels, height, width) are
+        images. If all are (rows,), they are the columns of one table.
+        """
+        arrays = {name: values for name, values in self.arrays.items() if name not in leave_out}
+        if not arrays:
+            raise DataError("has no features left", str(self.path), "at least one array besides label, id and group")
+        if all(values.ndim == 1 for values in arrays.values()):
+            columns = [numbers(values, f"{self.path}: array {name!r}") for name, values in arrays.items()]
+            return (View("columns", np.stack(columns, axis=1), tuple(arrays)),)
+        return tuple(self._view(name, values) for name, values in arrays.items())
+
+    def _view(self, name: str, values: Array) -> View:
+        where = f"{self.path}: array {name!r}"
+        if values.ndim == 1:
+            return View(name, numbers(values, where)[:, np.newaxis], (name,))
+        if values.ndim == 2:
+            names = tuple(f"{name}{column}" for column in range(values.shape[1]))
+            return View(name, numbers(values, where, names), names)
+        if values.ndim in (3, 4):
+            images = numbers(values, where)
+            return View(name, images[:, np.newaxis] if values.ndim == 3 else images, pixels=True)
+        allowed = "(rows,), (rows, features), (rows, height, width) or (rows, channels, height, width)"
+        raise DataError(f"has shape {values.shape}", where, allowed, "reshape it before saving")
+
+
+def read_archive(path: Path, drop: Sequence[str] = ()) -> Archive:
+    """Read the arrays of an .npz file, except those to drop.
+
+    Raises DataError when the file is absent, damaged, holds objects, or its arrays differ in their number of rows.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            path.stat()  # an absent file is said to be absent
+            raise zipfile.BadZipFile("it is not an archive")
+        with np.load(path, allow_pickle=False) as loaded:
+            known = list(loaded.files)
+            unknown = [name for name in drop if name not in known]
+            if unknown:
+                raise DataError(f"has no array {unknown[0]!r} to drop", str(path), nearest(unknown[0], known))
+            arrays = {name: np.asarray(loaded[name]) for name in known if name not in drop}
+    except FileNotFoundError as error:
+        raise DataError("no such file", str(path), "", "correct the path in the data section") from error
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        what = f"cannot be read: {error}"
+        allowed = "an intact .npz archive of numbers and strings (objects are refused: reading them can run code)"
+        raise DataError(what, str(path), allowed, "save plain arrays with numpy.savez") from error
+    if not arrays:
+        raise DataError("holds no arrays", str(path), "features and a label")
+    scalar = next((name for name, values in arrays.items() if values.ndim == 0), None)
+    if scalar is not None:
+        what = f"array {scalar!r} is a single value"
+        raise DataError(what, str(path), "arrays with one entry per row", f"leave it out with `drop: [{scalar}]`")
+    first, *others = arrays
+    for name in others:
+        if len(arrays[name]) != len(arrays[first]):
+            what = f"array {name!r} has {len(arrays[name])} rows, {first!r} has {len(arrays[first])}"
+            raise DataError(what, str(path), "equally many rows in every array", "save arrays of the same samples")
+    if len(arrays[first]) == 0:
+        raise DataError("holds no rows", str(path), "at least one row of data")
+    return Archive(path, arrays)

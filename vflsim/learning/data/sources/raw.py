@@ -1,0 +1,69 @@
+"""What every reader of files hands over: feature matrices, raw labels, and what is known about the rows."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """Features of all rows that belong together: a table, a set of images, or one party's file.
+
+    ``values`` has shape (rows, features) for tables and (rows, channels, height, width) for images.
+    ``names`` has one name per feature, in flattened order; whole images leave it empty (pixels are named by position).
+    ``pixels`` says that all features measure the same thing, whether they still have the shape of images or not.
+    """
+
+    name: str
+    values: Array
+    names: tuple[str, ...] = ()
+    pixels: bool = False
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the features have the shape of images."""
+        return self.values.ndim == 4
+
+    @property
+    def width(self) -> int:
+        """Number of features a row has."""
+        return math.prod(self.values.shape[1:])
+
+
+@dataclass(frozen=True)
+class RawData:
+    """One data set as its files hold it: nothing split, scaled or encoded yet.
+
+    ``where`` says which file (and which label) an error about the labels should name. ``groups`` names, for every row,
+    the group it belongs to. ``official_test`` is the index of the first official test row (they stand at the end).
+    """
+
+    where: str
+    views: tuple[View, ...]
+    target: Array
+    groups: Array | None = None
+    official_test: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all splits together."""
+        return int(self.target.shape[0])
+
+
+def nearest(name: str, options: Iterable[str], limit: int = 12) -> str:
+    """List the options nearest to a misspelt name, or the first few of them: text for an error's ``allowed``."""
+    known = list(options)
+    folded = {option.casefold(): option for option in known}
+    close = difflib.get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.6)
+    if close:
+        return "near matches: " + ", ".join(repr(folded[match]) for match in close)
+    shown = ", ".join(repr(option) for option in known[:limit])
+    return f"one of {shown}" + (f", … ({len(known)} in all)" if len(known) > limit else "")

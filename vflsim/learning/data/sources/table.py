@@ -1,0 +1,142 @@
+"""CSV and Parquet files: named columns, strictly read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from vflsim.errors import DataError
+from vflsim.learning.data.sources.matrix import numbers
+from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns by name, with enough memory of the file to say where a value stands."""
+
+    path: Path
+    columns: pa.Table
+    place: Callable[[int], str]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns in file order."""
+        return list(self.columns.column_names)
+
+    def column(self, name: str, role: str) -> Array:
+        """Return one column (rows,) without gaps; a DataError names its ``role`` (label, id, group)."""
+        if name not in self.columns.column_names:
+            what = f"has no column {name!r} (the {role})"
+            raise DataError(what, str(self.path), nearest(name, self.names), f"correct `{role}` in the data section")
+        column = self.columns.column(name)
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy()))
+            what = f"{self.place(row)}, column {name!r} (the {role}) is empty ({column.null_count} in all)"
+            raise DataError(what, str(self.path), "a value in every row", "fill the gaps or remove the rows before")
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        values = np.asarray(column.to_numpy())
+        return values.astype(np.str_) if values.dtype == object else values
+
+    def features(self, leave_out: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
+        """Return the remaining columns as a float64 matrix (rows, features), and their names."""
+        names = tuple(name for name in self.names if name not in leave_out)
+        if not names:
+            raise DataError("has no feature column left", str(self.path), "at least one besides label, id and group")
+        values = np.empty((self.columns.num_rows, len(names)))
+        for index, name in enumerate(names):
+            values[:, index] = self._numeric(name)
+        return numbers(values, str(self.path), names, self.place), names
+
+    def views(self, leave_out: Sequence[str]) -> tuple[View, ...]:
+        """Return the remaining columns as one view."""
+        values, names = self.features(leave_out)
+        return (View(self.path.name, values, names),)
+
+    def _numeric(self, name: str) -> Array:
+        column = self.columns.column(name)
+        kind = column.type
+        remedy = f"encode the column as numbers, or leave it out with `drop: [{name}]`"
+        if pa.types.is_null(kind):
+            raise DataError(f"column {name!r} is empty", str(self.path), "numbers in every feature column", remedy)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            if pa.types.is_decimal(kind):
+                return np.asarray(column.cast(pa.float64()).to_numpy())
+            row, value = _first_text(column)
+            what = f"{self.place(row)}, column {name!r} is {value!r}, which is not a number"
+            raise DataError(what, str(self.path), "numbers in every feature column", remedy)
+        if column.null_count:  # arrow keeps gaps apart from numbers; as NaN they meet the common check
+            column = column.cast(pa.float64())
+        return np.asarray(column.to_numpy())
+
+
+def _first_text(column: pa.ChunkedArray) -> tuple[int, object]:
+    for row, value in enumerate(column):
+        try:
+            float(value.as_py())
+        except (TypeError, ValueError):
+            if value.is_valid:
+                return row, value.as_py()
+    return 0, column[0].as_py()
+
+
+def read_table(path: Path, skip_lines: int = 0, drop: Sequence[str] = ()) -> Table:
+    """Read a .csv, .csv.gz or .parquet file, except the columns to drop; ``skip_lines`` stand above a CSV's header.
+
+    Every CSV line must have as many fields as the header. Raises DataError when the file is absent, empty, ragged,
+    damaged, or names a column twice.
+    """
+    try:
+        if path.suffix == ".parquet":
+            with pa.parquet.ParquetFile(path) as file:
+                columns = file.read(use_threads=False)
+        else:
+            columns = pa.csv.read_csv(
+                path,
+                read_options=pa.csv.ReadOptions(use_threads=False, skip_rows=skip_lines),  # one thread names the line
+                convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
+            )
+    except FileNotFoundError as error:
+        raise DataError("no such file", str(path), "", "correct the path in the data section") from error
+    except (pa.ArrowException, OSError, EOFError) as error:
+        what = "cannot be read: " + str(error).replace("Row #", "line ")
+        allowed = "an intact Parquet file" if path.suffix == ".parquet" else "UTF-8 CSV, one header, equally long lines"
+        raise DataError(what, str(path), allowed, "mend the file") from error
+    names = columns.column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"column {twice[0]!r} stands there twice", str(path), "unique names", "rename one of them")
+    unknown = [name for name in drop if name not in names]
+    if unknown:
+        raise DataError(f"has no column {unknown[0]!r} to drop", str(path), nearest(unknown[0], names))
+    columns = columns.drop_columns(list(drop))
+    if columns.num_rows == 0:
+        raise DataError("holds no rows", str(path), "at least one row of data")
+    if path.suffix == ".parquet":
+        return Table(path, columns, lambda row: f"row {row + 1}")
+    return Table(path, columns, lambda row: f"line {row + 2 + skip_lines}")
+
+
+def read_credit(files: Sequence[Path]) -> RawData:
+    """Read 30,000 credit-card clients: features X1..X23, label Y = default payment (Yeh & Lien 2009)."""
+    return _catalogued(read_table(files[0]), label="Y", group=None, leave_out=("ID",))
+
+
+def read_parkinson(files: Sequence[Path]) -> RawData:
+    """Read 756 recordings, three a person (groups = id; Sakar et al. 2019). The second line names the columns."""
+    return _catalogued(read_table(files[0], skip_lines=1), label="class", group="id", leave_out=())
+
+
+def _catalogued(table: Table, label: str, group: str | None, leave_out: tuple[str, ...]) -> RawData:
+    groups = table.column(group, "group") if group else None
+    values, names = table.features([label, *leave_out, *([group] if group else [])])
+    where = f"{table.path}, column {label!r}"
+    return RawData(where, (View("columns", values, names),), table.column(label, "label"), groups)

@@ -1,0 +1,144 @@
+"""Files of the user's own: one file with everything, or one file per party aligned by sample id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from vflsim.errors import DataError
+from vflsim.learning.data.sources.npz import read_archive
+from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
+from vflsim.learning.data.sources.table import read_table
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
+
+
+class Holder(Protocol):
+    """What a table and an archive have in common."""
+
+    @property
+    def path(self) -> Path:
+        """The file it was read from."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its columns or arrays."""
+
+    def column(self, name: str, role: str) -> Array:
+        """One value per row, without gaps."""
+
+    def views(self, leave_out: Sequence[str]) -> tuple[View, ...]:
+        """Everything else, as features."""
+
+
+def open_file(path: Path, drop: Sequence[str] = ()) -> Holder:
+    """Read a CSV, Parquet or NPZ file, told apart by its ending. DataError for any other ending."""
+    if not path.name.endswith(SUFFIXES):
+        ending = path.suffix or "no ending"
+        raise DataError(f"cannot tell the format from {ending!r}", str(path), ", ".join(SUFFIXES), "convert the file")
+    return read_archive(path, drop) if path.suffix == ".npz" else read_table(path, drop=drop)
+
+
+def read_file(path: Path, label: str, group: str | None, drop: Sequence[str], id_column: str | None) -> RawData:
+    """Read one file that holds features and label; ids, where given, must be unique and are no feature."""
+    holder = open_file(path, drop)
+    target = holder.column(label, "label")
+    groups = holder.column(group, "group") if group else None
+    if id_column:
+        _ids(holder, id_column)
+    leave_out = [name for name in (label, group, id_column) if name]
+    return RawData(f"{path}, column {label!r}", holder.views(leave_out), target, groups)
+
+
+def read_parties(
+    paths: Sequence[Path], labels: Path | None, label: str, id_column: str, group: str | None, drop: Sequence[str]
+) -> RawData:
+    """Read one file per party and align all rows by id, in the order of the first file.
+
+    The label (and the group) stands in exactly one of the files or in the separate ``labels`` file. Raises DataError
+    when ids repeat or differ between files (how many, with an example), or a column is absent or stands in two files.
+    """
+    files = [*paths, *([labels] if labels else [])]
+    holders = _open_all(files, drop)
+    ids = [_ids(holder, id_column) for holder in holders]
+    for holder, index in zip(holders[1:], ids[1:], strict=True):
+        _same(ids[0], index, holders[0].path, holder.path)
+    order = [index.get_indexer(ids[0]) for index in ids]
+
+    def only(name: str, role: str) -> tuple[Path, Array]:
+        where = [number for number, holder in enumerate(holders) if name in holder.names]
+        if len(where) != 1:
+            known = sorted({known for holder in holders for known in holder.names})
+            what = f"column {name!r} (the {role}) stands in {len(where)} of the {len(holders)} files"
+            allowed = "exactly one of them" + ("" if where else "; " + nearest(name, known))
+            raise DataError(what, ", ".join(str(file) for file in files), allowed, "correct the name or `drop` a copy")
+        return holders[where[0]].path, holders[where[0]].column(name, role)[order[where[0]]]
+
+    leave_out = [name for name in (label, id_column, group) if name]
+    if labels:
+        extra = [name for name in holders[-1].names if name not in leave_out]
+        if extra:
+            what = f"column {extra[0]!r} of the labels file belongs to no party"
+            raise DataError(what, str(labels), "id, label and group", f"leave it out with `drop: [{extra[0]}]`")
+    where, target = only(label, "label")
+    groups = only(group, "group")[1] if group else None
+    pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is nobody's view
+    views = tuple(_one_view(holder, leave_out, rows) for holder, rows in pairs)
+    return RawData(f"{where}, column {label!r}", views, target, groups)
+
+
+def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
+    """Open the files; a column to drop must stand in at least one of them."""
+    names = [open_file(file).names for file in files]
+    known = sorted({name for of_file in names for name in of_file})
+    for name in drop:
+        if name not in known:
+            where = ", ".join(str(file) for file in files)
+            raise DataError(f"no file has a column {name!r} to drop", where, nearest(name, known))
+    return [open_file(file, [d for d in drop if d in of_file]) for file, of_file in zip(files, names, strict=True)]
+
+
+def _ids(holder: Holder, name: str) -> pd.Index[Any]:
+    values = holder.column(name, "id")
+    if values.dtype.kind not in "iuU":
+        what = f"column {name!r} (the id) is of type {values.dtype}"
+        raise DataError(what, str(holder.path), "integers or text", "write the ids as one of them")
+    index = pd.Index(values)
+    if not index.is_unique:
+        twice = index[index.duplicated()]
+        what = f"id {twice[0]!r} stands in more than one row ({len(twice)} rows repeat an id)"
+        raise DataError(what, str(holder.path), "every id once", "keep one row per id")
+    return index
+
+
+def _same(first: pd.Index[Any], other: pd.Index[Any], first_path: Path, other_path: Path) -> None:
+    absent, extra = first.difference(other), other.difference(first)
+    if not len(absent) and not len(extra):
+        return
+    said = []
+    if len(absent):
+        said.append(f"{len(absent)} ids of {first_path.name} are missing in {other_path.name} (such as {absent[0]!r})")
+    if len(extra):
+        said.append(f"{len(extra)} ids of {other_path.name} are missing in {first_path.name} (such as {extra[0]!r})")
+    remedy = "keep the ids that all files share"
+    if first.dtype.kind != other.dtype.kind:
+        remedy = "write the ids alike: they are numbers in one file and text in the other"
+    raise DataError("; ".join(said), str(other_path), "the same set of ids in every file, in any order", remedy)
+
+
+def _one_view(holder: Holder, leave_out: Sequence[str], rows: Array) -> View:
+    """Return everything a party's file holds as one view, rows in the common order."""
+    views = holder.views(leave_out)
+    if len(views) == 1:
+        values, names, pixels = views[0].values, views[0].names, views[0].pixels
+    else:
+        values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
+        names, pixels = tuple(name for view in views for name in view.names), False
+        if len(names) != values.shape[1]:
+            what = "holds images beside other arrays"
+            raise DataError(what, str(holder.path), "one array of images or several tables", "save them as party files")
+    return View(holder.path.name, values[rows], names, pixels)

@@ -1,0 +1,109 @@
+"""What a scenario can say about its data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.sources.raw import nearest
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Count, Fraction01, Index
+
+Scale = Literal["standard", "minmax", "none"]
+TaskName = Literal["multiclass", "binary", "regression"]
+
+DEFAULT_TEST_FRACTION = 0.2
+
+
+class Data(Part):
+    """Which data, how they are split, scaled and labelled.
+
+    Exactly one of ``name``, ``file`` and ``parties`` says where they come from. Relative paths are relative to the
+    scenario's folder.
+    """
+
+    name: str | None = None
+    """A data set of the catalogue: digits, breast_cancer, mnist, fashion_mnist, credit, parkinson, handwritten."""
+    file: str | None = None
+    """A CSV, Parquet or NPZ file with all features and the label."""
+    parties: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """One CSV, Parquet or NPZ file per client, in client order; rows are aligned by ``id``."""
+    label: str | None = None
+    """Column (or NPZ array) of the label. With ``parties``, it stands in one of the files or in ``labels``."""
+    labels: str | None = None
+    """With ``parties``: a separate file with the id, the label and, where there is one, the group."""
+    id: str | None = None
+    """Column of the sample id, unique in each file. It is no feature. Demanded by ``parties``."""
+    group: str | None = None
+    """Column whose equal values mark rows that belong together (a person): no group stands in two splits."""
+    drop: tuple[str, ...] = ()
+    """Feature columns to leave out."""
+    test_fraction: Fraction01 | None = None
+    """Share of the rows for testing; 0.2 if left out. Forbidden with an official test split."""
+    validation_fraction: Fraction01 = 0.0
+    """Share for validation, of the same rows; of the official training rows where the test split is official."""
+    split: Literal["auto", "random"] = "auto"
+    """auto: the official test rows where there are any, else whole groups, else rows. random: rows, ignoring both.
+    Every random split is stratified by class."""
+    split_seed: Index = 0
+    """Seed of the split, apart from the runs' seeds: all runs share one split."""
+    scale: Scale = "standard"
+    """standard: (x - mean) / standard deviation. minmax: to [0, 1]. Fitted on each party's own training rows.
+    Per feature for tables; for images, one pair of numbers for all of a party's pixels."""
+    task: Literal["auto"] | TaskName = "auto"
+    """auto: labels 0 and 1 (or booleans) are binary, other whole numbers and text with up to 100 classes are
+    multiclass, floats are regression. With ``binary``, the greater of two labels is the positive one."""
+    train_rows: Count | None = None
+    """Use only this many of the training rows, drawn by ``split_seed`` and stratified: for quick variants."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Data:
+        origins = [key for key in ("name", "file", "parties") if getattr(self, key) is not None]
+        if len(origins) != 1:
+            raise ValueError(f"say exactly one of name, file and parties, not {' and '.join(origins) or 'none'}")
+        {"name": self._check_name, "file": self._check_file, "parties": self._check_parties}[origins[0]]()
+        columns = [column for column in (self.label, self.id, self.group) if column is not None]
+        if len(set(columns)) != len(columns):
+            raise ValueError("label, id and group must be different columns")
+        used = sorted(set(columns) & set(self.drop))
+        if used:
+            raise ValueError(f"drop: {used[0]!r} is needed as label, id or group")
+        if len(set(self.drop)) != len(self.drop):
+            raise ValueError("drop names a column twice")
+        if self.split == "random" and self.group is not None:
+            raise ValueError("split: random ignores groups; leave out either `split` or `group`")
+        self._check_fractions()
+        return self
+
+    def _check_name(self) -> None:
+        if self.name not in CATALOGUE:
+            raise ValueError(f"unknown data set {self.name!r}; {nearest(str(self.name), CATALOGUE)}")
+        own = [key for key in ("label", "labels", "id", "group") if getattr(self, key) is not None]
+        if own:
+            raise ValueError(f"{own[0]} belongs to data from files: {self.name} knows its own")
+        if CATALOGUE[self.name].official_test and self.split == "auto" and self.test_fraction is not None:
+            raise ValueError(
+                f"test_fraction: {self.name} has an official test split; leave test_fraction out or say split: random"
+            )
+
+    def _check_file(self) -> None:
+        if self.label is None:
+            raise ValueError("file needs label: the column that holds it")
+        if self.labels is not None:
+            raise ValueError("labels (a separate file) belongs to parties; with file, say label")
+
+    def _check_parties(self) -> None:
+        if self.id is None or self.label is None:
+            raise ValueError("parties need id and label: the columns that hold them")
+        files = [*(self.parties or ()), *([self.labels] if self.labels else [])]
+        if len(set(files)) != len(files):
+            raise ValueError("parties and labels name a file twice")
+
+    def _check_fractions(self) -> None:
+        test = 0.0 if self.test_fraction is None else self.test_fraction
+        if self.test_fraction is not None and not 0 < test < 1:
+            raise ValueError(f"test_fraction must lie between 0 and 1, exclusively, not {test:g}")
+        if test + self.validation_fraction >= 1:
+            raise ValueError("test_fraction + validation_fraction must be below 1: no rows are left to train on")

@@ -1,0 +1,39 @@
+"""Building a module so that its initial weights follow from a seed and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Literal
+
+import torch
+from torch import nn
+
+
+def seeded(build: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.Module:
+    """Call ``build`` with PyTorch's CPU generator set to ``seed``; the generator is put back afterwards.
+
+    Weights are drawn in PyTorch's default dtype and then converted, so a float64 run starts from the numbers of the
+    float32 run. ``seed`` is a non-negative integer below 2**64 (``streams.torch_seed``).
+    """
+    with torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
+        # Not torch.manual_seed: that one would reseed the accelerators' generators as well.
+        torch.default_generator.manual_seed(seed)
+        return build().to(dtype)
+
+
+def least_batch(module: nn.Module, shape: tuple[int, ...]) -> Literal[1, 2]:
+    """The fewest rows of ``shape`` that ``module`` can train on: 2 where batch normalisation needs a spread, else 1.
+
+    A scenario whose smallest batch (``BatchSequence.smallest``) is below this has to be refused: PyTorch would stop in
+    the middle of training. The module itself is left as it was.
+    """
+    trial = deepcopy(module).train()
+    parameter = next(trial.parameters(), None)
+    row = torch.zeros((1, *shape), dtype=None if parameter is None else parameter.dtype)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            trial(row)
+        except ValueError:  # "Expected more than 1 value per channel when training"
+            return 2
+    return 1

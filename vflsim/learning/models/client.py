@@ -1,0 +1,200 @@
+"""What a client's model may be: features of one party in, its embedding out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import prod
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from torch import nn
+
+from vflsim.learning.models.imported import Arguments, ImportPath, construct, trial_run
+from vflsim.learning.models.layers import ACTIVATIONS, Activation, PolynomialNetwork, perceptron
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Count
+
+LENET_SIDE = 12
+"""The smallest image side that survives LeNet: halved, cut by a 5 × 5 kernel, halved again."""
+
+
+class ClientModel(Part, ABC):
+    """A client's network, h_m = f_m(x_m; θ_m)."""
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+    embedding: Count
+    """The width of what the client sends: the columns of h_m."""
+
+    @abstractmethod
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """A new module mapping (b, *feature_shape) to (b, embedding), weights drawn from PyTorch's generator.
+
+        Wrap in ``build.seeded`` for weights that follow from a seed.
+        """
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Raise ValueError if this model cannot take features of ``feature_shape``."""
+
+
+class LinearClient(ClientModel):
+    """h = x W + b. Images are flattened."""
+
+    kind: Literal["linear"] = "linear"
+    bias: bool = True
+    """Whether there is a b."""
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """A linear map of the flattened features."""
+        return nn.Sequential(nn.Flatten(), nn.Linear(prod(feature_shape), self.embedding, bias=self.bias))
+
+
+class PolynomialClient(ClientModel):
+    """A polynomial network, h = Σ_{i=1..degree} (x^{∘i} W^i + b^i) (FedVS Eq. 1). Images are flattened."""
+
+    kind: Literal["polynomial"] = "polynomial"
+    degree: Count
+    """The highest power of a feature."""
+    bias: bool = True
+    """Whether there are b^i, one per power (Eq. 1 of the paper drops them)."""
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """One linear map per power of the flattened features, summed."""
+        return PolynomialNetwork(prod(feature_shape), self.embedding, self.degree, self.bias)
+
+
+class MlpClient(ClientModel):
+    """A multi-layer perceptron, linear in its last layer. Images are flattened."""
+
+    kind: Literal["mlp"] = "mlp"
+    hidden: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """The widths of the hidden layers."""
+    activation: Activation = "relu"
+    """The non-linearity of the hidden layers."""
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """The perceptron of the flattened features."""
+        return nn.Sequential(
+            nn.Flatten(), *perceptron((prod(feature_shape), *self.hidden, self.embedding), self.activation)
+        )
+
+
+class CnnClient(ClientModel):
+    """Blocks of convolution, activation and 2 × 2 max pooling, then a linear layer.
+
+    A side of one pixel is not pooled any further, so that narrow pieces of an image, such as single rows, are welcome.
+    """
+
+    kind: Literal["cnn"] = "cnn"
+    channels: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """The channels that each block puts out."""
+    kernel: Count = 3
+    """The side of the kernels, odd; images are padded with zeros to keep their size."""
+    activation: Activation = "relu"
+    """The non-linearity of every block."""
+
+    @field_validator("kernel")
+    @classmethod
+    def _odd(cls, kernel: int) -> int:
+        if kernel % 2 == 0:
+            raise ValueError(f"the kernel must have an odd side to keep an image's size, not {kernel}")
+        return kernel
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Images only, of any size."""
+        _check_image(self.kind, feature_shape)
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """The convolutional network of (channels, height, width) images."""
+        self.check(feature_shape)
+        channels, height, width = feature_shape
+        layers: list[nn.Module] = []
+        for filters in self.channels:
+            window = (min(2, height), min(2, width))
+            layers += [
+                nn.Conv2d(channels, filters, self.kernel, padding=self.kernel // 2),
+                ACTIVATIONS[self.activation](),
+                nn.MaxPool2d(window),
+            ]
+            channels, height, width = filters, height // window[0], width // window[1]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, self.embedding))
+
+
+class LenetClient(ClientModel):
+    """LeNet-5 in today's form, ReLU and max pooling (LeCun et al. 1998, Fig. 2).
+
+    5 × 5 convolutions to 6 channels (padded by 2, as 28 × 28 images need) and to 16, each pooled, then linear layers
+    of 120, 84 and ``embedding``.
+    """
+
+    kind: Literal["lenet"] = "lenet"
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Images only, of at least 12 × 12 pixels."""
+        _check_image(self.kind, feature_shape, LENET_SIDE)
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """LeNet for (channels, height, width) images."""
+        self.check(feature_shape)
+        channels, height, width = feature_shape
+        pixels = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+        return nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *perceptron((16 * pixels, 120, 84, self.embedding), "relu"),
+        )
+
+
+class ModuleClient(ClientModel):
+    """Any ``torch.nn.Module`` of the user's, by Python import path.
+
+    Importing runs the Python module that the path names: name only code that you trust.
+    """
+
+    kind: Literal["module"] = "module"
+    path: ImportPath
+    """``package.module:Class``, or a function that returns a module."""
+    arguments: Arguments = Field(default_factory=dict)
+    """Keyword arguments. ``feature_shape`` and ``embedding`` are added where the class's signature names them."""
+
+    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """Import and call; ValueError if it does not import, does not accept the arguments, or is no module."""
+        return construct(self.path, self.arguments, feature_shape=feature_shape, embedding=self.embedding)
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Build one and send zeros through; ValueError unless (2, embedding) comes out, reproducibly."""
+        trial_run(self.path, lambda: self.build(feature_shape), feature_shape, self.embedding)
+
+
+CLIENT_MODELS: tuple[type[ClientModel], ...] = (
+    LinearClient,
+    PolynomialClient,
+    MlpClient,
+    CnnClient,
+    LenetClient,
+    ModuleClient,
+)
+
+AnyClientModel = Annotated[
+    LinearClient | PolynomialClient | MlpClient | CnnClient | LenetClient | ModuleClient, Field(discriminator="kind")
+]
+
+
+def _check_image(kind: str, feature_shape: tuple[int, ...], side: int = 1) -> None:
+    remedy = "partition by image_rows or patches, or choose linear, polynomial or mlp"
+    if len(feature_shape) != 3:
+        raise ValueError(
+            f"a {kind} client needs images (channels, height, width), and its features have the shape "
+            f"{feature_shape}; {remedy}"
+        )
+    _, height, width = feature_shape
+    if min(height, width) < side:
+        raise ValueError(
+            f"a {kind} client needs images of at least {side} × {side} pixels, not {height} × {width}; "
+            "use fewer clients or larger patches, or choose cnn, linear, polynomial or mlp"
+        )

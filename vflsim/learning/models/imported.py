@@ -1,0 +1,112 @@
+"""Modules of the user's own, named by Python import path: import, construct, and try out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Annotated, Any
+
+import torch
+from pydantic import AfterValidator, JsonValue
+from torch import Tensor, nn
+
+from vflsim.learning.models.build import seeded
+
+
+def _import_path(text: str) -> str:
+    module, _, names = text.partition(":")
+    if not all(name.isidentifier() for name in (*module.split("."), *names.split("."))):
+        raise ValueError(f"{text!r} is not a Python import path; allowed: package.module:Class")
+    return text
+
+
+ImportPath = Annotated[str, AfterValidator(_import_path)]
+Arguments = dict[str, JsonValue]
+
+_ROWS = 2
+
+
+def construct(path: str, arguments: Mapping[str, Any], **offered: Any) -> nn.Module:
+    """Call what ``path`` names with ``arguments``, and with those of ``offered`` that its signature names.
+
+    Raises ValueError if the path does not import, the call fails, or what comes back is no ``nn.Module``.
+    """
+    target = _imported(path)
+    if not callable(target):
+        raise ValueError(f"{path} is {_described(target)}; allowed: a class (or function) that makes a torch.nn.Module")
+    if isinstance(target, type) and not issubclass(target, nn.Module):
+        raise ValueError(f"{path} is a class but not a torch.nn.Module; derive it from torch.nn.Module")
+    extra = {key: value for key, value in offered.items() if key in _parameters(target)}
+    try:
+        module = target(**{**extra, **arguments})
+    except Exception as error:  # the user's code may raise anything
+        given = ", ".join([*arguments, *(key for key in extra if key not in arguments)]) or "no arguments"
+        raise ValueError(f"{path} could not be built with {given}: {_reason(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"{path} made {_described(module)}; allowed: a torch.nn.Module")
+    return module
+
+
+def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...], width: int) -> None:
+    """Build a module and send two rows of zeros of ``shape`` through it, as in training.
+
+    Raises ValueError unless a floating-point tensor of (2, ``width``) comes out of trainable weights, without help of
+    PyTorch's global random generator: random layers such as dropout would tie the results to the order of events.
+    """
+    module = seeded(build, seed=0, dtype=torch.float32).train()
+    fed = f"zeros of shape {(_ROWS, *shape)}"
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        try:
+            output = module(torch.zeros((_ROWS, *shape)))
+        except Exception as error:  # the user's code may raise anything
+            raise ValueError(f"{path} failed on {fed}: {_reason(error)}") from error
+        drawn = not torch.equal(before, torch.get_rng_state())
+    if not isinstance(output, Tensor):
+        raise ValueError(f"{path} returned {_described(output)} for {fed}; allowed: a tensor of shape {(_ROWS, width)}")
+    if tuple(output.shape) != (_ROWS, width) or not output.is_floating_point():
+        raise ValueError(
+            f"{path} returned {output.dtype} of shape {tuple(output.shape)} for {fed}; "
+            f"allowed: floating point of shape {(_ROWS, width)}, one embedding of width {width} a row"
+        )
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ValueError(f"{path} has no weights to train; allowed: a module with parameters")
+    if drawn:
+        raise ValueError(
+            f"{path} draws random numbers in its forward pass (dropout?), which makes runs irreproducible; "
+            "remove that layer or set its rate to 0"
+        )
+
+
+def _imported(path: str) -> Any:
+    module_name, _, names = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{path} does not import: no module named {error.name}; is its folder on PYTHONPATH?"
+        ) from error
+    except Exception as error:  # importing runs the user's code, which may raise anything
+        raise ValueError(f"{path} does not import: {_reason(error)}") from error
+    try:
+        return reduce(getattr, names.split("."), module)
+    except AttributeError as error:
+        raise ValueError(f"{path} does not exist: {error}") from error
+
+
+def _parameters(target: Callable[..., Any]) -> frozenset[str]:
+    """The parameters a callable names; those it would only swallow by ``**kwargs`` do not count."""
+    try:
+        return frozenset(inspect.signature(target).parameters)
+    except (TypeError, ValueError):  # some classes written in C have no signature
+        return frozenset()
+
+
+def _described(value: object) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -1,0 +1,68 @@
+"""The modules that PyTorch does not have, and the pieces that client and server models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import Parameter
+
+Activation = Literal["relu", "leaky_relu", "elu", "gelu", "silu", "tanh", "sigmoid"]
+
+ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+}
+
+
+class PolynomialNetwork(nn.Module):
+    """h = Σ_{i=1..D} (x^{∘i} W^i + b^i), x^{∘i} the element-wise i-th power (FedVS Eq. 1, biases included).
+
+    Maps (b, …) to (b, ``outputs``); ``powers[i - 1]`` holds W^i and b^i.
+    """
+
+    def __init__(self, inputs: int, outputs: int, degree: int, bias: bool) -> None:
+        super().__init__()
+        self.powers = nn.ModuleList(nn.Linear(inputs, outputs, bias=bias) for _ in range(degree))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluate the polynomial; powers are built by repeated multiplication, terms added in order of degree."""
+        x = x.flatten(1)
+        power, total = x, self.powers[0](x)
+        for term in self.powers[1:]:
+            power = power * x
+            total = total + term(power)
+        return total  # type: ignore[no-any-return]  # modules are untyped when called
+
+
+class Offset(nn.Module):
+    """Add one trainable number to every column: (b, ``width``) to (b, ``width``), zero at the start."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.bias = Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x + bias``."""
+        return x + self.bias
+
+
+def perceptron(widths: Sequence[int], activation: Activation, batch_norm: bool = False) -> Iterator[nn.Module]:
+    """The layers of a multi-layer perceptron: Linear [BatchNorm] activation … Linear.
+
+    ``widths`` runs from the inputs to the outputs; the last layer stays linear.
+    """
+    for inputs, outputs in pairwise(widths[:-1]):
+        yield nn.Linear(inputs, outputs)
+        if batch_norm:
+            yield nn.BatchNorm1d(outputs)
+        yield ACTIVATIONS[activation]()
+    yield nn.Linear(widths[-2], widths[-1])

@@ -1,0 +1,68 @@
+"""Operations of the learning plane and the deferred handles they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+
+from vflsim.errors import RunError
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """A value that will exist: shape and dtype are known now, the value once its operation has run.
+
+    Invariant: the value is set once, by the operation that promised it, and never changes.
+    """
+
+    __slots__ = ("_value", "dtype", "ready", "shape")
+
+    def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> None:
+        self.shape, self.dtype, self.ready = shape, dtype, False
+        self._value: T | None = None
+
+    @property
+    def value(self) -> T:
+        """The value. Raises ``RunError`` if the operation has not run: ask an executor to force it."""
+        if not self.ready:
+            raise RunError("a deferred value was read before its operation ran", remedy="executor.force(handle)")
+        return self._value  # type: ignore[return-value]
+
+    def set(self, value: T) -> None:
+        """Fulfil the promise."""
+        self._value, self.ready = value, True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor promised, from its shape."""
+        size = self.dtype.itemsize
+        for n in self.shape:
+            size *= n
+        return size
+
+
+@dataclass(slots=True, eq=False)
+class Operation(Generic[T]):
+    """Work of one party: what it costs is known at once, what it yields only after ``run``.
+
+    ``result`` is what ``node.compute`` hands to the protocol. ``flops`` and ``units`` (the work in mini-batches, which
+    scales a sampled compute time) are for the timing plane. ``commit`` is called when the operation completes in
+    virtual time: it does bookkeeping on indices, never on values. ``counts`` says what completing it counts as.
+    """
+
+    kind: str
+    party: int
+    run: Callable[[], None]
+    result: T
+    round: int = -1
+    nbytes: int = 0
+    units: float = 1.0
+    flops: Callable[[], float] = field(default=lambda: 0.0)
+    commit: Callable[[], Any] | None = None
+    counts: Literal["round", "update"] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    where: str = ""

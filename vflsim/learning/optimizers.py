@@ -1,0 +1,97 @@
+"""How a party's weights follow their gradients: PyTorch's own optimisers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+import torch
+from pydantic import AfterValidator, Field, model_validator
+from torch.nn.parameter import Parameter
+
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Fraction01, NonNegativeNumber, PositiveNumber
+
+
+def _below_one(value: float) -> float:
+    if value >= 1:
+        raise ValueError(f"{value:g} would never forget; allowed: at least 0 and below 1")
+    return value
+
+
+Memory = Annotated[Fraction01, AfterValidator(_below_one)]
+"""The part of a running average that survives a step: at least 0 and below 1."""
+
+
+class Optimizer(Part, ABC):
+    """An update rule for weights θ with gradient g."""
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+    lr: PositiveNumber
+    """The learning rate."""
+    weight_decay: NonNegativeNumber = 0.0
+    """Added to the gradient, times θ."""
+
+    @abstractmethod
+    def build(self, params: Iterable[Parameter]) -> torch.optim.Optimizer:
+        """PyTorch's optimiser for these parameters, in its plain implementation.
+
+        The grouped and fused ones may sum in another order, which would tie the results to the hardware.
+        """
+
+
+class Sgd(Optimizer):
+    """Stochastic gradient descent: v ← momentum · v + g, θ ← θ − lr · v (``torch.optim.SGD``)."""
+
+    kind: Literal["sgd"] = "sgd"
+    momentum: Memory = 0.0
+    """The part of the velocity v that survives a step."""
+    nesterov: bool = False
+    """Step along g + momentum · v instead of v."""
+
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> Self:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
+    def build(self, params: Iterable[Parameter]) -> torch.optim.SGD:
+        """``torch.optim.SGD``."""
+        return torch.optim.SGD(
+            params,
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+            foreach=False,
+            fused=False,
+        )
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015, Alg. 1), ``torch.optim.Adam``."""
+
+    kind: Literal["adam"] = "adam"
+    betas: tuple[Memory, Memory] = (0.9, 0.999)
+    """The parts of the running averages of g and of g² that survive a step."""
+    eps: PositiveNumber = 1e-8
+    """Added to the denominator."""
+
+    def build(self, params: Iterable[Parameter]) -> torch.optim.Adam:
+        """``torch.optim.Adam``."""
+        return torch.optim.Adam(
+            params,
+            lr=self.lr,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            foreach=False,
+            fused=False,
+        )
+
+
+OPTIMIZERS: tuple[type[Optimizer], ...] = (Sgd, Adam)
+
+AnyOptimizer = Annotated[Sgd | Adam, Field(discriminator="kind")]

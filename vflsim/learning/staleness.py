@@ -1,0 +1,77 @@
+"""How old the embeddings are that a server step uses: pure bookkeeping on indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.learning.batches import Batch
+from vflsim.learning.operations import Handle
+
+
+class Staleness:
+    """Ages in server steps, 0 for what arrived for the step itself (VAFL Eq. 3 counts the same from 1).
+
+    *Row age*: steps since this client's row of this sample was refreshed. *Client age*: steps since the client's last
+    arrival. A row never refreshed, and a client never heard of, count from the start (one step before the first):
+    what ``first_fill`` put there was put there then.
+    """
+
+    def __init__(self, clients: Sequence[int], rows: int) -> None:
+        self.step = 0
+        self._column = {client: j for j, client in enumerate(clients)}
+        self._clients = np.asarray(clients)
+        # One array a client: refreshing and looking up a client's rows touches consecutive memory only.
+        self._rows = [np.full(rows, -1, dtype=np.int32) for _ in clients]
+        self._last = np.full(len(clients), -1, dtype=np.int64)
+
+    def refresh(self, client: int, batch: Batch) -> None:
+        """An embedding of ``batch`` arrived from ``client`` for the present step."""
+        self._rows[self._column[client]][batch.ids] = self.step
+        self._last[self._column[client]] = self.step
+
+    def client_ages(self) -> NDArray[np.int64]:
+        """Age of every client at the present step, in client order."""
+        return self.step - self._last
+
+    def row_ages(self, batch: Batch) -> NDArray[np.int64]:
+        """Oldest age among the rows of ``batch``, for every client in client order."""
+        return self.step - np.array([rows[batch.ids].min() for rows in self._rows], dtype=np.int64)
+
+    def row_age_sums(self, batch: Batch, clients: Sequence[int]) -> tuple[float, int, int]:
+        """Sum, count and maximum of the ages of the rows of ``batch`` of ``clients``."""
+        total, count, oldest = 0, 0, 0
+        for client in clients:
+            stamps = self._rows[self._column[client]][batch.ids]
+            total += self.step * len(stamps) - int(stamps.sum(dtype=np.int64))
+            count += len(stamps)
+            oldest = max(oldest, self.step - int(stamps.min()))
+        return total, count, oldest
+
+    def older_than(self, bound: int, age: str, batches: Sequence[Batch]) -> list[tuple[int, Batch]]:
+        """(client, batch) pairs about to be used whose ``client_age`` or ``row_age`` exceeds ``bound``.
+
+        A client is named once for each of ``batches`` in which it is too old; arrivals must have been refreshed before.
+        """
+        stale: list[tuple[int, Batch]] = []
+        for batch in batches:
+            ages = self.client_ages() if age == "client_age" else self.row_ages(batch)
+            stale += [(int(client), batch) for client in self._clients[ages > bound]]
+        return stale
+
+
+@dataclass(slots=True)
+class StepFacts:
+    """What a server step used: clients whose embeddings arrived for it, those it went on without, and ages.
+
+    ``row_ages`` is (sum, count, maximum) over the rows used; ``client_ages`` one age a client, in client order.
+    """
+
+    used: Sequence[int]
+    missing: Sequence[int]
+    row_ages: tuple[float, int, int]
+    client_ages: Sequence[int]
+    loss: Handle[float] | None = None

@@ -1,0 +1,59 @@
+"""How the models are trained: batches, optimisers, precision. Protocols may override it for themselves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from vflsim.learning.optimizers import AnyOptimizer
+from vflsim.learning.tasks import Loss
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Count
+
+Batches = Literal["shared", "own"]
+LastBatch = Literal["keep", "drop"]
+Dtype = Literal["float32", "float64"]
+
+
+class Training(Part):
+    """What every protocol trains with, unless it overrides it."""
+
+    batch: Count
+    """Rows of a mini-batch; more than there are training rows means all of them."""
+    batches: Batches = "shared"
+    """``shared``: all clients walk the same seeded sequence of mini-batches; ``own``: each client draws its own."""
+    last_batch: LastBatch = "keep"
+    """What happens to the last rows of an epoch when they do not fill a batch."""
+    client_optimizer: AnyOptimizer
+    """The update rule of every client's weights."""
+    server_optimizer: AnyOptimizer
+    """The update rule of the server's weights."""
+    dtype: Dtype = "float32"
+    """Of weights, features and embeddings."""
+    loss: Loss = "auto"
+    """``auto`` follows from the task; the others say it, and must fit the task."""
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """``dtype`` as PyTorch's."""
+        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+
+    def overridden(self, by: TrainingOverride | None) -> Training:
+        """This with what ``by`` gives in its place; an optimiser is replaced as a whole."""
+        if by is None:
+            return self
+        given = {key: getattr(by, key) for key in by.model_fields_set}
+        return self.model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+class TrainingOverride(Part):
+    """What one protocol trains with instead: any part of ``Training``, with its meaning there."""
+
+    batch: Count | None = None
+    batches: Batches | None = None
+    last_batch: LastBatch | None = None
+    client_optimizer: AnyOptimizer | None = None
+    server_optimizer: AnyOptimizer | None = None
+    dtype: Dtype | None = None
+    loss: Loss | None = None

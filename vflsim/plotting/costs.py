@@ -1,0 +1,117 @@
+"""What the target costs: time, rounds and bytes until it is reached, with intervals over seeds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from vflsim.plotting.style import Picture, Style, legend, picture, protocol_styles, spread_widely, x_axis
+from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.summary import estimate, outcomes
+
+PANELS = (("time_to_target", "time", "s"), ("rounds_to_target", "server steps", ""), ("bytes_to_target", "bytes", "B"))
+
+
+_WIDE_BARS = 50.0
+"""Lengths of bars are compared, which a logarithmic axis forbids; it is used only where nothing else would show."""
+
+
+def costs_to_target(results: Results, target: dict[str, float] | None = None) -> Picture:
+    """Bars of time, rounds and bytes until the target (default: the scenario's first), one protocol a row.
+
+    A bar ends at the mean over seeds, with its 95 % interval; dots are single seeds. Where some seed never got there
+    the bar is hatched, ends at the mean of what all runs had spent (the cost is larger than that), and says how many
+    reached the target. Raises NotRecordedError where there is no target.
+    """
+    measured = outcomes(results, target)
+    measured = measured[measured["target"].notna()]
+    if measured.empty:
+        raise NotRecordedError(
+            "no target, or its metric was not evaluated", str(results.folder), remedy="name one: stop: {target: …}"
+        )
+    measured = measured[measured["target"] == measured["target"].iloc[0]]
+    protocols = [name for name in results.protocols if (measured["protocol"] == name).any()]
+    styles = protocol_styles(results.protocols)
+    with picture(8.4, 1.5 + 0.42 * len(protocols)) as figure:
+        panels = figure.subplots(1, len(PANELS), sharey=True, gridspec_kw={"wspace": 0.08})
+        for axes, (measure, label, unit) in zip(panels, PANELS, strict=True):
+            _panel(axes, measured[measured["measure"] == measure], protocols, styles, label, unit)
+        panels[0].set_yticks(range(len(protocols)), protocols)
+        panels[0].invert_yaxis()
+        figure.suptitle(
+            f"{results.name}: cost to {measured['target'].iloc[0].replace('_', ' ')}", x=0.01, ha="left", fontsize=9.5
+        )
+        legend(figure, *_key(bool(measured["censored"].any()), measured["seed"].nunique() > 1))
+    return figure
+
+
+def _panel(
+    axes: Axes, measured: pd.DataFrame, protocols: list[str], styles: dict[str, Style], label: str, unit: str
+) -> None:
+    logarithmic = spread_widely(measured["value"], _WIDE_BARS)
+    left = 0.5 * measured["value"][measured["value"] > 0].min() if logarithmic else 0.0
+    for row, name in enumerate(protocols):
+        own = measured[measured["protocol"] == name]
+        values, censored = own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool)
+        found = estimate(values, censored)
+        end = found.at_least if found.censored else found.mean
+        look: dict[str, Any] = {"color": styles[name].color, "alpha": 0.85}
+        if found.censored:
+            look = {"facecolor": "none", "edgecolor": styles[name].color, "hatch": "////", "linewidth": 0.9}
+        axes.barh(row, end - left, height=0.6, left=left, **look)
+        if not math.isnan(found.low):
+            axes.errorbar(
+                found.mean,
+                row,
+                xerr=[[found.mean - max(found.low, left)], [found.high - found.mean]],
+                color="black",
+                linewidth=1.2,
+                capsize=2.5,
+                capthick=1.2,
+            )
+        if len(values) > 1:
+            dots: dict[str, Any] = {
+                "markersize": 2.8,
+                "color": "white",
+                "markeredgecolor": "black",
+                "markeredgewidth": 0.6,
+            }
+            axes.plot(values, np.full(len(values), row + 0.2), "o", **dots, zorder=4)
+        if found.censored:
+            axes.annotate(
+                f"→ {found.reached} of {found.n}",
+                (max(end, values.max()), row),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color="#333333",
+            )
+    largest = measured["value"].max()
+    room = 0.3 if measured["censored"].any() else 0.1
+    right = largest * ((largest / left) ** room if logarithmic else 1 + room)
+    axes.set_xlim(left, right)
+    x_axis(axes, f"{label} to target", unit, logarithmic=logarithmic)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+
+
+def _key(censored: bool, several: bool) -> tuple[list[object], list[str]]:
+    handles: list[object] = [Patch(facecolor="#888888", alpha=0.85)]
+    labels = ["mean over seeds" if several else "one seed"]
+    if several:
+        handles += [
+            Line2D([], [], color="black", linewidth=1.3),
+            Line2D([], [], linestyle="none", marker="o", markersize=3, color="white", markeredgecolor="black"),
+        ]
+        labels += ["95 % interval", "single seed"]
+    if censored:
+        handles.append(Patch(facecolor="none", edgecolor="#666666", hatch="////"))
+        labels.append("more than this: only k of n seeds reached it")
+    return handles, labels

@@ -1,0 +1,143 @@
+"""How a metric grows with time, rounds and bytes: means over seeds with 95 % bands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from vflsim.errors import ResultsError
+from vflsim.plotting.style import (
+    Picture,
+    Style,
+    legend,
+    metric_label,
+    picture,
+    protocol_styles,
+    remark,
+    spread_widely,
+    x_axis,
+)
+from vflsim.results.read import Results
+from vflsim.results.statistics import Floats, band, step_values
+from vflsim.results.summary import targets_of
+
+POINTS = 4000
+"""No curve is drawn through more points than this."""
+
+
+@dataclass(frozen=True)
+class Horizontal:
+    """What the x axis shows: a column of the metrics, its label and its unit."""
+
+    column: str
+    label: str
+    unit: str
+
+
+TIME = Horizontal("time_s", "virtual time", "s")
+ROUNDS = Horizontal("round", "server steps", "")
+BYTES = Horizontal("bytes", "bytes sent by all parties", "B")
+
+
+def metric_against_time(results: Results, metric: str | None = None) -> Picture:
+    """A metric (default: the main one) against virtual time."""
+    return _curves(results, TIME, metric)
+
+
+def metric_against_rounds(results: Results, metric: str | None = None) -> Picture:
+    """A metric (default: the main one) against server steps."""
+    return _curves(results, ROUNDS, metric)
+
+
+def metric_against_bytes(results: Results, metric: str | None = None) -> Picture:
+    """A metric (default: the main one) against the bytes sent by all parties, in all directions."""
+    return _curves(results, BYTES, metric)
+
+
+def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Picture:
+    metric = metric or results.main_metric
+    if metric not in results.evaluated:
+        raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
+    curves = {name: found for name in results.protocols if (found := _runs(results, name, horizontal.column, metric))}
+    styles = protocol_styles(results.protocols)
+    several = max((len(runs) for runs in curves.values()), default=0) > 1
+    logarithmic = spread_widely(max(x[-1] for x, _ in runs) for runs in curves.values())
+    with picture(5.6, 3.6) as figure:
+        axes = figure.add_subplot()
+        handles = [_draw(axes, runs, styles[name], logarithmic) for name, runs in curves.items()]
+        x_axis(axes, horizontal.label, horizontal.unit, logarithmic=logarithmic)
+        axes.set_ylabel(metric_label(metric))
+        targets = [target.value for target in targets_of(results) if target.metric == metric]
+        _targets(axes, targets)
+        _limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs)]))
+        axes.set_title(results.name, loc="left")
+        remark(axes, "mean and 95 % band over seeds; markers: where runs end" if several else "one seed")
+        legend(figure, handles, list(curves))
+    return figure
+
+
+def _runs(results: Results, protocol: str, column: str, metric: str) -> list[tuple[Floats, Floats]]:
+    """(x, metric) of every finished run of a protocol, evaluated rows only."""
+    failed = {run.seed for run in results.failed if run.protocol == protocol}
+    frame = results.metrics[results.metrics["protocol"] == protocol]
+    frame = frame[~frame["seed"].isin(failed) & frame[metric].notna()]
+    frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"] + frame["bytes_peer"])
+    return [_columns(own, column, metric) for _, own in frame.groupby("seed", sort=True)]
+
+
+def _columns(frame: pd.DataFrame, column: str, metric: str) -> tuple[Floats, Floats]:
+    return frame[column].to_numpy(dtype=np.float64), frame[metric].to_numpy(dtype=np.float64)
+
+
+def _draw(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithmic: bool) -> Artist:
+    """Mean and band while all seeds run; a thin line for each seed that goes on after the first has ended.
+
+    Between evaluations a run keeps its last value: the mean of such step functions is one too, exact on the union of
+    their steps (thinned where there are thousands). Every seed's end is marked.
+    """
+    common = min(x[-1] for x, _ in runs)
+    grid = np.unique(np.concatenate([x[x <= common] for x, _ in runs]))
+    if len(grid) > POINTS:
+        grid = grid[np.linspace(0, len(grid) - 1, POINTS).astype(int)]
+    if logarithmic:
+        grid = grid[grid > 0]
+    if len(grid):
+        mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
+        axes.fill_between(grid, low, high, step="post", color=style.color, alpha=0.18, linewidth=0)
+        axes.step(grid, mean, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
+    for x, y in runs:
+        after = x > common
+        if after.any():
+            x_tail = np.concatenate([[common], x[after]])
+            y_tail = np.concatenate([step_values(x, y, np.array([common])), y[after]])
+            axes.step(x_tail, y_tail, where="post", color=style.color, linewidth=0.7, alpha=0.75)
+        axes.plot(x[-1:], y[-1:], marker=style.marker, markersize=3.2, color=style.color, linestyle="none")
+    return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=3.2)
+
+
+def _targets(axes: Axes, values: list[float]) -> None:
+    for value in values:
+        axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        axes.annotate(
+            f"target {value:g}",
+            (1, value),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color="#666666",
+            annotation_clip=False,
+        )
+
+
+def _limits(axes: Axes, values: Floats) -> None:
+    """Room for every single run and target; wide bands of few seeds may be cut off, they shall not squeeze the rest."""
+    low, high = float(values.min()), float(values.max())
+    margin = 0.05 * (high - low) or 0.05
+    axes.set_ylim(low - margin, high + margin)

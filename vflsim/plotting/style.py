@@ -1,0 +1,136 @@
+"""How all figures look: one palette, one font size, units on every axis, legends outside the axes.
+
+Figures are made without pyplot: no global state, no window, any thread.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+"""Okabe and Ito's colours, told apart by colour-blind eyes too; without yellow, which is lost on white."""
+
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+_RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.labelcolor": "#222222",
+    "ytick.labelcolor": "#222222",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.solid_capstyle": "butt",
+    "hatch.linewidth": 0.6,
+}
+DPI = 200
+WIDE = 5.0
+"""Quantities whose largest is more than this many times their smallest go on a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one protocol looks in every figure."""
+
+    color: str
+    dash: Any
+    marker: str
+
+
+@final
+class Picture(Figure):
+    """A figure that shows itself in a notebook without pyplot."""
+
+    def png(self) -> bytes:
+        """The figure as a PNG; the same figure always gives the same bytes."""
+        buffer = io.BytesIO()
+        with mpl.rc_context(_RC):
+            self.savefig(buffer, format="png", dpi=DPI, facecolor="white", metadata={"Software": "vflsim"})
+        return buffer.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.png()
+
+
+def protocol_styles(protocols: Sequence[str]) -> dict[str, Style]:
+    """A colour, line and marker for every protocol, by its place in the scenario: the same in all figures."""
+    dashes = (dash for dash in itertools.cycle(_DASHES) for _ in PALETTE)
+    looks = zip(itertools.cycle(PALETTE), dashes, itertools.cycle(_MARKERS), strict=False)
+    return {name: Style(*look) for name, look in zip(protocols, looks, strict=False)}
+
+
+@contextmanager
+def picture(width: float, height: float) -> Iterator[Picture]:
+    """An empty figure of the given size in inches, drawn on inside the context."""
+    with mpl.rc_context(_RC):
+        figure = Picture(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int = 6) -> None:
+    """A legend below the axes, where it can cover nothing."""
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(columns, max(1, len(labels))), handlelength=2.2
+    )
+
+
+def spread_widely(values: Iterable[float], ratio: float = WIDE) -> bool:
+    """Whether positive values differ so much that only a logarithmic axis shows them all."""
+    positive = [value for value in values if value > 0]
+    return bool(positive) and max(positive) > ratio * min(positive)
+
+
+def x_axis(axes: Axes, label: str, unit: str, *, logarithmic: bool) -> None:
+    """Label the x axis with its unit, and scale it; a linear one starts at 0, bytes get SI prefixes."""
+    axes.set_xlabel(f"{label} [{unit}]" if unit else label)
+    if logarithmic:
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        # Over few decades, powers of ten alone would leave one or two labels.
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=8))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+    else:
+        axes.set_xlim(left=0)
+    if unit == "B":
+        axes.set_xlabel(label)
+        axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def _plain(value: float, _: object = None) -> str:
+    return f"{value:g}" if 1e-3 <= value < 1e5 else f"{value:.0e}"
+
+
+def remark(axes: Axes, text: str) -> None:
+    """A small line above the axes, on the right: what means, bands and markers stand for."""
+    axes.set_title(text, loc="right", fontsize=7.5, color="#666666")
+
+
+def metric_label(column: str) -> str:
+    """A metrics column as an axis label: ``test_accuracy`` -> ``test accuracy``."""
+    return column.replace("_auc", "_AUC").replace("_rmse", "_RMSE").replace("_r2", "_R²").replace("_", " ")

@@ -1,0 +1,148 @@
+"""Who did what when: a Gantt chart of the parties, from the events of one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from vflsim.errors import ResultsError
+from vflsim.plotting.style import Picture, legend, picture, x_axis
+from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.schema import SERVER
+
+ACTIVITIES = {
+    "compute": ("compute", "#3B5B92", (0.34, 0.94)),
+    "activation": ("waits for activation", "#D8D8D8", (0.34, 0.94)),
+    "upload": ("upload delay", "#F0B95B", (0.34, 0.94)),
+    "latency": ("latency", "#B9D8C2", (0.06, 0.28)),
+    "transfer": ("transfer", "#2A8C6A", (0.06, 0.28)),
+}
+"""First part of an event's kind -> label, colour, and the part of the party's row it is drawn in."""
+
+_OTHER = ("other", "#B07AA1", (0.34, 0.94))
+_STEP: dict[str, Any] = {"color": "#222222", "linewidth": 0.5, "linestyle": (0, (3, 2))}
+_ABSENT = "#ececec"
+_SHOWN_ROUNDS = 2
+_SHOWN_STEPS = 40
+
+
+def timeline(
+    results: Results,
+    protocols: Sequence[str] | None = None,
+    seed: int | None = None,
+    start: float = 0.0,
+    end: float | None = None,
+) -> Picture:
+    """Activities of every party between ``start`` and ``end`` (seconds), one panel a protocol, on one time axis.
+
+    Work fills the upper part of a party's row, messages the lower one (in the sender's row); pale means abandoned or
+    cut off by the end of the run; vertical lines are server steps. By default the first seed, from 0 until the slowest
+    protocol has finished two rounds. Raises NotRecordedError where events were not kept.
+    """
+    chosen = list(protocols or results.protocols)
+    seed = results.seeds[0] if seed is None else seed
+    runs = [run for name in chosen if (run := results.run(name, seed)).has("events")]
+    if not runs:
+        results.run(chosen[0], seed).table("events")  # says why, and how to mend it
+    end = _default_end(runs) if end is None else end
+    if not end > start:
+        raise ResultsError(f"an empty window: {start} s to {end} s", "timeline", "start < end")
+    events = [_window(run, start, end) for run in runs]
+    parties = _parties(runs)
+    row = 0.2 if len(parties) * len(runs) <= 60 else 0.11
+    with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(parties))) as figure:
+        panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, run, own in zip(panels, runs, events, strict=True):
+            _panel(axes, run, own, parties, start, end)
+        x_axis(panels[-1], "virtual time", "s", logarithmic=False)
+        panels[-1].set_xlim(start, end)
+        _key(figure, events, any(run.has("rounds") for run in runs))
+    return figure
+
+
+def _default_end(runs: Sequence[StoredRun]) -> float:
+    """When the slowest protocol finished its second round; without rounds, the end of the last event."""
+    ends = []
+    for run in runs:
+        rounds = run.table("rounds")["end_s"].to_pylist() if run.has("rounds") else []
+        ends.append(rounds[min(_SHOWN_ROUNDS, len(rounds)) - 1] if rounds else 0.0)
+    latest = max(ends) or max(float(run.frame("events")["end_s"].max()) for run in runs)
+    if not latest > 0:
+        raise NotRecordedError("nothing happened in these runs", str(runs[0].folder))
+    return latest
+
+
+def _window(run: StoredRun, start: float, end: float) -> pd.DataFrame:
+    events = run.frame("events")
+    events = events[(events["start_s"] < end) & (events["end_s"] > start)]
+    return events.assign(activity=events["kind"].astype(str).str.partition(".")[0].to_numpy())
+
+
+def _parties(runs: Sequence[StoredRun]) -> list[str]:
+    """The server, then every client that any of the runs names, by number."""
+    named = {str(name) for run in runs for name in run.table("events")["party"].unique().to_pylist()}
+    clients = named | {f"client-{m}" for run in runs for m in run.info.participants}
+    return [SERVER, *sorted(clients - {SERVER}, key=lambda name: (len(name), name))]
+
+
+def _panel(axes: Axes, run: StoredRun, events: pd.DataFrame, parties: list[str], start: float, end: float) -> None:
+    rows = {name: position for position, name in enumerate(parties)}
+    present = {SERVER, *(f"client-{m}" for m in run.info.participants)}
+    for name, position in rows.items():
+        if name not in present:
+            axes.axhspan(position, position + 1, color=_ABSENT, linewidth=0)
+    for (activity, sound), group in events.groupby(["activity", events["outcome"] == "done"], sort=False):
+        _, color, (bottom, top) = ACTIVITIES.get(str(activity), _OTHER)
+        left = group["start_s"].clip(lower=start).to_numpy(dtype=np.float64)
+        right = group["end_s"].clip(upper=end).to_numpy(dtype=np.float64)
+        at = group["party"].astype(str).map(rows).to_numpy(dtype=np.float64)
+        # The server's row is on top and rows count downwards, so "upper part" means smaller y.
+        upper, lower = at + 1 - top, at + 1 - bottom
+        corners = np.stack(
+            [np.stack([x, y], -1) for x, y in ((left, upper), (right, upper), (right, lower), (left, lower))], 1
+        )
+        # The edge keeps a millisecond visible in a window of minutes.
+        axes.add_collection(
+            PolyCollection(list(corners), facecolor=color, edgecolor=color, linewidth=0.4, alpha=1.0 if sound else 0.4)
+        )
+    if run.has("rounds"):
+        ends = np.array(run.table("rounds")["end_s"].to_pylist())
+        shown = ends[(ends >= start) & (ends <= end)]
+        if len(shown) <= _SHOWN_STEPS:
+            axes.vlines(shown, 0, len(parties), **_STEP, zorder=0.5)
+    ended = float(run.table("metrics")["time_s"][-1].as_py())
+    if start <= ended < end:
+        axes.axvline(ended, color="#222222", linewidth=1)
+        reason = f" ({run.info.stop_reason})" if run.info.stop_reason else ""
+        axes.text(ended, 0.6, f"  run ends{reason}", fontsize=7.5, color="#444444", va="center")
+    axes.set_ylim(len(parties), 0)
+    every = 1 if len(parties) <= 12 else 4
+    labelled = [name for name, at in rows.items() if at == 0 or at == 1 or at % every == 0]
+    axes.set_yticks([rows[name] + 0.5 for name in labelled], labelled)
+    axes.tick_params(axis="y", length=0, labelsize=7)
+    axes.grid(visible=False, axis="y")
+    axes.set_title(f"{run.protocol}, seed {run.seed}", loc="left")
+
+
+def _key(figure: Figure, events: Sequence[pd.DataFrame], stepped: bool) -> None:
+    seen = set(pd.concat(events)["activity"])
+    looks = [(name, *look[:2]) for name, look in ACTIVITIES.items() if name in seen]
+    looks += [("other", *_OTHER[:2])] if seen - set(ACTIVITIES) else []
+    handles: list[Artist] = [Patch(facecolor=color) for _, _, color in looks]
+    labels = [label for _, label, _ in looks]
+    if stepped:
+        handles.append(Line2D([], [], **_STEP))
+        labels.append("server step")
+    if any(axes.patches for axes in figure.axes):
+        handles.append(Patch(facecolor=_ABSENT))
+        labels.append("takes no part")
+    legend(figure, handles, labels, columns=7)

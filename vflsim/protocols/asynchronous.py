@@ -1,0 +1,30 @@
+"""VAFL Alg. 1: the server steps on every embedding as it arrives."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vflsim.protocols.table import TableProtocol
+from vflsim.world.node import Node
+
+
+class Asynchronous(TableProtocol):
+    """Whoever is ready trains, against the latest embeddings received of the others."""
+
+    kind: Literal["asynchronous"] = "asynchronous"
+
+    async def server(self, node: Node) -> None:
+        """On each embedding: step, with the other clients' rows from the table; return the gradient."""
+        await self.fill_table(node)
+        while True:
+            fresh = await node.gather("embedding", count=1)
+            answers = await self.requery(node, fresh)
+            step = await node.compute(node.learner.server_step(fresh, answers))
+            await self.return_gradients(node, step, fresh)
+
+    async def client(self, node: Node) -> None:
+        """Work at its own pace; answer queries beside it."""
+        if self.max_staleness is not None:
+            node.start(self.answer_queries(node))
+        await self.upload_first_pass(node)
+        await self.work_at_own_pace(node)

@@ -1,0 +1,57 @@
+"""What every protocol is: a server's coroutine and a client's, and what they need to be told."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from vflsim.vocabulary.base import Part
+from vflsim.world.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """What a protocol can be checked against when a scenario is loaded.
+
+    ``clients`` is the number of clients of the scenario, ``symbols`` what formulas in selections may name.
+    """
+
+    clients: int
+    symbols: Mapping[str, float]
+    batches: Literal["shared", "own"]
+
+
+class Protocol(Part, ABC):
+    """One final class a protocol: its fields are what a scenario may say of it, its coroutines the algorithm.
+
+    ``server`` and ``client`` run once a party and usually never return; the run's stop rule ends them. They see their
+    node and nothing else, keep their state in local variables, and so run unchanged in virtual and in real time.
+    """
+
+    needs_shared_batches: ClassVar[bool] = False
+    """Whether all embeddings of a step must be of the same batch."""
+    keeps_table: ClassVar[bool] = False
+    """Whether the server keeps the latest embedding of every (sample, client)."""
+
+    def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+        """The clients that take part, in client order: the others are absent from training and evaluation."""
+        return list(range(1, clients + 1))
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for what cannot run with so many clients, or with such batches."""
+        if self.needs_shared_batches and context.batches == "own":
+            raise ValueError("this protocol's clients must work on the same batch; allowed: training.batches: shared")
+
+    def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
+        """Passes over the training data after so many server steps and embeddings used."""
+        return rounds / batches_per_epoch
+
+    @abstractmethod
+    async def server(self, node: Node) -> None:
+        """What the server does."""
+
+    @abstractmethod
+    async def client(self, node: Node) -> None:
+        """What each client does."""

@@ -1,0 +1,34 @@
+"""Evaluation is messages too: the server asks, every client embeds the rows, the server scores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflsim.learning.client import Split
+from vflsim.learning.operations import Handle
+from vflsim.world.messages import EvaluationAnswer, EvaluationRequest
+from vflsim.world.node import Node
+
+
+async def answer_evaluations(node: Node, splits: Sequence[Split]) -> None:
+    """Client: embed every row of each split, whenever asked. On a free node this takes no time."""
+    while True:
+        request = await node.recv("evaluate")
+        for place, split in enumerate(splits):
+            h = await node.compute(node.learner.embed_split(split))
+            await node.upload("server", EvaluationAnswer(value=h, round=_tag(request.round, place)))
+
+
+async def evaluate(node: Node, splits: Sequence[Split], number: int) -> dict[Split, Handle[dict[str, float]]]:
+    """Server: loss and metrics of each split, as deferred handles. ``number`` tells evaluations apart."""
+    for client in node.clients:
+        await node.send(client, EvaluationRequest(round=number))
+    scores: dict[Split, Handle[dict[str, float]]] = {}
+    for place, split in enumerate(splits):
+        answers = await node.gather("evaluation", senders=node.clients, round=_tag(number, place))
+        scores[split] = await node.compute(node.learner.evaluate(split, answers))
+    return scores
+
+
+def _tag(number: int, place: int) -> int:
+    return 2 * number + place

@@ -1,0 +1,83 @@
+"""Ignore the stragglers: exclude them for good, or go on without whoever is late in a round (FedVS's *Ignore*)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.vocabulary.quantities import Count, PositiveSeconds
+from vflsim.vocabulary.selections import Selection, members
+from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.node import Node
+
+
+class Ignore(Protocol):
+    """Synchronous rounds without the stragglers: exactly one of ``exclude``, ``fastest`` and ``deadline``.
+
+    ``exclude``: these clients never take part. ``fastest``: each round uses the first so many embeddings. ``deadline``:
+    each round uses what has arrived so many seconds after its start (at least one embedding). A client that a round
+    went on without gets no gradient for it, and joins the current round when it has finished its upload.
+    """
+
+    kind: Literal["ignore"] = "ignore"
+    exclude: Selection | None = None
+    fastest: Count | None = None
+    deadline: PositiveSeconds | None = None
+    needs_shared_batches: ClassVar[bool] = True
+
+    async def server(self, node: Node) -> None:
+        """Take what is there in time; step; tell everybody that the round is over."""
+        for k in count():
+            embeddings = await self._in_time(node, k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            used = {embedding.sender: step.gradient_for(embedding) for embedding in embeddings}
+            dropped = [client for client in node.clients if client not in used]
+            for client in [*used, *dropped]:
+                await node.send(client, Gradient(value=used.get(client), round=k))
+            node.arrived("embedding", before=k + 1)  # what came too late is of no use any more
+
+    async def _in_time(self, node: Node, k: int) -> list[Message]:
+        if self.fastest is not None:
+            return await node.gather("embedding", count=self.fastest, round=k)
+        embeddings = await node.gather("embedding", senders=node.clients, round=k, timeout=self.deadline)
+        return embeddings or await node.gather("embedding", count=1, round=k)
+
+    async def client(self, node: Node) -> None:
+        """Embed, upload, step if the round used it; then join the round that is current."""
+        k = 0
+        while True:
+            await node.activated()
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            if gradient.value is not None:
+                await node.compute(node.learner.client_step(batch, gradient))
+            k = max([k, *(later.round for later in node.arrived("gradient"))]) + 1
+
+    def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+        """Everybody who is not excluded."""
+        excluded = set() if self.exclude is None else set(members(self.exclude, {**symbols, "N": clients}))
+        return [client for client in range(1, clients + 1) if client not in excluded]
+
+    def check(self, context: CheckContext) -> None:
+        """Somebody must be left, and no round can use more clients than there are."""
+        super().check(context)
+        left = len(self.participants(context.clients, context.symbols))
+        if left == 0:
+            raise ValueError(f"exclude leaves none of the {context.clients} clients; at least one must stay")
+        if self.fastest is not None and self.fastest > left:
+            raise ValueError(f"fastest: {self.fastest} of {left} clients; allowed: 1 to {left}")
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        given = [name for name in ("exclude", "fastest", "deadline") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"ignore needs exactly one of exclude, fastest and deadline, not {' and '.join(given) or 'none'}"
+            )
+        return self

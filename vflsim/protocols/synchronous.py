@@ -1,0 +1,35 @@
+"""Synchronous split training: the server waits for everybody (FedVS's baseline *Wait*; VAFL Alg. 2 with t = M)."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import ClassVar, Literal
+
+from vflsim.protocols.base import Protocol
+from vflsim.world.messages import Embedding, Gradient
+from vflsim.world.node import Node
+
+
+class Synchronous(Protocol):
+    """Round k: every client embeds batch k, the server steps on all embeddings, every client steps."""
+
+    kind: Literal["synchronous"] = "synchronous"
+    needs_shared_batches: ClassVar[bool] = True
+
+    async def server(self, node: Node) -> None:
+        """Wait for all embeddings of the round; step; return the gradients."""
+        for k in count():
+            embeddings = await node.gather("embedding", senders=node.clients, round=k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            for embedding in embeddings:
+                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+
+    async def client(self, node: Node) -> None:
+        """Embed, upload, wait for the gradient, step."""
+        for k in count():
+            await node.activated()
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            await node.compute(node.learner.client_step(batch, gradient))

@@ -1,0 +1,70 @@
+"""What the protocols with a table of latest embeddings share: its first filling, its bound on staleness."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, ClassVar, Literal
+
+from vflsim.protocols.base import Protocol
+from vflsim.vocabulary.quantities import Index
+from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Message, Query
+from vflsim.world.node import Node
+
+
+class TableProtocol(Protocol):
+    """A server that keeps the latest row per (sample, client) and never waits for everybody.
+
+    ``first_fill``: rows never received are ``zeros``, or come from an ``upload`` of every training row before training
+    starts, whose time and bytes count. ``max_staleness``: rows about to be used that are older (in server steps) are
+    re-queried at once (VAFL Sec. 2.3); ``bounds`` says which age that limits.
+    """
+
+    first_fill: Literal["zeros", "upload"] = "zeros"
+    max_staleness: Index | None = None
+    bounds: Literal["client_age", "row_age"] = "client_age"
+    keeps_table: ClassVar[bool] = True
+
+    def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
+        """An epoch is as many embeddings as all clients produce in one pass over the data."""
+        return embeddings_used / (clients * batches_per_epoch)
+
+    async def fill_table(self, node: Node) -> None:
+        """Server: with ``first_fill: upload``, wait for every client's first pass."""
+        if self.first_fill == "upload":
+            first = await node.gather("first_fill", senders=node.clients)
+            await node.free().compute(node.learner.fill(first))
+
+    async def upload_first_pass(self, node: Node) -> None:
+        """Client: with ``first_fill: upload``, embed and upload every training row."""
+        if self.first_fill == "upload":
+            h = await node.compute(node.learner.embed_split("train", "first_fill"))
+            await node.upload("server", FirstFill(value=h))
+
+    async def requery(self, node: Node, fresh: list[Message]) -> list[Message]:
+        """Server: fresh embeddings for the rows about to be used that are older than ``max_staleness``."""
+        stale = node.learner.too_old(fresh, self.max_staleness, self.bounds)
+        for client, batch in stale:
+            await node.send(client, Query(batch))
+        return await node.gather("answer", count=len(stale)) if stale else []
+
+    async def answer_queries(self, node: Node) -> None:
+        """Client: answer every query at once, beside whatever else is under way."""
+        while True:
+            query = await node.recv("query")
+            h = await node.compute(node.learner.answer(query.batch))
+            await node.upload("server", Answer(query.batch, h))
+
+    async def work_at_own_pace(self, node: Node) -> None:
+        """Client: activated, embed a batch, upload it, wait for the gradient, step (VAFL Alg. 1, lines 3–7)."""
+        for k in count():
+            await node.activated()
+            batch = node.next_batch()
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+            gradient = await node.recv("gradient", round=k)
+            await node.compute(node.learner.client_step(batch, gradient))
+
+    async def return_gradients(self, node: Node, step: Any, fresh: list[Message]) -> None:
+        """Server: each client gets its own batch's gradient."""
+        for message in fresh:
+            await node.send(message.sender, Gradient(value=step.gradient_for(message), round=message.round))

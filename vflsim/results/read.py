@@ -1,0 +1,294 @@
+"""Reading results: every run of a scenario as pandas frames, read when they are first asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from vflsim.errors import ResultsError
+from vflsim.results.schema import RunInfo, RunTables, split_of
+from vflsim.results.write import RUN, SCENARIO, WEIGHTS
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.figure import Figure
+
+TableName = Literal["metrics", "rounds", "events"]
+_SEED = re.compile(r"seed-(\d+)")
+
+
+class NotRecordedError(ResultsError):
+    """The results are whole, but what was asked for was not kept (``record``) or never measured."""
+
+
+@final
+@dataclass(frozen=True)
+class StoredRun:
+    """One protocol with one seed, on disk."""
+
+    folder: Path
+    info: RunInfo
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol in the scenario."""
+        return self.info.protocol
+
+    @property
+    def seed(self) -> int:
+        """The seed of this run."""
+        return self.info.seed
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended in an error; its tables, if any, end where it did."""
+        return self.info.status == "failed"
+
+    def has(self, name: TableName) -> bool:
+        """Whether a table was kept."""
+        return self._path(name).is_file()
+
+    def table(self, name: TableName) -> pa.Table:
+        """One table as it lies on disk. Raises NotRecordedError where it was not kept, ResultsError where damaged."""
+        if not self.has(name):
+            raise NotRecordedError(
+                f"the {name} of this run were not kept",
+                where=str(self.folder),
+                remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
+            )
+        try:
+            return pq.read_table(self._path(name), partitioning=None)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(self._path(name), str(error)) from error
+
+    def frame(self, name: TableName) -> pd.DataFrame:
+        """One table as a pandas frame with ``protocol`` and ``seed`` in front."""
+        frame: pd.DataFrame = self.table(name).to_pandas()
+        frame.insert(0, "protocol", pd.Series([self.protocol] * len(frame), dtype=pd.CategoricalDtype([self.protocol])))
+        frame.insert(1, "seed", self.seed)
+        return frame
+
+    def tables(self) -> RunTables:
+        """All tables of the run, checked against the schemas. Raises ResultsError where one is damaged."""
+        kept = {name: self.table(name) if self.has(name) else None for name in ("rounds", "events")}
+        try:
+            return RunTables(self.table("metrics"), **kept)
+        except NotRecordedError:
+            raise
+        except ResultsError as error:
+            raise _damaged(self.folder, error.what) from error
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Final weights by ``party.parameter``. Raises ResultsError where the file is absent or damaged."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        path = self.folder / WEIGHTS
+        try:
+            return load(path.read_bytes())
+        except (SafetensorError, OSError) as error:
+            raise _damaged(path, str(error)) from error
+
+    def _path(self, name: TableName) -> Path:
+        return self.folder / f"{name}.parquet"
+
+
+@final
+class Results:
+    """All runs of one scenario: frames, weights, summaries and figures.
+
+    ``runs`` are in the scenario's order of protocols, then by seed. Failed runs are among them and in the frames;
+    ``info.status`` and :attr:`failed` mark them, and summaries and figures leave them out and say so.
+    """
+
+    def __init__(self, folder: Path, scenario: Mapping[str, Any], runs: tuple[StoredRun, ...]) -> None:
+        self.folder, self.scenario, self.runs = folder, scenario, runs
+        self._frames: dict[TableName, pd.DataFrame] = {}
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Results:
+        """Open a results folder; only the scenario and every ``run.json`` are read now.
+
+        Raises ResultsError where the folder is absent, is none of ours, holds no run, or a page of it is damaged.
+        """
+        folder = Path(folder)
+        if not (folder / SCENARIO).is_file():
+            problem = f"no {SCENARIO} in it" if folder.is_dir() else "no such folder"
+            raise ResultsError(
+                problem, str(folder), "a folder that vflsim run has written", "see where the run said its files are"
+            )
+        scenario = _read_scenario(folder / SCENARIO)
+        runs = [
+            StoredRun(place, _read_info(place))
+            for protocol in sorted(entry for entry in folder.iterdir() if entry.is_dir())
+            for place in protocol.iterdir()
+            if _SEED.fullmatch(place.name)
+        ]
+        if not runs:
+            raise ResultsError("holds no run", str(folder), remedy=f"vflsim run {folder / SCENARIO}")
+        order = {name: position for position, name in enumerate(scenario["protocols"])}
+        runs.sort(key=lambda run: (order.get(run.protocol, len(order)), run.protocol, run.seed))
+        return cls(folder, scenario, tuple(runs))
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario."""
+        return str(self.scenario.get("name", self.folder.name))
+
+    @cached_property
+    def protocols(self) -> tuple[str, ...]:
+        """Protocols that have a run, in the scenario's order."""
+        return tuple(dict.fromkeys(run.protocol for run in self.runs))
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds that have a run, ascending."""
+        return tuple(sorted({run.seed for run in self.runs}))
+
+    @property
+    def failed(self) -> tuple[StoredRun, ...]:
+        """Runs that ended in an error."""
+        return tuple(run for run in self.runs if run.failed)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of all runs: protocol, seed, time_s, round, updates, bytes_…, train_loss, test_…, …_age_…."""
+        return self._frame("metrics")
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """Server steps of all runs: protocol, seed, round, start_s, end_s, used, missing."""
+        return self._frame("rounds")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Activities of all parties in all runs. May be large: ``run(protocol, seed).frame("events")`` is one run's."""
+        return self._frame("events")
+
+    @cached_property
+    def info(self) -> pd.DataFrame:
+        """One row a run, from ``run.json``: protocol, seed, status, stop_reason, error, wall_clock_s, counts, …."""
+        rows = [run.info.model_dump() for run in self.runs]
+        front = ["protocol", "seed", "status", "stop_reason", "error"]
+        return pd.DataFrame(rows)[[*front, *(name for name in rows[0] if name not in front)]]
+
+    @cached_property
+    def evaluated(self) -> tuple[str, ...]:
+        """Evaluated columns of the metrics, in their order: validation_…, test_…."""
+        return tuple(name for name in self.metrics.columns if split_of(name) and name != "train_loss")
+
+    @cached_property
+    def main_metric(self) -> str:
+        """The column that is compared: the target's, else the first of test_…, validation_…, that is no loss.
+
+        Raises NotRecordedError where nothing was evaluated (timing only).
+        """
+        from vflsim.results.summary import targets_of
+
+        wanted = [target.metric for target in targets_of(self)]
+        ranked = sorted(
+            self.evaluated, key=lambda name: (name not in wanted, name.endswith("loss"), name[:4] != "test")
+        )
+        if not ranked:
+            raise NotRecordedError("nothing was evaluated in these runs", str(self.folder))
+        return ranked[0]
+
+    def run(self, protocol: str, seed: int) -> StoredRun:
+        """One run. Raises ResultsError where there is none."""
+        for run in self.runs:
+            if (run.protocol, run.seed) == (protocol, seed):
+                return run
+        raise ResultsError(
+            f"no run of protocol {protocol!r} with seed {seed}",
+            str(self.folder),
+            f"protocols {', '.join(self.protocols)}; seeds {', '.join(map(str, self.seeds))}",
+        )
+
+    def weights(self, protocol: str, seed: int) -> dict[str, torch.Tensor]:
+        """Final weights of one run, by ``party.parameter``."""
+        return self.run(protocol, seed).weights()
+
+    def summary(self, targets: Mapping[str, float] | None = None) -> pd.DataFrame:
+        """Means over seeds, times to target, paired differences: see :func:`vflsim.results.summary.summarise`."""
+        from vflsim.results.summary import summarise
+
+        return summarise(self, targets)
+
+    def plot(self, kind: str, **options: Any) -> Figure:
+        """One of the figures of :data:`vflsim.plotting.PLOTS`, by name. Raises ResultsError for an unknown one."""
+        # The one import that points upwards, when asked only: a result that can draw itself is what notebooks expect.
+        from vflsim.plotting import draw
+
+        return draw(kind, self, **options)
+
+    def has(self, name: TableName) -> bool:
+        """Whether at least one run kept this table."""
+        return any(run.has(name) for run in self.runs)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"Results({self.name!r}: {', '.join(self.protocols)}; {len(self.runs)} runs{failed}; {self.folder})"
+
+    def _repr_html_(self) -> str:
+        from vflsim.results.report import html
+
+        return html(self)
+
+    def _frame(self, name: TableName) -> pd.DataFrame:
+        if name not in self._frames:
+            frames = [run.frame(name) for run in self.runs if run.has(name)]
+            if not frames:
+                self.runs[0].table(name)  # says that nothing was recorded, and how to mend it
+            self._frames[name] = _joined(frames)
+        return self._frames[name]
+
+
+def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """One frame of many, categories united (plain concatenation would turn them into objects)."""
+    for name in frames[0].select_dtypes("category"):
+        together = pd.api.types.union_categoricals([frame[name] for frame in frames]).categories
+        for frame in frames:
+            frame[name] = frame[name].cat.set_categories(together)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _read_scenario(path: Path) -> Mapping[str, Any]:
+    try:
+        scenario = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (YAMLError, OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(scenario, dict) or not isinstance(scenario.get("protocols"), dict):
+        raise _damaged(path, "no protocols in it")
+    return scenario
+
+
+def _read_info(folder: Path) -> RunInfo:
+    path = folder / RUN
+    try:
+        info = RunInfo.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise _damaged(path, problem) from error
+    if (info.protocol, f"seed-{info.seed}") != (folder.parent.name, folder.name):
+        raise _damaged(path, f"is the page of {info.protocol}/seed-{info.seed}")
+    return info
+
+
+def _damaged(path: Path, problem: str) -> ResultsError:
+    return ResultsError(
+        f"damaged: {problem.splitlines()[0] if problem else 'unreadable'}",
+        str(path),
+        remedy="delete this run's folder and run the scenario again",
+    )

@@ -1,0 +1,239 @@
+"""Summaries as people read them: the comparison table of the command line, of notebooks and of ``summary.md``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from vflsim.results.summary import Estimate, summarise, targets_of, to_table
+from vflsim.results.write import write_file
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+_SCALES = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of text: one row a protocol, one column a measure."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+def comparison(results: Results) -> Comparison:
+    """The main table: final metric, time, rounds and bytes to the (first) target, and the paired difference."""
+    return _comparison(results, summarise(results))
+
+
+def comparison_table(results: Results) -> Table:
+    """The main table for a terminal, protocols in the scenario's order."""
+    content = comparison(results)
+    table = Table(title=content.title, title_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.caption, table.caption_justify = "\n".join(content.notes), "left"
+    for position, name in enumerate(content.header):
+        table.add_column(Text(name), justify="left" if position == 0 else "right")
+    for row in content.rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def html(results: Results) -> str:
+    """The main table for a notebook."""
+    content = comparison(results)
+    head = "".join(f"<th>{escape(name)}</th>" for name in content.header)
+    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in content.rows)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    notes = "<br>".join(map(escape, content.notes))
+    return (
+        f"<table><caption><b>{escape(content.title)}</b></caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table><p><small>{notes}</small></p>"
+    )
+
+
+def write_summary(results: Results) -> list[Path]:
+    """Write ``summary.parquet`` and ``summary.md`` into the results folder; raises ResultsError where it cannot."""
+    summary = summarise(results)
+    return [
+        write_file(results.folder / "summary.parquet", to_table(summary)),
+        write_file(results.folder / "summary.md", markdown(results, summary)),
+    ]
+
+
+def markdown(results: Results, summary: pd.DataFrame) -> str:
+    """The whole summary as a page: the main table, further targets, and every pair's difference."""
+    content = _comparison(results, summary)
+    lines = [f"# {content.title}", "", *_markdown_table(content.header, content.rows), ""]
+    lines += [f"- {note}" for note in content.notes]
+    for target in _targets(summary)[1:]:
+        columns = _cost_columns(target)
+        rows = [(name, *(_cell(summary, name, *key) for key, _ in columns)) for name in results.protocols]
+        lines += ["", f"## To {target}", "", *_markdown_table(("protocol", *(head for _, head in columns)), rows)]
+    pairs = list(_pairs(results, summary))
+    if pairs:
+        lines += ["", "## Paired differences", "", "Mean over the seeds that both have, of the first minus the second."]
+        header = ("protocols", "measure", "seeds", "difference", "95 % interval")
+        lines += ["", *_markdown_table(header, pairs)]
+    return "\n".join(lines) + "\n"
+
+
+def quantity(value: float, unit: str, half: float = math.nan) -> str:
+    """A number with its unit, ± half an interval of one significant digit (two if the first is 1): ``2.3 ± 0.4 s``."""
+    if math.isnan(value):
+        return "—"
+    scale, shown = _scale(value, unit)
+    value, half = value / scale, half / scale
+    if math.isnan(half) or half == 0:
+        number = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+        text = number if math.isnan(half) else f"{number} ± 0"
+    else:
+        exponent = math.floor(math.log10(half))
+        decimals = max(0, (1 if half < 2 * 10**exponent else 0) - exponent)
+        text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
+    return _signed(f"{text} {shown}".strip())
+
+
+def span(low: float, high: float, unit: str) -> str:
+    """An interval with its unit: ``−5.5 … 0.2 s``."""
+    scale, shown = _scale(max(abs(low), abs(high)), unit)
+    ends = (_signed(f"{end / scale:.4g}") for end in (low, high))
+    return f"{' … '.join(ends)} {shown}".strip()
+
+
+def describe(found: Estimate, unit: str) -> str:
+    """An estimate in words: ``12.3 ± 0.4 s``; where censored ``> 60 s``, or a bound on a difference if there is one."""
+    if not found.censored:
+        return quantity(found.mean, unit, (found.high - found.low) / 2)
+    if not math.isnan(found.horizon):
+        return f"> {quantity(found.horizon, unit)}"
+    if not math.isnan(found.at_least):
+        return f"> {quantity(found.at_least, unit)}"
+    if not math.isnan(found.at_most):
+        return f"< {quantity(found.at_most, unit)}"
+    return "—"
+
+
+def _signed(text: str) -> str:
+    return f"−{text[1:]}" if text.startswith("-") else text
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    shown = "" if unit in ("rounds", "updates") else unit
+    scales = _SCALES.get(unit, ((1.0, shown),))
+    return next((pair for pair in scales if abs(value) >= pair[0]), scales[0] if value == 0 else scales[-1])
+
+
+def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
+    targets = _targets(summary)
+    columns: list[tuple[tuple[str, str | None], str]] = []
+    if results.evaluated:
+        metric = results.main_metric
+        columns.append(((f"final_{metric}", None), metric.replace("_", " ")))
+    if targets:
+        compared: tuple[str, str | None] = ("time_to_target", targets[0])
+        columns += _cost_columns(targets[0])
+    else:
+        compared = columns[0][0] if columns else ("round_duration", None)
+        columns += [(("end", None), "time"), (("rounds", None), "rounds"), (("bytes", None), "bytes")]
+    columns.append((("round_duration", None), "mean round"))
+    columns = [column for column in columns if len(_select(summary, *column[0]))]
+
+    first = results.protocols[0]
+    differ = len(results.protocols) > 1 and len(_select(summary, *compared)) > 0
+    reached = f"reached {targets[0].split()[-1]}" if targets else "seeds"
+    header = ["protocol", reached, *(head for _, head in columns)]
+    header += [f"{'time' if targets else header[2]} vs {first}"] if differ else []
+    rows = []
+    for name in results.protocols:
+        row = [name, _runs(results, summary, name), *(_cell(summary, name, *key) for key, _ in columns)]
+        rows.append((*row, *([_cell(summary, name, *compared, baseline=first)] if differ else [])))
+    return Comparison(results.name, tuple(header), tuple(rows), tuple(_notes(results, summary, differ)))
+
+
+def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str]:
+    if (summary["n"] > 1).any():
+        yield "Means over seeds ± 95 % Student-t intervals."
+    if targets := _targets(summary):
+        yield f"Target: {targets[0]}, at the first evaluation that reaches it."
+        if (summary["reached"] < summary["n"]).any():
+            yield "“> x”: the runs that did not reach it ended at x or later; no mean is computed."
+    elif declared := targets_of(results):
+        yield f"Target {declared[0]} was not evaluated in these runs."
+    if differ:
+        yield f"“vs {results.protocols[0]}”: mean of paired differences over common seeds."
+    for run in results.failed:
+        yield f"Failed and left out: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
+
+
+def _cost_columns(target: str) -> list[tuple[tuple[str, str | None], str]]:
+    value = target.split()[-1]
+    return [((f"{cost}_to_target", target), f"{cost} to {value}") for cost in ("time", "rounds", "bytes")]
+
+
+def _targets(summary: pd.DataFrame) -> list[str]:
+    return list(summary["target"].dropna().unique())
+
+
+def _select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFrame:
+    rows = summary[summary["measure"] == measure]
+    return rows[rows["target"].isna() if target is None else rows["target"] == target]
+
+
+def _cell(summary: pd.DataFrame, protocol: str, measure: str, target: str | None, baseline: str | None = None) -> str:
+    rows = _select(summary, measure, target)
+    rows = rows[rows["baseline"].isna() if baseline is None else rows["baseline"] == baseline]
+    rows = rows[rows["protocol"] == protocol]
+    if rows.empty:
+        return "—"
+    row = rows.iloc[0]
+    return describe(_estimate(row), row["unit"])
+
+
+def _estimate(row: pd.Series) -> Estimate:
+    return Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})
+
+
+def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
+    """How many runs are behind a row: ``3``, ``2 of 3`` where there is a target, ``2 (1 failed)``."""
+    runs = [run for run in results.runs if run.protocol == protocol]
+    failed = sum(run.failed for run in runs)
+    count = f"{len(runs) - failed}"
+    if targets := _targets(summary):
+        costs = _select(summary, "time_to_target", targets[0])
+        own = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
+        count = f"{own['reached'].sum()} of {count}"
+    return count + (f" ({failed} failed)" if failed else "")
+
+
+def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    shown = {"time_to_target", "rounds_to_target", "bytes_to_target", "round_duration"}
+    shown |= {f"final_{results.main_metric}"} if results.evaluated else set()
+    for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
+        found, unit = _estimate(row), row["unit"]
+        value = describe(found, unit) if found.censored else quantity(found.mean, unit)
+        exact = not math.isnan(found.low)
+        interval = span(found.low, found.high, unit) if exact else "—"
+        measure = row["measure"].replace("_", " ")
+        measure = measure if pd.isna(row["target"]) else measure.replace("target", row["target"])
+        yield f"{row['protocol']} − {row['baseline']}", measure, str(row["n"]), value, interval
+
+
+def _markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]] | tuple[tuple[str, ...], ...]) -> list[str]:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    rule = ["---", *("---:" for _ in header[1:])]
+    return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]

@@ -1,0 +1,204 @@
+"""What a run leaves behind: three tables with fixed columns, and one page of facts about the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, final
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vflsim.errors import ResultsError
+
+Columns = Mapping[str, Any]
+"""Column name -> list, numpy array or arrow array; all of one length."""
+
+Record = Literal["events", "rounds", "summary"]
+"""How much of a run is kept: everything; metrics and rounds; metrics alone. Weights and run.json always are."""
+
+Age = Literal["client_age", "row_age"]
+
+SERVER = "server"
+SPLITS = ("train", "validation", "test")
+OUTCOMES = ("done", "abandoned", "unfinished")
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+_CLIENTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+
+def _schema(columns: Iterable[tuple[str, pa.DataType]], nullable: Iterable[str] = ()) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in columns])
+
+
+_METRICS_FIRST = (
+    ("time_s", pa.float64()),
+    ("round", pa.int64()),
+    ("updates", pa.int64()),
+    ("bytes_up", pa.int64()),
+    ("bytes_down", pa.int64()),
+    ("bytes_peer", pa.int64()),
+    ("train_loss", pa.float64()),
+)
+_METRICS_LAST = tuple((f"{age}_{what}", pa.float64()) for age in ("row_age", "client_age") for what in ("mean", "max"))
+
+ROUNDS = _schema(
+    [
+        ("round", pa.int64()),
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("used", _CLIENTS),
+        ("missing", _CLIENTS),
+    ]
+)
+"""One row a server step: when it lasted, which clients' messages it used, which it went without."""
+
+EVENTS = _schema(
+    [
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("party", _NAME),
+        ("kind", _NAME),
+        ("round", pa.int64()),
+        ("peer", _NAME),
+        ("bytes", pa.int64()),
+        ("index", pa.int64()),
+        ("drawn_s", pa.float64()),
+        ("outcome", _NAME),
+    ],
+    nullable=["peer"],
+)
+"""One row an activity of a party. Of a transfer, ``party`` sends and ``peer`` receives; ``bytes`` really went out."""
+
+
+def metrics_schema(names: Iterable[str]) -> pa.Schema:
+    """Schema of a metrics table with the given columns: the fixed ones around whatever was evaluated.
+
+    Evaluated columns (``test_accuracy``, ``validation_loss``, …) keep the order they are given in. Anything else that
+    is not a fixed column is left out, so that the comparison with the schema shows it.
+    """
+    fixed = {name for name, _ in (*_METRICS_FIRST, *_METRICS_LAST)}
+    evaluated = [(name, pa.float64()) for name in names if name not in fixed and split_of(name)]
+    return _schema([*_METRICS_FIRST, *evaluated, *_METRICS_LAST])
+
+
+def split_of(column: str) -> str | None:
+    """Which split a metrics column was measured on: ``test`` for ``test_accuracy``; None for ``bytes_up``."""
+    split, _, metric = column.partition("_")
+    return split if split in SPLITS and metric else None
+
+
+@final
+class RunTables:
+    """The three tables of one run, as arrow tables in canonical form.
+
+    ``metrics`` always exists; ``rounds`` and ``events`` are None where they were not recorded. Columns may be given as
+    lists, numpy arrays or arrow arrays, in any order; names (party, kind, …) are dictionary-encoded by first
+    appearance, so the same values always give the same bytes. Raises ResultsError for a missing, unknown, ill-typed or
+    ragged column.
+    """
+
+    __slots__ = ("events", "metrics", "rounds")
+
+    def __init__(
+        self,
+        metrics: Columns | pa.Table,
+        rounds: Columns | pa.Table | None = None,
+        events: Columns | pa.Table | None = None,
+    ) -> None:
+        names = metrics.column_names if isinstance(metrics, pa.Table) else metrics
+        self.metrics = _table("metrics", metrics, metrics_schema(names))
+        self.rounds = None if rounds is None else _table("rounds", rounds, ROUNDS)
+        self.events = None if events is None else _table("events", events, EVENTS)
+
+    def kept(self, record: Record) -> RunTables:
+        """The part of these tables that ``record`` keeps."""
+        return RunTables(
+            self.metrics,
+            None if record == "summary" else self.rounds,
+            self.events if record == "events" else None,
+        )
+
+    def named(self) -> dict[str, pa.Table]:
+        """The tables that exist, by name."""
+        tables = {"metrics": self.metrics, "rounds": self.rounds, "events": self.events}
+        return {name: table for name, table in tables.items() if table is not None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunTables) and _comparable(self) == _comparable(other)
+
+    def __repr__(self) -> str:
+        return f"RunTables({', '.join(f'{name}: {table.num_rows} rows' for name, table in self.named().items())})"
+
+
+class RunInfo(BaseModel):
+    """The facts about one run that stand in ``run.json``; the only place for wall-clock figures.
+
+    ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
+    ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    scenario: str
+    protocol: str
+    seed: int
+    status: Literal["finished", "failed"]
+    stop_reason: str | None = None
+    error: str | None = None
+    reproducible: bool = True
+    versions: dict[str, str] = Field(default_factory=dict)
+    device: str = "cpu"
+    threads: int = 1
+    counts: dict[str, int] = Field(default_factory=dict)
+    wall_clock_s: float = Field(ge=0)
+    participants: tuple[int, ...]
+    max_staleness: int | None = None
+    staleness_bounds: Age | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunInfo:
+        if (self.status == "failed") != (self.error is not None):
+            raise ValueError("a failed run names its error, a finished one has none")
+        if (self.max_staleness is None) != (self.staleness_bounds is None):
+            raise ValueError("max_staleness and staleness_bounds come together")
+        return self
+
+
+def _table(name: str, columns: Columns | pa.Table, schema: pa.Schema) -> pa.Table:
+    given = set(columns.column_names if isinstance(columns, pa.Table) else columns)
+    if given != set(schema.names):
+        missing, unknown = sorted(set(schema.names) - given), sorted(given - set(schema.names))
+        raise ResultsError(
+            f"columns missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}",
+            where=f"table {name}",
+            allowed=", ".join(schema.names),
+        )
+    arrays = [_array(f"{name}.{field.name}", columns[field.name], field) for field in schema]
+    lengths = {field.name: len(array) for field, array in zip(schema, arrays, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise ResultsError(f"columns of different lengths: {lengths}", where=f"table {name}")
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
+    """One column in canonical form: the schema's type, one chunk, dictionaries in order of first appearance."""
+    is_name = pa.types.is_dictionary(field.type)
+    wanted = pa.string() if is_name else field.type
+    try:
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        # Never pa.array(values, type): it would cut 1.5 down to 1 without a word; a cast refuses.
+        array = (values if isinstance(values, pa.Array) else pa.array(values)).cast(wanted)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ResultsError(str(error), where=where, allowed=f"values of type {wanted}") from error
+    if array.null_count and not field.nullable:
+        raise ResultsError(f"{array.null_count} values are missing", where=where, allowed=f"{wanted}, never null")
+    return array.dictionary_encode().cast(field.type) if is_name else array
+
+
+def _comparable(tables: RunTables) -> dict[str, list[bytes]]:
+    """Tables as bytes, so that NaN equals NaN."""
+    return {
+        name: [table.schema.serialize().to_pybytes(), *(b.serialize().to_pybytes() for b in table.to_batches())]
+        for name, table in tables.named().items()
+    }

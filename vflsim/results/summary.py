@@ -1,0 +1,215 @@
+"""What the runs say together: means over seeds, costs to a target, and paired differences between protocols.
+
+All runs share their random draws (seed by seed), so protocols are compared in pairs: the difference is taken within
+each seed that both have, then averaged. A run that never reaches its target is *censored*: all that is known is that
+it would have taken longer than it lasted. Means over such runs are not computed; what is known is given instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from vflsim.errors import ResultsError
+from vflsim.results.statistics import Floats, t_interval
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+LOWER_IS_BETTER = ("loss", "rmse")
+
+_COSTS = {"time_to_target": ("time_s", "s"), "rounds_to_target": ("round", "rounds"), "bytes_to_target": ("bytes", "B")}
+_TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
+_TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric and the value that has to be reached, e.g. ``test_accuracy ≥ 0.9`` or ``test_loss ≤ 0.3``."""
+
+    metric: str
+    value: float
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether the metric grows as the model improves."""
+        return higher_is_better(self.metric)
+
+    def reached(self, values: Floats) -> npt.NDArray[np.bool_]:
+        """Which of the values reach the target; NaN never does."""
+        return values >= self.value if self.higher_is_better else values <= self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'≥' if self.higher_is_better else '≤'} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What ``n`` runs say about one number, ``reached`` of them exactly, the others only that it is larger.
+
+    ``mean`` with the 95 % interval ``low``–``high`` stands where all are exact, else NaN. Otherwise ``horizon`` is
+    the smallest value that a censored run went beyond, and ``at_least`` / ``at_most`` bound the mean where they can.
+    """
+
+    n: int
+    reached: int
+    mean: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    at_least: float = np.nan
+    at_most: float = np.nan
+    horizon: float = np.nan
+
+    @property
+    def censored(self) -> bool:
+        """Whether some run did not get there."""
+        return self.reached < self.n
+
+
+def higher_is_better(column: str) -> bool:
+    """Whether a metrics column grows as the model improves: accuracy, auc, r2, but not loss and rmse."""
+    return column.rpartition("_")[2] not in LOWER_IS_BETTER
+
+
+def targets_of(results: Results) -> tuple[Target, ...]:
+    """Targets named in the scenario: its own first, then those of single protocols; every protocol is held to all.
+
+    Raises ResultsError where a value is no number.
+    """
+    scenario = results.scenario
+    stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
+    found = [item for stop in stops for item in ((stop or {}).get("target") or {}).items()]
+    try:
+        return tuple(dict.fromkeys(Target(str(metric), float(value)) for metric, value in found))
+    except (TypeError, ValueError) as error:
+        raise ResultsError(
+            f"a target is no number: {error}", f"{results.folder}: scenario.yaml: stop.target"
+        ) from error
+
+
+def outcomes(results: Results, targets: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """One row for every finished run and measure: protocol, seed, measure, target, unit, value, censored.
+
+    Of a censored cost (target never reached) ``value`` is what had been spent when the run ended. ``targets``
+    replaces the scenario's. Raises ResultsError for a target whose metric was not evaluated.
+    """
+    if targets is None:
+        wanted = [target for target in targets_of(results) if target.metric in results.evaluated]
+    else:
+        wanted = [Target(metric, float(value)) for metric, value in targets.items()]
+    for target in wanted:
+        if target.metric not in results.evaluated:
+            raise ResultsError(
+                f"{target.metric!r} was not evaluated in these runs",
+                str(results.folder),
+                ", ".join(results.evaluated) or "none: nothing was evaluated",
+            )
+    rows: list[dict[str, Any]] = []
+    metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
+    by_run = dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
+    for run in results.runs:
+        frame = by_run.get((run.protocol, run.seed))
+        if run.failed or frame is None:
+            continue
+        measured = list(_measures(frame, results.evaluated, wanted))
+        if run.has("rounds") and len(rounds := run.frame("rounds")):
+            measured.append(("round_duration", None, "s", float((rounds["end_s"] - rounds["start_s"]).mean()), False))
+        names = ("measure", "target", "unit", "value", "censored")
+        rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
+    return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
+
+
+def summarise(results: Results, targets: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """Estimates over seeds, one row each: of every protocol, then of every pair's difference.
+
+    Columns: measure, target, unit, protocol, baseline (of a difference: ``protocol - baseline`` over common seeds;
+    else None), failed (runs left out because they failed), and the fields of :class:`Estimate`. Measures:
+    ``final_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``, ``rounds``,
+    ``updates``, ``bytes…``, ``round_duration``.
+    """
+    failed = {name: {run.seed for run in results.failed if run.protocol == name} for name in results.protocols}
+    rows: list[dict[str, Any]] = []
+    measured = outcomes(results, targets)
+    measured["target"] = measured["target"].fillna("")
+    for (measure, target, unit), group in measured.groupby(["measure", "target", "unit"], sort=False):
+        key = {"measure": measure, "target": target or None, "unit": unit}
+        runs = {
+            name: own.set_index("seed")[["value", "censored"]]
+            for name in results.protocols
+            if len(own := group[group["protocol"] == name])
+        }
+        for name, own in runs.items():
+            found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool))
+            rows.append({**key, "protocol": name, "baseline": None, "failed": len(failed[name]), **asdict(found)})
+        for baseline, name in combinations(runs, 2):
+            common = runs[name].index.intersection(runs[baseline].index)
+            own, other = runs[name].loc[common], runs[baseline].loc[common]
+            found = paired(*(side[column].to_numpy() for side in (own, other) for column in ("value", "censored")))
+            lost = len(failed[name] | failed[baseline])
+            rows.append({**key, "protocol": name, "baseline": baseline, "failed": lost, **asdict(found)})
+    names = ["measure", "target", "unit", "protocol", "baseline", "failed", *Estimate.__dataclass_fields__]
+    return pd.DataFrame(rows, columns=names)
+
+
+def estimate(values: Floats, censored: npt.NDArray[np.bool_]) -> Estimate:
+    """Estimate of a mean from values of which the censored ones are lower bounds."""
+    if not censored.any():
+        interval = t_interval(values)
+        return Estimate(interval.n, interval.n, interval.mean, interval.low, interval.high)
+    reached = int((~censored).sum())
+    return Estimate(len(values), reached, at_least=float(values.mean()), horizon=float(values[censored].min()))
+
+
+def paired(
+    values: Floats, censored: npt.NDArray[np.bool_], others: Floats, others_censored: npt.NDArray[np.bool_]
+) -> Estimate:
+    """Estimate of the mean of ``values - others``, seed by seed; bounds where only one side is censored."""
+    difference = values - others
+    either = censored | others_censored
+    n, reached = len(difference), int((~either).sum())
+    if n == 0:
+        return Estimate(0, 0)
+    mean = float(difference.mean())
+    if not either.any():
+        interval = t_interval(difference)
+        return Estimate(n, n, interval.mean, interval.low, interval.high)
+    return Estimate(
+        n,
+        reached,
+        at_least=np.nan if others_censored.any() else mean,
+        at_most=np.nan if censored.any() else mean,
+    )
+
+
+def to_table(summary: pd.DataFrame) -> pa.Table:
+    """A summary as an arrow table with fixed types, for ``summary.parquet``."""
+    kinds = {"failed": pa.int64(), "n": pa.int64(), "reached": pa.int64()}
+    kinds |= dict.fromkeys(("measure", "target", "unit", "protocol", "baseline"), pa.string())
+    schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in summary.columns])
+    # From a frame NaN becomes null: "not computed", "no target", "no baseline".
+    return pa.table([pa.array(summary[field.name], field.type, from_pandas=True) for field in schema], schema=schema)
+
+
+def _measures(
+    frame: pd.DataFrame, evaluated: tuple[str, ...], targets: list[Target]
+) -> Iterator[tuple[str, str | None, str, float, bool]]:
+    """(measure, target, unit, value, censored) of one run's metrics."""
+    for metric in (*evaluated, "train_loss"):
+        values = frame[metric].dropna()
+        if len(values):
+            yield f"final_{metric}", None, "", float(values.iloc[-1]), False
+    for target in targets:
+        reached = target.reached(frame[target.metric].to_numpy())
+        row = frame.iloc[int(reached.argmax()) if reached.any() else -1]
+        for measure, (column, unit) in _COSTS.items():
+            yield measure, str(target), unit, float(row[column]), not reached.any()
+    last = frame.iloc[-1]
+    for measure, (column, unit) in _TOTALS.items():
+        yield measure, None, unit, float(last[column]), False

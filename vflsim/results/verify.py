@@ -1,0 +1,215 @@
+"""Invariants of a finished run: each rule reads the tables and yields one sentence for every way it is broken.
+
+A rule says nothing about tables that were not recorded. Times are compared exactly: an activity begins at the very
+number its predecessor ended at, or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from vflsim.errors import ResultsError
+from vflsim.results.read import Results
+from vflsim.results.schema import OUTCOMES, SERVER, RunInfo, RunTables
+
+SHOWN = 3
+"""How many examples of one broken rule are spelt out; the rest are counted."""
+
+Rule = Callable[["Frames", RunInfo], Iterator[str]]
+
+
+class Frames:
+    """The tables of one run as pandas frames (None: not recorded), and when the run ended (NaN: no metrics row)."""
+
+    def __init__(self, tables: RunTables) -> None:
+        self.metrics: pd.DataFrame = tables.metrics.to_pandas()
+        self.rounds: pd.DataFrame | None = None if tables.rounds is None else tables.rounds.to_pandas()
+        self.events: pd.DataFrame | None = None if tables.events is None else tables.events.to_pandas()
+        self.end = float(self.metrics["time_s"].iloc[-1]) if len(self.metrics) else float("nan")
+
+
+def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
+    """Every broken invariant of one run, as sentences; an empty list if it is sound."""
+    frames = Frames(tables)
+    return [problem for rule in RULES for problem in rule(frames, info)]
+
+
+def verify_folder(folder: Path | str) -> list[str]:
+    """Every broken invariant of all runs in a results folder, each after ``protocol/seed-n: ``.
+
+    A failed run and a damaged table are problems too. Raises ResultsError where the folder itself cannot be opened.
+    """
+    problems = []
+    for run in Results.open(folder).runs:
+        if run.failed:
+            found = [f"the run failed: {run.info.error}"]
+        else:
+            try:
+                found = verify_run(run.tables(), run.info)
+            except ResultsError as error:
+                found = [str(error)]
+        problems += [f"{run.protocol}/seed-{run.seed}: {problem}" for problem in found]
+    return problems
+
+
+def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Metrics run from 0 to the end; nothing lasts a negative time; what is done has its times."""
+    times = frames.metrics["time_s"]
+    if not len(times) or times.iloc[0] != 0:
+        yield "metrics: the first row is not at time 0"
+    if times.isna().any() or (times.diff() < 0).any():
+        yield "metrics: time_s does not ascend"
+    for name in ("round", "updates", "bytes_up", "bytes_down", "bytes_peer"):
+        if (frames.metrics[name].diff() < 0).any():
+            yield f"metrics: {name} decreases"
+    events = frames.events
+    if events is None:
+        return
+    untimed = events[["start_s", "end_s"]].isna().any(axis=1)
+    yield from _each(events[untimed], "has no time")
+    yield from _each(events[events["end_s"] < events["start_s"]], "has a negative duration")
+    yield from _each(events[events["drawn_s"] < 0], "has drawn a negative duration")
+    yield from _each(events[events["start_s"] < 0], "starts before the run")
+    yield from _each(events[events["end_s"] > frames.end], f"ends after the run, which ended at {frames.end} s")
+
+
+def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Whatever began, messages included, was done, abandoned, or cut off by the end of the run."""
+    events = frames.events
+    if events is None:
+        return
+    yield from _each(events[~events["outcome"].isin(OUTCOMES)], f"has an outcome that is none of {', '.join(OUTCOMES)}")
+    unfinished = events[(events["outcome"] == "unfinished") & (events["end_s"] != frames.end)]
+    yield from _each(unfinished, f"is unfinished, yet the run went on until {frames.end} s")
+    negative = events[events["bytes"] < 0]
+    yield from _each(negative, "sent a negative number of bytes")
+
+
+def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """The compute.* activities of a party do not overlap."""
+    if frames.events is None:
+        return
+    computes = frames.events[frames.events["kind"].astype(str).str.startswith("compute.")]
+    for party, own in computes.groupby("party", observed=True, sort=False):
+        own = own.sort_values(["start_s", "end_s"], kind="stable")
+        ended = own["end_s"].cummax().shift()
+        overlapping = own[own["start_s"] < ended]
+        yield from _each(overlapping, f"begins while {party} still computes something else")
+
+
+def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Among drawn durations, (party, kind, index) occurs once: no draw serves two activities."""
+    if frames.events is None:
+        return
+    drawn = frames.events[frames.events["drawn_s"].notna()]
+    yield from _each(drawn[drawn.duplicated(["party", "kind", "index"])], "uses an index for the second time")
+    yield from _each(drawn[drawn["index"] < 0], "was drawn, but has no index")
+
+
+def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Transfers up to a metrics row add up to its bytes; at the last row exactly, with all transfers.
+
+    Transfers that end at the very time of an earlier row may stand on either side of it.
+    """
+    if frames.events is None or not len(frames.metrics):
+        return
+    transfers = frames.events[frames.events["kind"].astype(str).str.startswith("transfer.")]
+    yield from _each(transfers[transfers["peer"].isna()], "has no receiver")
+    rows = frames.metrics["time_s"].to_numpy()
+    sends, receives = transfers["party"] == SERVER, transfers["peer"] == SERVER
+    links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
+    for column, on_link in links.items():
+        own = transfers[on_link].sort_values("end_s", kind="stable")
+        ends, sums = own["end_s"].to_numpy(), np.concatenate([[0], own["bytes"].to_numpy().cumsum()])
+        least, most = (sums[np.searchsorted(ends, rows, side)] for side in ("left", "right"))
+        least[-1] = most[-1] = sums[-1]
+        counted = frames.metrics[column].to_numpy()
+        for row in np.flatnonzero((counted < least) | (counted > most))[:SHOWN]:
+            span = f"{least[row]}" if least[row] == most[row] else f"{least[row]} to {most[row]}"
+            yield f"metrics at {rows[row]} s: {column} is {counted[row]}, its transfers add up to {span}"
+
+
+def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """The age that ``max_staleness`` bounds never exceeds it."""
+    if info.max_staleness is None:
+        return
+    column = f"{info.staleness_bounds}_max"
+    stale = frames.metrics[frames.metrics[column] > info.max_staleness]
+    for _, row in stale.head(SHOWN).iterrows():
+        yield f"metrics at {row['time_s']} s: {column} is {row[column]:g}, max_staleness is {info.max_staleness}"
+
+
+def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Rounds are numbered without a gap, and each starts at 0 or where the one before ended."""
+    rounds = frames.rounds
+    if rounds is None:
+        return
+    counted = int(frames.metrics["round"].iloc[-1]) if len(frames.metrics) else 0
+    if counted != len(rounds):
+        yield f"rounds: {len(rounds)} rows, but the last row of the metrics counts {counted}"
+    if not len(rounds):
+        return
+    if rounds["start_s"].iloc[0] != 0:
+        yield f"rounds: the first starts at {rounds['start_s'].iloc[0]} s instead of 0"
+    if not rounds["end_s"].iloc[-1] <= frames.end:
+        yield f"rounds: the last ends at {rounds['end_s'].iloc[-1]} s, after the run ({frames.end} s)"
+    number, before = rounds["round"], rounds.shift()
+    rules = {
+        "does not follow the round before it": number.diff().iloc[1:] != 1,
+        "does not start where the round before it ended": (rounds["start_s"] != before["end_s"]).iloc[1:],
+        "has a negative duration": ~(rounds["end_s"] >= rounds["start_s"]),
+    }
+    for sentence, broken in rules.items():
+        for position in np.flatnonzero(broken.reindex(rounds.index, fill_value=False))[:SHOWN]:
+            row = rounds.iloc[position]
+            yield f"rounds: round {row['round']} ({row['start_s']} s to {row['end_s']} s) {sentence}"
+
+
+def _rounds_use_participants(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """No client is both used and missing in a round, none twice, and all take part in the run."""
+    if frames.rounds is None:
+        return
+    participants, shown = set(info.participants), 0
+    for number, used, missing in zip(*(frames.rounds[name] for name in ("round", "used", "missing")), strict=True):
+        some, others = set(used), set(missing)
+        problems = [
+            f"{what} {sorted(map(int, clients))}"
+            for what, clients in {
+                "both used and missing:": some & others,
+                "no participants of the run:": (some | others) - participants,
+            }.items()
+            if clients
+        ]
+        if len(some) != len(used) or len(others) != len(missing):
+            problems.append("a client is named twice")
+        if problems:
+            yield f"rounds: round {number}: {'; '.join(problems)}"
+            shown += 1
+        if shown == SHOWN:
+            return
+
+
+RULES: tuple[Rule, ...] = (
+    _times_are_sound,
+    _outcomes_are_accounted_for,
+    _parties_compute_one_thing_at_a_time,
+    _draws_are_numbered_once,
+    _bytes_add_up,
+    _staleness_is_bounded,
+    _rounds_are_contiguous,
+    _rounds_use_participants,
+)
+
+
+def _each(broken: pd.DataFrame, sentence: str) -> Iterator[str]:
+    """One sentence for each of the first few events that break a rule, and how many more do."""
+    for _, event in broken.head(SHOWN).iterrows():
+        to = f" to {event['peer']}" if isinstance(event["peer"], str) else ""
+        span = f"{event['start_s']} s to {event['end_s']} s"
+        yield f"events: {event['party']}'s {event['kind']}{to} (index {event['index']}, {span}) {sentence}"
+    if len(broken) > SHOWN:
+        yield f"events: … and {len(broken) - SHOWN} more: {sentence}"

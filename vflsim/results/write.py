@@ -1,0 +1,232 @@
+"""Writing runs: a folder appears whole or not at all, and the same tables always become the same bytes.
+
+Everything is written into a hidden folder beside its final place and renamed. The parquet files hold no time stamp and
+nothing of the machine; wall-clock figures stand in ``run.json`` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError
+from vflsim.results.schema import Record, RunInfo, RunTables
+
+if TYPE_CHECKING:
+    import torch
+
+SCENARIO = "scenario.yaml"
+WEIGHTS = "weights.safetensors"
+RUN = "run.json"
+ROW_GROUP = 131_072
+_ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What :func:`prepare_folder` found and did; ``moved_to`` is where results of another scenario now are."""
+
+    action: Literal["created", "kept", "moved"]
+    folder: Path
+    moved_to: Path | None = None
+
+
+def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
+    """Where a run stands inside a results folder."""
+    return Path(out) / protocol / f"seed-{seed}"
+
+
+def write_run(
+    folder: Path | str, tables: RunTables, weights: Mapping[str, torch.Tensor], info: RunInfo, record: Record = "events"
+) -> None:
+    """Write one run as ``folder``, whole or not at all.
+
+    A run that stands there already is replaced once the new one is complete. ``record`` says which tables are kept.
+    Raises ResultsError naming the path when the disk is full or the place cannot be written; nothing half-written
+    stays behind, and an older run stays as it was.
+    """
+    from safetensors.torch import save
+
+    folder = Path(folder)
+    plain = {name: weights[name].detach().cpu().clone().contiguous() for name in sorted(weights)}
+    with _errors_named(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _written_aside(folder) as aside:
+            aside.mkdir()
+            for name, table in tables.kept(record).named().items():
+                _write_table(aside / f"{name}.parquet", table)
+            _write_bytes(aside / WEIGHTS, save(plain))
+            _write_bytes(aside / RUN, (info.model_dump_json(indent=2) + "\n").encode())
+            _sync(aside)
+
+
+def write_file(path: Path | str, content: bytes | str | pa.Table) -> Path:
+    """Write one file (a table becomes parquet), whole or not at all. Raises ResultsError naming the path."""
+    path = Path(path)
+    with _errors_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _errors_named(path), _written_aside(path) as aside:
+        if isinstance(content, pa.Table):
+            _write_table(aside, content)
+        else:
+            _write_bytes(aside, content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
+    """Make ``out`` ready for runs of the scenario whose resolved text is given, and say what was done.
+
+    A new or empty folder is *created*; one that holds results of the very same text is *kept*; results of another
+    scenario are *moved* aside to ``<out>.previous-1`` (2, …), never deleted. What a killed process left half-written
+    is cleared away. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
+    """
+    out = Path(os.path.abspath(out))
+    prepared = Prepared("created", out)
+    with _errors_named(out):
+        if out.exists() and any(out.iterdir()):
+            if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
+                _clear_leftovers(out)
+                return Prepared("kept", out)
+            _refuse_foreign(out)
+            previous = _free_name(out)
+            out.rename(previous)
+            prepared = Prepared("moved", out, previous)
+        out.mkdir(parents=True, exist_ok=True)
+    write_file(out / SCENARIO, scenario_text)
+    return prepared
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Only a folder of ours is ever moved: a scenario.yaml, and beside it nothing but what runs leave."""
+    ours = {SCENARIO, "summary.parquet", "summary.md"}
+    foreign = [
+        entry.name
+        for entry in sorted(out.iterdir())
+        if entry.name not in ours
+        and entry.suffix != ".png"
+        and not _ASIDE.fullmatch(entry.name)
+        and not (entry.is_dir() and all(re.fullmatch(r"seed-\d+|\..*", run.name) for run in entry.iterdir()))
+    ]
+    if foreign or not (out / SCENARIO).is_file():
+        raise ResultsError(
+            f"holds other things than results ({', '.join(foreign[:3]) or f'no {SCENARIO}'})",
+            where=str(out),
+            allowed="a new or empty folder, or one that an earlier run has written",
+            remedy="choose another --out",
+        )
+
+
+def _clear_leftovers(out: Path) -> None:
+    """Undo what a killed process left: drop its unfinished files, put a run it was about to replace back."""
+    for leftover in (*out.glob(".*"), *out.glob("*/.*")):
+        match = _ASIDE.fullmatch(leftover.name)
+        if match is None or _alive(int(match["pid"])):
+            continue
+        place = leftover.with_name(match["name"])
+        if match["what"] == "replaced" and not place.exists():
+            leftover.rename(place)
+        else:
+            _remove(leftover)
+
+
+def _alive(pid: int) -> bool:
+    """Whether somebody else may still be writing under this process number (ours may be a dead one's, used again)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return pid != os.getpid()
+
+
+def _free_name(out: Path) -> Path:
+    number = 1
+    while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
+        number += 1
+    return previous
+
+
+@contextlib.contextmanager
+def _written_aside(place: Path) -> Iterator[Path]:
+    """Yield a hidden path beside ``place``; what the body makes there takes that place if the body succeeds."""
+    aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
+    _remove(aside)
+    try:
+        yield aside
+        _exchange(aside, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            _remove(aside)
+        raise
+
+
+def _exchange(aside: Path, place: Path) -> None:
+    """Rename ``aside`` to ``place``; a folder cannot be renamed over another one, so the old one steps back first."""
+    if aside.is_dir() and place.exists():
+        replaced = place.with_name(f".{place.name}.replaced-{os.getpid()}")
+        _remove(replaced)
+        place.rename(replaced)
+        try:
+            aside.rename(place)
+        except BaseException:
+            replaced.rename(place)
+            raise
+        _remove(replaced)
+    else:
+        os.replace(aside, place)
+    _sync(place.parent)
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with open(path, "xb") as file:
+        pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP, version="2.6")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Make a folder's entries survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _errors_named(place: Path) -> Iterator[None]:
+    """Turn the operating system's errors into a ResultsError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise ResultsError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(place),
+            allowed="a folder on a disk with room, where files may be made",
+            remedy="free some space, mend the permissions, or choose another --out",
+        ) from error

@@ -1,0 +1,1 @@
+"""From a scenario to results: one run, and all runs of a study."""

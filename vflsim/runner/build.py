@@ -1,0 +1,158 @@
+"""From a scenario to the parties of one run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from vflsim.learning.batches import BatchSequence
+from vflsim.learning.client import ClientLearner, ClientParts, Split
+from vflsim.learning.data.load import PartitionedData
+from vflsim.learning.data.load import load as load_data
+from vflsim.learning.models.build import seeded
+from vflsim.learning.server import ServerLearner, ServerParts
+from vflsim.learning.tasks import Task, task_of
+from vflsim.learning.training import Training
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
+from vflsim.streams import torch_seed
+from vflsim.world.kernel import World
+from vflsim.world.node import Draws, Node, PartyClock, Shared
+from vflsim.world.record import Recorder
+from vflsim.world.transport import Transport
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class Data:
+    """The scenario's data, loaded once for all its runs, as tensors by dtype.
+
+    Tensors are copies with an alignment of their own: the alignment of loaded memory can change the last bits.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._loaded: dict[str, LoadedData] = {}
+
+    def of(self, training: Training) -> LoadedData:
+        """The data in the precision of ``training``. Raises ``DataError``."""
+        if training.dtype not in self._loaded:
+            loaded = load_data(self._scenario.data, self._scenario.partition, training.dtype)
+            self._loaded[training.dtype] = LoadedData.of(loaded, training)
+        return self._loaded[training.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedData:
+    """One data set as tensors: features by client (index 0 is client 1) and split, labels by split."""
+
+    name: str
+    features: tuple[dict[Split, torch.Tensor], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    labels: dict[Split, torch.Tensor]
+    task: Task
+    outputs: int
+
+    @classmethod
+    def of(cls, data: PartitionedData, training: Training) -> LoadedData:
+        """The tensors of ``data``."""
+        task = task_of(data.task, training.loss)
+        features: list[dict[Split, torch.Tensor]] = []
+        for party in data.parties:
+            features.append({split: torch.tensor(getattr(party, split)) for split in SPLITS})
+        labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
+        shapes = tuple(party.feature_shape for party in data.parties)
+        return cls(data.name, tuple(features), shapes, labels, task, task.outputs(data.classes))
+
+    @property
+    def rows(self) -> int:
+        """Training rows."""
+        return len(self.labels["train"])
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """The nodes of one run: the server, and the participants in client order."""
+
+    server: Node
+    clients: tuple[Node, ...]
+    shared: Shared
+
+
+def learners(
+    scenario: Scenario, name: str, seed: int, data: LoadedData
+) -> tuple[ServerLearner, dict[int, ClientLearner]]:
+    """The learners of a run of protocol ``name``: each could be built alone, in a process of its own.
+
+    Initial weights are a function of (seed, party) alone, so they are equal across protocols.
+    """
+    training, protocol = scenario.training_of(name), scenario.protocols[name].protocol
+    clients = tuple(protocol.participants(scenario.clients, scenario.symbols))
+    models = client_models(scenario)
+    dtype = training.torch_dtype
+    made: dict[int, ClientLearner] = {}
+    for client in clients:
+        model, shape = models[client - 1], data.shapes[client - 1]
+        made[client] = ClientLearner(
+            ClientParts(
+                party=client,
+                features=data.features[client - 1],
+                build=partial(seeded, partial(model.build, shape), torch_seed(seed, client, "weights"), dtype),
+                optimizer=training.client_optimizer,
+                embedding=model.embedding,
+                batch=training.batch,
+            )
+        )
+    widths = tuple(models[client - 1].embedding for client in clients)
+    features = [math.prod(shape) for shape in data.shapes]
+    aggregate = scenario.models.aggregate.bound(features, clients)
+    inputs = aggregate.width(widths)
+    server = ServerLearner(
+        ServerParts(
+            clients=clients,
+            widths=widths,
+            labels=data.labels,
+            build=partial(
+                seeded, partial(scenario.models.server.build, inputs, data.outputs), torch_seed(seed, 0, "weights"), dtype
+            ),
+            optimizer=training.server_optimizer,
+            aggregate=aggregate,
+            task=data.task,
+            batch=training.batch,
+            dtype=dtype,
+            table=protocol.keeps_table,
+        )
+    )
+    return server, made
+
+
+def parties(
+    scenario: Scenario, name: str, seed: int, data: LoadedData, world: World, recorder: Recorder
+) -> Parties:
+    """The nodes of a run of protocol ``name`` in ``world``."""
+    training = scenario.training_of(name)
+    timings = party_timings(scenario)
+    server, clients = learners(scenario, name, seed, data)
+    transport = Transport(world, scenario.timing.network, [timing.link for timing in timings], seed, recorder)
+    shared = Shared(
+        world=world,
+        transport=transport,
+        recorder=recorder,
+        codec=scenario.codec,
+        clients=tuple(clients),
+        sequence=BatchSequence(data.rows, training.model_copy(update={"batches": "shared"}), seed, 0),
+    )
+
+    def node(party: int, learner: ServerLearner | ClientLearner) -> Node:
+        own = BatchSequence(data.rows, training, seed, party) if training.batches == "own" else shared.sequence
+        return Node(party, shared, _clock(timings[party], seed, party), Draws(seed, party), learner, own)
+
+    return Parties(node(0, server), tuple(node(client, learner) for client, learner in clients.items()), shared)
+
+
+def _clock(timing: PartyTiming, seed: int, party: int) -> PartyClock:
+    return PartyClock(timing.compute, timing.upload_delay, timing.activation.process(seed, party))
+

@@ -1,0 +1,158 @@
+"""Watches a run: when it is evaluated, when it ends, how far it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vflsim.learning.client import Split
+from vflsim.learning.tasks import reached
+from vflsim.protocols.evaluation import answer_evaluations, evaluate
+from vflsim.runner.build import Parties
+from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.world.kernel import Moment, Signal
+from vflsim.world.transport import party_name
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is: virtual seconds, server steps, client steps, and the latest row of metrics."""
+
+    time_s: float
+    rounds: int
+    updates: int
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Conductor:
+    """Evaluates and ends one run by the scenario's rules.
+
+    Invariants: a row of metrics stands for the very end of its instant; no two rows describe the same state, but for
+    the last, which always stands at the run's end; evaluation never moves the clock unless it ``costs_time``.
+    """
+
+    def __init__(
+        self,
+        parties: Parties,
+        stop: Stop,
+        every: Evaluate,
+        epochs: Callable[[int, int], float],
+        splits: tuple[Split, ...],
+        report: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._parties, self._stop, self._every, self._epochs, self._splits = parties, stop, every, epochs, splits
+        self._world, self._recorder = parties.server.world, parties.shared.recorder
+        self._report = report
+        self._trigger: Signal | None = None
+        self._asked = False
+        self._evaluated: tuple[int, int, float] | None = None
+        self._number = 0
+        self._began = time.monotonic()
+        self._reported = 0.0
+        self._last_count = 0
+        self._row: dict[str, float] = {}
+        self._metric_names = ("loss", *parties.server.learner.parts.task.metric_names)
+
+    def start(self) -> None:
+        """Begin to watch: evaluate the initial models, set the timers."""
+        self._parties.shared.progressed = self._on_progress
+        self._spawn_answering(free=not self._every.costs_time)
+        self._world.spawn(self._evaluate_when_asked(), "observer", 0, observer=True)
+        if self._stop.time is not None:
+            self._world.after(self._stop.time, lambda: self._world.finish("time"), Moment.OBSERVE, observer=True)
+        if self._every.every.unit == "seconds":
+            self._tick(1)
+
+    async def last_row(self) -> None:
+        """The row at the run's end, unless the latest row already stands there."""
+        self._parties.shared.transport.close()
+        if self._evaluated == (self._recorder.rounds, self._recorder.updates, self._world.now()):
+            self._recorder.recount()
+            return
+        if self._every.costs_time:
+            self._spawn_answering(free=True)
+        await self._write_row(free=True)
+
+    def _spawn_answering(self, free: bool) -> None:
+        for client in self._parties.clients:
+            node = client.free() if free else client
+            self._world.spawn(
+                answer_evaluations(node, self._splits), f"{party_name(node.party)} (evaluation)", node.party, observer=free
+            )
+
+    def _tick(self, k: int) -> None:
+        at = k * self._every.every.amount
+
+        def fire() -> None:
+            self._ask()
+            self._tick(k + 1)
+
+        self._world.after(max(0.0, at - self._world.now()), fire, Moment.OBSERVE, observer=True)
+
+    def _ask(self) -> None:
+        self._asked = True
+        if self._trigger is not None:
+            self._trigger.set()
+
+    async def _evaluate_when_asked(self) -> None:
+        free = not self._every.costs_time
+        await self._write_row(free=True)  # the initial models
+        while True:
+            if not self._asked:
+                self._trigger = self._world.signal()
+                await self._trigger
+            self._asked = False
+            recorder = self._recorder
+            if self._evaluated is None or self._evaluated[:2] != (recorder.rounds, recorder.updates):
+                await self._write_row(free)
+
+    async def _write_row(self, free: bool) -> None:
+        server = self._parties.server.free() if free else self._parties.server
+        recorder, executor = self._recorder, self._world.executor
+        state = recorder.rounds, recorder.updates
+        self._number += 1
+        values: dict[str, float] = {}
+        if executor.values:
+            scores = await evaluate(server, self._splits, self._number)
+            for split, handle in scores.items():
+                values |= {f"{split}_{name}": value for name, value in executor.force(handle).items()}
+            for loss in recorder.losses_pending():
+                executor.force(loss)
+        else:
+            values = {f"{split}_{name}": math.nan for split in self._splits for name in self._metric_names}
+        now = self._world.now()
+        row = recorder.metrics(now, values)
+        self._evaluated = (*state, now)
+        self._tell(row)
+        for metric, target in (self._stop.target or {}).items():
+            if reached(metric, row.get(metric, math.nan), target):
+                self._world.finish("target")
+
+    def _on_progress(self) -> None:
+        recorder, stop, every = self._recorder, self._stop, self._every.every
+        if stop.rounds is not None and recorder.rounds >= stop.rounds:
+            self._world.finish("rounds")
+        if stop.updates is not None and recorder.updates >= stop.updates:
+            self._world.finish("updates")
+        if stop.epochs is not None and self._epochs(recorder.rounds, recorder.embeddings_used) >= stop.epochs:
+            self._world.finish("epochs")
+        if stop.wall_clock is not None and time.monotonic() - self._began >= stop.wall_clock:
+            self._world.finish("wall_clock")
+        count = {"rounds": recorder.rounds, "updates": recorder.updates}.get(every.unit)
+        if count is not None and count % every.amount == 0 and count != self._last_count:
+            self._last_count = count
+            self._world.after(0.0, self._ask, Moment.OBSERVE, observer=True)
+        self._tell()
+
+    def _tell(self, row: dict[str, float] | None = None) -> None:
+        """Report progress, at most ten times a second."""
+        if self._report is None:
+            return
+        wall = time.monotonic()
+        if row is not None:
+            self._row = row
+        if row is not None or wall - self._reported > 0.1:
+            self._reported = wall
+            self._report(Progress(self._world.now(), self._recorder.rounds, self._recorder.updates, self._row))

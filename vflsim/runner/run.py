@@ -1,0 +1,184 @@
+"""One run: one protocol of a scenario with one seed, in one world."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from vflsim.errors import VflsimError
+from vflsim.learning.client import Split
+from vflsim.learning.executor import DeferredExecutor, TimingOnlyExecutor
+from vflsim.protocols.table import TableProtocol
+from vflsim.results.schema import Age, RunInfo, RunTables
+from vflsim.runner.build import LoadedData, Parties, parties
+from vflsim.runner.conductor import Conductor, Progress
+from vflsim.scenario.models import Scenario
+from vflsim.world.kernel import World
+from vflsim.world.realtime import RealTimeWorld
+from vflsim.world.record import OUTCOMES, Events, Recorder
+from vflsim.world.transport import party_name
+from vflsim.world.virtual import VirtualWorld
+
+THREADS = 1
+"""PyTorch threads of a run: the thread count changes the last bits, so it is fixed, recorded, and not the machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run leaves behind. ``error`` is what ended a failed run; its tables hold what there was until then."""
+
+    tables: RunTables
+    weights: Mapping[str, torch.Tensor]
+    info: RunInfo
+    extra: Mapping[str, pa.Table]
+    error: VflsimError | None = None
+
+
+def run_protocol(
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    data: LoadedData,
+    *,
+    world: World | None = None,
+    timing_only: bool = False,
+    report: Callable[[Progress], None] | None = None,
+) -> Outcome:
+    """Run protocol ``name`` with ``seed`` in ``world`` (default: virtual time) until a stop rule of the scenario.
+
+    A run that fails keeps its tables; the error, which names the party and the virtual time, is in the outcome.
+    """
+    protocol = scenario.protocols[name].protocol
+    if world is None:
+        world = VirtualWorld(TimingOnlyExecutor() if timing_only else DeferredExecutor())
+    recorder = Recorder(scenario.record)
+    made = parties(scenario, name, seed, data, world, recorder)
+    batches, clients = made.shared.sequence.per_epoch, len(made.clients)
+    splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
+    conductor = Conductor(
+        made,
+        scenario.stop_of(name),
+        scenario.evaluate_of(name),
+        lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
+        splits,
+        report,
+    )
+    began = time.monotonic()
+    reason, error = None, None
+    with _fixed_threads():
+        world.spawn(protocol.server(made.server), "server", 0)
+        for node in made.clients:
+            world.spawn(protocol.client(node), party_name(node.party), node.party)
+        conductor.start()
+        try:
+            reason = world.run()
+            world.conclude(conductor.last_row())
+            world.executor.flush()
+        except VflsimError as failure:
+            error = failure
+            made.shared.transport.close()
+    info = RunInfo(
+        scenario=scenario.name,
+        protocol=name,
+        seed=seed,
+        status="finished" if error is None else "failed",
+        stop_reason=reason,
+        error=None if error is None else str(error),
+        reproducible=scenario.stop_of(name).wall_clock is None and not isinstance(world, RealTimeWorld),
+        versions=_versions(),
+        threads=THREADS,
+        counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
+        wall_clock_s=time.monotonic() - began,
+        participants=made.shared.clients,
+        **_bound(protocol),
+    )
+    weights = {} if timing_only else _weights(made)
+    return Outcome(_tables(recorder), weights, info, _extra(recorder), error)
+
+
+def _bound(protocol: object) -> dict[str, Any]:
+    if isinstance(protocol, TableProtocol) and protocol.max_staleness is not None:
+        age: Age = protocol.bounds
+        return {"max_staleness": protocol.max_staleness, "staleness_bounds": age}
+    return {}
+
+
+def _weights(made: Parties) -> dict[str, torch.Tensor]:
+    """The weights of every party, and its buffers, as ``<party>.<parameter>``."""
+    return {
+        f"{party_name(node.party)}.{key}": tensor
+        for node in (made.server, *made.clients)
+        for key, tensor in node.learner.model.state_dict().items()
+    }
+
+
+def _tables(recorder: Recorder) -> RunTables:
+    rows = recorder.metric_rows
+    names = list(rows[0]) if rows else _EMPTY_METRICS
+    metrics = {name: np.array([row[name] for row in rows]) for name in names}
+    for name in _EMPTY_METRICS:
+        metrics[name] = metrics[name].astype(np.int64 if name in _COUNTS else np.float64)
+    rounds: dict[str, Any] | None = None
+    if recorder.keep != "summary":
+        rounds = dict(recorder.round_rows)
+        rounds |= {name: pa.array(rounds[name], pa.list_(pa.int32())) for name in ("used", "missing")}
+        rounds |= {name: np.array(rounds[name], np.float64) for name in ("start_s", "end_s")}
+        rounds["round"] = np.array(rounds["round"], np.int64)
+    return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
+
+
+_COUNTS = ("round", "updates", "bytes_up", "bytes_down", "bytes_peer")
+_EMPTY_METRICS = [
+    "time_s", *_COUNTS, "train_loss", "row_age_mean", "row_age_max", "client_age_mean", "client_age_max"
+]  # fmt: skip
+
+
+def _event_columns(events: Events) -> dict[str, Any]:
+    parties = max(max(events.party, default=0), max(events.peer, default=0)) + 1
+    names = pa.array([party_name(party) for party in range(parties)], pa.string())
+    peers = np.frombuffer(events.peer, np.int32) if len(events) else np.array([], np.int32)
+
+    def coded(codes: Any, words: Any) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), words).cast(pa.string())
+
+    return {
+        "start_s": np.array(events.start_s),
+        "end_s": np.array(events.end_s),
+        "party": coded(np.array(events.party, np.int32), names),
+        "kind": coded(np.array(events.kind, np.int32), pa.array(list(events.kinds), pa.string())),
+        "round": np.array(events.round, np.int64),
+        "peer": coded(pa.array(peers, pa.int32(), mask=peers < 0), names),
+        "bytes": np.array(events.bytes, np.int64),
+        "index": np.array(events.index, np.int64),
+        "drawn_s": np.array(events.drawn_s),
+        "outcome": coded(np.array(events.outcome, np.int32), pa.array(OUTCOMES, pa.string())),
+    }
+
+
+def _extra(recorder: Recorder) -> dict[str, pa.Table]:
+    """The tables that protocols have recorded of their own."""
+    return {what: pa.Table.from_pylist(rows) for what, rows in recorder.extra.items()}
+
+
+def _versions() -> dict[str, str]:
+    packages = ("vflsim", "torch", "numpy", "simpy", "scipy")
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
+
+
+@contextmanager
+def _fixed_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

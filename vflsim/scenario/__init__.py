@@ -1,0 +1,7 @@
+"""Scenario files: what may be said in them, reading, checking, resolving for each party, and writing back."""
+
+from vflsim.scenario.load import dump, load, schema
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
+
+__all__ = ["PartyTiming", "Scenario", "client_models", "dump", "load", "party_timings", "schema"]

@@ -1,0 +1,126 @@
+"""What no single key can tell: whether the parts of a scenario fit each other. Checked when it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isinf
+
+from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.tasks import task_of
+from vflsim.protocols.base import CheckContext
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.plain_yaml import Location
+from vflsim.scenario.problems import Problem
+from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
+from vflsim.timing.activation import Immediate
+from vflsim.timing.compute import Flops
+
+
+def problems_in(scenario: Scenario) -> Iterator[Problem]:
+    """Everything that does not fit, each with the key to change."""
+    task, classes = _task(scenario)
+    yield from _models(scenario, task, classes)
+    yield from _features(scenario)
+    yield from _names(scenario)
+    waits = any(map(_takes_time, party_timings(scenario)))
+    for name in scenario.protocols:
+        yield from _protocol(scenario, name)
+        yield from _loss(scenario, name)
+        yield from _stop(scenario, name, task, waits)
+
+
+def _task(scenario: Scenario) -> tuple[str | None, int | None]:
+    """The task and the number of classes, as far as they are known before any data are read."""
+    known = CATALOGUE.get(scenario.data.name or "")
+    if scenario.data.task != "auto":
+        return scenario.data.task, known.classes if known else None
+    return (known.task, known.classes) if known else (None, None)
+
+
+def _models(scenario: Scenario, task: str | None, classes: int | None) -> Iterator[Problem]:
+    aggregate, server = scenario.models.aggregate, scenario.models.server
+    loc: Location = ("models", "client")
+    try:
+        widths = [model.embedding for model in client_models(scenario)]
+        loc = ("models", "aggregate")
+        aggregate.check(widths)
+        if task is not None and (task != "multiclass" or classes is not None):
+            loc = ("models", "server")
+            server.check(aggregate.width(widths), task_of(task).outputs(classes))
+    except ValueError as error:
+        yield Problem.said(loc, str(error))
+
+
+def _features(scenario: Scenario) -> Iterator[Problem]:
+    known = CATALOGUE.get(scenario.data.name or "")
+    if known and scenario.clients > known.features:
+        what = f"{scenario.clients} clients cannot share the {known.features} features of {known.name}"
+        loc = ("partition", "clients") if scenario.partition.clients else ("partition",)
+        yield Problem(loc, what, f"1 to {known.features}", "lower the number of clients")
+
+
+def _names(scenario: Scenario) -> Iterator[Problem]:
+    taken: dict[str, str] = {}
+    for name in scenario.protocols:
+        other = taken.setdefault(name.casefold(), name)
+        if other != name:
+            what = f"{name!r} and {other!r} would share a folder where file names ignore capitals"
+            yield Problem(("protocols", name), what, "names that differ in more than capitals", "rename one of them")
+
+
+def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
+    context = CheckContext(scenario.clients, scenario.symbols, scenario.training_of(name).batches)
+    try:
+        scenario.protocols[name].protocol.check(context)
+    except ValueError as error:
+        key = str(error).partition(":")[0]  # messages may begin with the key they are about, as in "t: 9 of 8 clients"
+        own = key in scenario.document.raw["protocols"][name]
+        yield Problem.said(("protocols", name, key) if own else ("protocols", name), str(error))
+
+
+def _loss(scenario: Scenario, name: str) -> Iterator[Problem]:
+    task, _ = _task(scenario)
+    if task is not None:
+        try:
+            task_of(task, scenario.training_of(name).loss)
+        except ValueError as error:
+            yield Problem.said(_said_at(scenario, name, "training", "loss"), str(error))
+
+
+def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Iterator[Problem]:
+    stop = scenario.stop_of(name)
+    allowed = ", ".join(type(stop).model_fields)
+    if not stop.criteria:
+        what = "nothing says when to stop"
+        yield Problem(_said_at(scenario, name, "stop"), what, f"at least one of {allowed}", "add `time: 600 s`, say")
+    if stop.criteria.keys() <= {"time"} and stop.time is not None and not waits:
+        what = "time would never pass: no party, link or delay takes any"
+        remedy = "say in `timing` what takes time, or stop by rounds, updates or epochs"
+        yield Problem(_said_at(scenario, name, "stop", "time"), what, remedy=remedy)
+    for metric in stop.target or ():
+        loc = _said_at(scenario, name, "stop", "target", metric)
+        split, _, bare = metric.partition("_")
+        metrics = ("loss", *task_of(task).metric_names) if task else (bare,)
+        if bare not in metrics:
+            have = ", ".join(f"{split}_{known}" for known in metrics)
+            yield Problem(loc, f"a {task} task has no {metric}", have, "choose one of the allowed metrics")
+        if split == "validation" and not scenario.data.validation_fraction:
+            remedy = "set data.validation_fraction, or choose a test metric"
+            yield Problem(loc, f"{metric} needs validation rows, and there are none", remedy=remedy)
+
+
+def _takes_time(timing: PartyTiming) -> bool:
+    """Whether anything this party does can take time."""
+    if isinstance(timing.compute, Flops) or not isinstance(timing.activation, Immediate):
+        return True
+    if not (isinf(timing.link.up) and isinf(timing.link.down)):
+        return True
+    return any(delay.expectation() > 0 for delay in (timing.compute, timing.upload_delay, timing.link.latency))
+
+
+def _said_at(scenario: Scenario, protocol: str, *loc: str) -> Location:
+    """Where ``loc`` is said for a protocol: in its own entry, or for all."""
+    own: object = scenario.document.raw.get("protocols", {}).get(protocol)
+    for step in loc:
+        own = own.get(step) if isinstance(own, dict) else None
+    return ("protocols", protocol, *loc) if own is not None else loc

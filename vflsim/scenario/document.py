@@ -1,0 +1,119 @@
+"""A scenario as it was written: plain values, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from vflsim.errors import ScenarioError
+from vflsim.scenario.plain_yaml import MAX_DEPTH, PLAIN, Location, Origins, parse_value
+
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """The plain values of a scenario, and for each location the line (or the override) it comes from."""
+
+    raw: dict[str, Any]
+    name: str = ""
+    origins: Origins = field(default_factory=dict)
+
+    def line(self, loc: Location) -> int | None:
+        """The line (from 1) of the value at ``loc``, or of its nearest ancestor; None if it came from no file."""
+        origin = self._origin(loc)
+        return origin if isinstance(origin, int) else None
+
+    def where(self, loc: Location) -> str:
+        """``file:line``, or the override, that the value at ``loc`` (or its nearest ancestor) comes from."""
+        origin = self._origin(loc)
+        if isinstance(origin, str):
+            return origin
+        return f"{self.name}:{origin}" if self.name and origin else self.name
+
+    def _origin(self, loc: Location) -> int | str | None:
+        for end in range(len(loc), -1, -1):
+            if loc[:end] in self.origins:
+                return self.origins[loc[:end]]
+        return None
+
+
+def read(path: str | Path) -> Document:
+    """The document in a file; ScenarioError if there is no readable, plain YAML mapping in it."""
+    path, name = Path(path), str(path)
+    if path.is_dir():
+        inside = sorted(p.name for p in path.glob("*.y*ml"))
+        raise ScenarioError("this is a folder, not a scenario file", name, "a YAML file", _one_of(name, inside))
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise ScenarioError(
+                f"the file is too large for a scenario ({size:,} bytes)",
+                name,
+                f"at most {MAX_BYTES:,} bytes",
+                "give the scenario file; data belong in files that it names",
+            )
+        content = path.read_bytes()
+    except FileNotFoundError:
+        inside = sorted(p.name for p in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
+        raise ScenarioError("there is no such file", name, remedy=_one_of(str(path.parent), inside)) from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        what = f"the file cannot be read: {reason}"
+        raise ScenarioError(what, name, remedy="check the path and who may read it") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content[: problem.start].count(b"\n") + 1
+        what = f"the byte 0x{content[problem.start]:02x} is not UTF-8"
+        raise ScenarioError(what, f"{name}:{line}", "UTF-8 text", "save the file as UTF-8") from None
+    return parse(text, name)
+
+
+def parse(text: str, name: str = "scenario") -> Document:
+    """The document in a YAML text."""
+    raw, origins = parse_value(text, name)
+    if raw is None:
+        raise ScenarioError("the scenario is empty", name, remedy="start from scenarios/quickstart.yaml")
+    if not isinstance(raw, dict):
+        kind = "a list" if isinstance(raw, list) else f"the single value {raw!r}"
+        remedy = "write `name: …`, `data: …` and so on"
+        raise ScenarioError(f"the scenario is {kind}", f"{name}:1", "a mapping of keys to values", remedy)
+    return Document(raw, name, origins)
+
+
+def from_mapping(value: Mapping[str, Any]) -> Document:
+    """The document of a Python mapping (numbers of numpy and paths become plain values)."""
+    raw = plain(value)
+    assert isinstance(raw, dict)
+    return Document(raw, "")
+
+
+def plain(value: Any, loc: Location = ()) -> Any:
+    """A copy of ``value`` made of plain values alone; ScenarioError at anything that YAML could not say."""
+    if len(loc) > MAX_DEPTH:
+        where = ".".join(map(str, loc[:5])) + "…"
+        raise ScenarioError("the scenario is nested too deeply, or contains itself", where, f"{MAX_DEPTH} levels")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, (*loc, str(key))) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(item, (*loc, index)) for index, item in enumerate(value)]
+    raise ScenarioError(f"a {type(value).__name__} cannot stand in a scenario", ".".join(map(str, loc)), PLAIN)
+
+
+def _one_of(folder: str, names: list[str]) -> str:
+    shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+    return f"in {folder} there are: {shown}" if names else "check the path"

@@ -1,0 +1,125 @@
+"""Lists of ``{select: …, …}``: what is said once for many clients, checked and evaluated for each of them.
+
+Formulas in an entry may use ``i`` (position within the selection, from 1), ``m`` (client number) and ``N``. An entry is
+therefore validated for every client it selects, so that a mistake surfaces when the scenario is loaded and names the
+client. An entry that mentions neither ``i`` nor ``m`` is validated once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from vflsim.scenario.translation import for_client
+from vflsim.vocabulary.selections import Selection, members
+
+T = TypeVar("T")
+
+_OWN_SYMBOL = re.compile(r"(?<![A-Za-z0-9_])[im](?![A-Za-z0-9_])")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """What an entry says: to whom, and what for each of them (one value where it is the same for all)."""
+
+    select: Any
+    clients: tuple[int, ...]
+    values: tuple[T, ...]
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        """Pairs of client number and what is said for it, in the order selected."""
+        values = self.values * len(self.clients) if len(self.values) == 1 else self.values
+        return zip(self.clients, values, strict=True)
+
+
+@dataclass(frozen=True, eq=False)
+class PerClient:
+    """Annotation of ``Entry[…]``: a mapping with ``select`` (default ``all``) beside the keys of ``part``."""
+
+    part: Any
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # The inner schema is there for the JSON Schema alone: validating needs another context for each client.
+        return core_schema.with_info_wrap_validator_function(self._validate, handler.generate_schema(self.part))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        select = {**TypeAdapter(Selection).json_schema(), "default": "all"}
+        return with_keys(handler(schema), handler.resolve_ref_schema, {"select": select})
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.part)
+
+    def _validate(self, value: Any, _: Callable[[Any], Any], info: ValidationInfo) -> Entry[Any]:
+        symbols: Mapping[str, float] = (info.context or {}).get("symbols") or {}
+        if not isinstance(value, Mapping):
+            self._adapter.validate_python(value)
+            raise ValueError("an entry must be a mapping; allowed: {select: …, …}")
+        if "N" not in symbols:
+            return Entry("all", (), ())  # how many clients there are is wrong, which is an error of its own
+        select = value.get("select", "all")
+        said = {key: item for key, item in value.items() if key != "select"}
+        clients = _chosen(select, symbols)
+        if not _mentions_own_symbol(said):
+            return Entry(select, clients, (self._evaluated(said, symbols, 1, clients[0]),))
+        try:
+            values = []
+            for i, m in enumerate(clients, start=1):
+                values.append(self._evaluated(said, symbols, i, m))
+        except ValidationError as error:
+            raise for_client(error, client=m, position=i) from None
+        return Entry(select, clients, tuple(values))
+
+    def _evaluated(self, said: dict[str, Any], symbols: Mapping[str, float], i: int, m: int) -> Any:
+        return self._adapter.validate_python(said, context={"symbols": {**symbols, "i": i, "m": m}})
+
+
+class OneOrMany:
+    """Annotation of a tuple: a single mapping is short for a list of one."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: [value] if isinstance(value, Mapping) else value, handler(source)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        many = handler(schema)
+        return {"anyOf": [many["items"], many]}
+
+
+def with_keys(
+    schema: JsonSchemaValue, resolve: Callable[[JsonSchemaValue], JsonSchemaValue], extra: Mapping[str, JsonSchemaValue]
+) -> JsonSchemaValue:
+    """The JSON Schema of mappings that may have ``extra`` keys besides those of ``schema``."""
+    node = resolve(schema)
+    if "properties" in node:
+        return {**node, "properties": {**extra, **node["properties"]}}
+    result = {key: value for key, value in node.items() if key != "discriminator"}
+    for alternatives in ("anyOf", "oneOf"):
+        if alternatives in node:
+            result[alternatives] = [with_keys(each, resolve, extra) for each in node[alternatives]]
+    return result
+
+
+def _chosen(select: Any, symbols: Mapping[str, float]) -> tuple[int, ...]:
+    try:
+        return tuple(members(select, symbols))
+    except ValueError as error:
+        problem = PydanticCustomError("value_error", "{error}", {"error": str(error)})
+        line = InitErrorDetails(type=problem, loc=("select",), input=select)
+        raise ValidationError.from_exception_data("select", [line]) from None
+
+
+def _mentions_own_symbol(said: Any) -> bool:
+    """Whether a formula somewhere inside could use ``i`` or ``m`` (a mere look-alike only costs time)."""
+    if isinstance(said, str):
+        return _OWN_SYMBOL.search(said) is not None
+    inside = said.values() if isinstance(said, Mapping) else said if isinstance(said, list | tuple) else ()
+    return any(map(_mentions_own_symbol, inside))

@@ -1,0 +1,129 @@
+"""From a file, a text or a mapping to a scenario; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vflsim.errors import DataError
+from vflsim.learning.data.partition import clients_hint
+from vflsim.scenario import document as documents
+from vflsim.scenario import plain_yaml
+from vflsim.scenario.checks import problems_in
+from vflsim.scenario.document import Document
+from vflsim.scenario.known import Known
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.overrides import Overrides, apply
+from vflsim.scenario.problems import Problem, failure
+from vflsim.scenario.translation import problems_of
+from vflsim.vocabulary.quantities import Number
+
+MAX_CLIENTS = 1_000_000
+
+_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
+
+
+def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
+    """A scenario from a file's path, a YAML text (with a line break in it) or a mapping, with overrides applied.
+
+    ``overrides``: ``["training.batch=32", …]`` or ``{"training.batch": 32, …}``, values in YAML, null to remove a key.
+    Relative paths in ``data`` are relative to the scenario's folder (for texts and mappings: the working directory).
+    Raises ScenarioError, which lists every problem with file and line, key, value, what is allowed and the remedy.
+    """
+    if isinstance(source, Mapping):
+        document, folder = documents.from_mapping(source), Path()
+    elif isinstance(source, str) and "\n" in source:
+        document, folder = documents.parse(source), Path()
+    else:
+        document, folder = documents.read(source), Path(source).parent
+    return validate(_rooted(apply(document, overrides), folder))
+
+
+def validate(document: Document) -> Scenario:
+    """The scenario that a document describes; ScenarioError with every problem there is."""
+    known = Known(document.raw, schema)
+    raw, symbols, problems = _symbols(document.raw)
+    try:
+        scenario = Scenario.model_validate(raw, context={"symbols": symbols})
+    except ValidationError as error:
+        found = _merged(problems, problems_of(error, document.raw, known), document.raw)
+        raise failure(_blamed(found, symbols, document.raw), document) from None
+    if not problems:
+        scenario._document, scenario._symbols = document, symbols
+        problems = list(problems_in(scenario))
+    if problems:
+        raise failure(problems, document)
+    return scenario
+
+
+def dump(scenario: Scenario) -> str:
+    """The scenario as YAML: what was said, with overrides applied and paths made absolute. Loads back equal."""
+    return plain_yaml.dump(scenario.document.raw)
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of scenario files, for editors."""
+    body = Scenario.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **body, "title": "vflsim scenario"}
+
+
+def _symbols(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float], list[Problem]]:
+    """``raw`` with its constants evaluated, the symbols of formulas (N and constants), and what is wrong with them."""
+    symbols: dict[str, float] = {}
+    problems: list[Problem] = []
+    said = raw.get("constants")
+    for name, value in said.items() if isinstance(said, dict) else ():
+        try:
+            symbols[name] = _NUMBER.validate_python(value, context={"symbols": symbols})
+        except ValidationError as error:
+            problems += [replace(p, loc=("constants", name)) for p in problems_of(error, value, Known(value, dict))]
+    if isinstance(said, dict):
+        raw = {**raw, "constants": dict(symbols)}
+    try:
+        clients = clients_hint(raw.get("data"), raw.get("partition"), symbols)
+        if clients > MAX_CLIENTS:
+            raise DataError(f"{clients:,} clients are too many", "partition.clients", f"at most {MAX_CLIENTS:,}")
+        symbols["N"] = clients
+    except DataError as error:
+        loc = tuple(error.where.split(".")) if error.where in {"partition", "partition.clients"} else ("partition",)
+        problems.append(Problem(loc, error.what, error.allowed, error.remedy))
+    return raw, symbols, problems
+
+
+def _merged(early: list[Problem], found: list[Problem], raw: dict[str, Any]) -> list[Problem]:
+    """What was found before and while validating, without saying the same thing twice."""
+    there = {problem.loc for problem in found}
+    if raw.get("partition") is None:
+        early = [problem for problem in early if problem.loc[:1] != ("partition",)]
+    elif ("partition", "clients") in {problem.loc for problem in early}:
+        found = [problem for problem in found if problem.loc != ("partition",)]
+    return found + [problem for problem in early if problem.loc not in there]
+
+
+def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str, Any]) -> list[Problem]:
+    """Without the formulas that fail only because a constant, or the number of clients, is wrong itself."""
+    said = raw.get("constants")
+    unknown = {"N", *(said if isinstance(said, dict) else ())} - symbols.keys()
+    blamed = [p for p in problems if not any(p.what.startswith(f"the symbol {name!r}") for name in unknown)]
+    return blamed or problems
+
+
+def _rooted(document: Document, folder: Path) -> Document:
+    """The document with the relative paths of its data made absolute, so that it means the same anywhere."""
+
+    def absolute(path: Any) -> Any:
+        return str((folder / path).absolute()) if isinstance(path, str) and path else path
+
+    data = document.raw.get("data")
+    if not isinstance(data, dict):
+        return document
+    rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}
+    if isinstance(data.get("parties"), list):
+        rooted["parties"] = [absolute(path) for path in data["parties"]]
+    return replace(document, raw={**document.raw, "data": rooted})

@@ -1,0 +1,185 @@
+"""Everything a scenario file can say. The docstrings are the documentation, here and in the JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, PrivateAttr
+
+from vflsim.codecs.plain import AnyCodec, Plain
+from vflsim.learning.aggregates import AnyAggregate
+from vflsim.learning.data.partition import Partition
+from vflsim.learning.data.spec import Data
+from vflsim.learning.models.client import AnyClientModel, ClientModel
+from vflsim.learning.models.server import AnyServerModel
+from vflsim.learning.training import Training
+from vflsim.scenario.document import Document
+from vflsim.scenario.entries import Entry, OneOrMany, PerClient
+from vflsim.scenario.protocol_entry import ProtocolEntry
+from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.timing.activation import AnyActivation
+from vflsim.timing.compute import AnyCompute
+from vflsim.timing.delays import AnyDelay, Constant
+from vflsim.timing.network import AnyNetwork, Fifo, Link
+from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.quantities import UNIT_NAMES, Number
+
+MAX_SEEDS = 100_000
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
+_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+
+
+def _folder_name(name: str) -> str:
+    if not _FOLDER.fullmatch(name) or name.lower() in _RESERVED:
+        raise ValueError(
+            f"{name!r} cannot name a folder of results; allowed: 1 to 64 of the letters a-z A-Z, digits, _ + -, "
+            "beginning with a letter or digit; remedy: choose a simpler name"
+        )
+    return name
+
+
+def _symbol_name(name: str) -> str:
+    if name in {"i", "m", "N"} or name in UNIT_NAMES:
+        taken = "a unit" if name in UNIT_NAMES else "a symbol of every formula"
+        raise ValueError(f"a constant cannot be called {name!r}, which is {taken}; choose another name")
+    if not _SYMBOL.fullmatch(name):
+        raise ValueError(f"a constant cannot be called {name!r}; allowed: 1 to 32 letters, digits and _; rename it")
+    return name
+
+
+def _seeds(value: Any) -> Any:
+    """``0:5`` is 0, 1, 2, 3, 4."""
+    if isinstance(value, str):
+        ends = re.fullmatch(r"\s*(\d{1,18})\s*:\s*(\d{1,18})\s*", value)
+        if ends is None:
+            raise ValueError(f"{value!r} is not a range of seeds; allowed: 0:5 (0 to 4) or a list such as [0, 1, 2]")
+        first, end = int(ends[1]), int(ends[2])
+        if end <= first:
+            raise ValueError(f"{value!r} holds no seed; allowed: first:end with first < end, as 0:5 for 0 to 4")
+        if end - first > MAX_SEEDS:
+            raise ValueError(f"{value!r} holds {end - first:,} seeds; allowed: at most {MAX_SEEDS:,}")
+        return list(range(first, end))
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError(
+            f"{value} alone could mean two things; allowed: a list or a range; "
+            f"write [{value}] for that one seed, 0:{value} for {value} seeds"
+        )
+    return value
+
+
+def _no_repeats(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1}) if len(set(seeds)) < len(seeds) else []
+    if twice:
+        raise ValueError(f"the seed {twice[0]} stands twice; allowed: every seed once; remove one of them")
+    return seeds
+
+
+FolderName: TypeAlias = Annotated[str, AfterValidator(_folder_name)]
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+"""A whole number."""
+Record: TypeAlias = Literal["events", "rounds", "summary"]
+"""How much of a run is kept: everything; metrics and rounds; metrics alone."""
+
+
+class ServerTiming(Part):
+    """How fast the server is."""
+
+    compute: AnyCompute = Constant(value=0.0)
+    link: Link = Link()
+
+
+class ClientTiming(Part):
+    """What an entry says about the timing of the clients it selects; later entries refine earlier ones.
+
+    A ``link`` is refined key by key, everything else is replaced as a whole.
+    """
+
+    compute: AnyCompute | None = None
+    link: Link | None = None
+    upload_delay: AnyDelay | None = None
+    activation: AnyActivation | None = None
+
+
+class Timing(Part):
+    """Who takes how long for what. What is not said takes no time."""
+
+    network: AnyNetwork = Fifo()
+    server: ServerTiming = ServerTiming()
+    clients: Annotated[tuple[Annotated[Entry[ClientTiming], PerClient(ClientTiming)], ...], OneOrMany()] = ()
+
+
+class Models(Part):
+    """The split model: one network per client, how their embeddings are joined, and the server's network."""
+
+    client: Annotated[
+        tuple[Annotated[Entry[ClientModel], PerClient(AnyClientModel)], ...], Field(min_length=1), OneOrMany()
+    ]
+    """One model for all, or a list of models with ``select``, of which the last that selects a client counts."""
+    aggregate: AnyAggregate
+    server: AnyServerModel
+
+
+class Scenario(Part):
+    """A world, described once; the protocols to compare in it; and the seeds to repeat it with."""
+
+    name: FolderName
+    """Names the folder of the results."""
+    constants: dict[Annotated[str, AfterValidator(_symbol_name)], Number] = Field(default_factory=dict)
+    """Names that formulas may use; each may use those before it."""
+    data: Data
+    partition: Partition
+    models: Models
+    training: Training
+    timing: Timing = Timing()
+    protocols: Annotated[dict[FolderName, ProtocolEntry], Field(min_length=1)]
+    """What is compared, by names of one's own choice."""
+    stop: Stop
+    evaluate: Evaluate = Evaluate()
+    seeds: Annotated[
+        tuple[Seed, ...],
+        Field(min_length=1, max_length=MAX_SEEDS),
+        AfterValidator(_no_repeats),
+        Shorthand(_seeds, {"type": "string", "pattern": r"^\d+:\d+$"}),
+    ] = (0,)
+    """A list, or ``0:5`` for 0 to 4."""
+    record: Record = "events"
+    codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] = Plain()
+
+    _document: Document = PrivateAttr(default_factory=lambda: Document({}))
+    _symbols: dict[str, float] = PrivateAttr(default_factory=dict)
+
+    @property
+    def document(self) -> Document:
+        """What was written, with overrides applied, and where."""
+        return self._document
+
+    @property
+    def symbols(self) -> Mapping[str, float]:
+        """``N`` and the constants: what formulas know everywhere."""
+        return self._symbols
+
+    @property
+    def clients(self) -> int:
+        """M, the number of clients."""
+        return int(self._symbols["N"])
+
+    def training_of(self, protocol: str) -> Training:
+        """What ``protocol`` trains with."""
+        return self.training.overridden(self.protocols[protocol].training)
+
+    def stop_of(self, protocol: str) -> Stop:
+        """When runs of ``protocol`` end."""
+        return self.stop.refined(self.protocols[protocol].stop)
+
+    def evaluate_of(self, protocol: str) -> Evaluate:
+        """When ``protocol`` is evaluated."""
+        return self.evaluate.refined(self.protocols[protocol].evaluate)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal meaning: the same values, however they were written."""
+        return isinstance(other, Scenario) and self.__dict__ == other.__dict__ and self._symbols == other._symbols
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,97 @@
+"""Overrides on the command line: ``--set training.batch=32`` or ``--set 'timing.clients.0.link={up: 3 Mbps}'``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from vflsim.errors import ScenarioError
+from vflsim.scenario.document import Document, plain
+from vflsim.scenario.plain_yaml import Location, parse_value
+from vflsim.scenario.problems import nearest, shown
+
+Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
+
+_LONG = 120
+_FORM = "key=value, with dots between keys and positions from 0 in lists, as in timing.clients.0.link.up=30 Mbps"
+
+
+def apply(document: Document, overrides: Overrides) -> Document:
+    """The document with every override done, in order. Text is read as YAML; ``null`` removes the key.
+
+    Raises ScenarioError for an override without ``=``, without a value, or whose path leads through a value that has
+    no keys. Whether the keys mean anything is checked with the rest of the scenario.
+    """
+    raw, origins = copy.deepcopy(document.raw), dict(document.origins)
+    for path, value, said in _pairs(overrides):
+        if not path or not all(path):
+            raise ScenarioError("an override needs a key on the left of the equals sign", said, _FORM)
+        loc = _put(raw, path, value, said)
+        origins = {key: origin for key, origin in origins.items() if key[: len(loc)] != loc}
+        origins[loc] = said
+    return Document(raw, document.name, origins)
+
+
+def _pairs(overrides: Overrides) -> Iterable[tuple[list[str], Any, str]]:
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            said = f"--set {key}={value if isinstance(value, str) else shown(value)}"
+            yield str(key).split("."), _value(value, said) if isinstance(value, str) else plain(value), said
+        return
+    for text in [overrides] if isinstance(overrides, str) else overrides:
+        key, equals, value = text.partition("=")
+        said = f"--set {text if len(text) <= _LONG else text[:_LONG] + '…'}"
+        if not equals:
+            raise ScenarioError("an override has no equals sign", said, _FORM)
+        yield key.strip().split("."), _value(value, said), said
+
+
+def _value(text: str, said: str) -> Any:
+    if not text.strip():
+        raise ScenarioError("an override has no value", said, _FORM, "write null to remove the key")
+    try:
+        return parse_value(text, said)[0]
+    except ScenarioError as problem:
+        remedy = "in a shell, put quotes around the whole override"
+        raise ScenarioError(problem.what, said, "YAML, such as 3, 5 ms, [1, 2] or {a: 1}", remedy) from None
+
+
+def _put(raw: dict[str, Any], path: list[str], value: Any, said: str) -> Location:
+    """Set (or with None remove) what is at ``path``; mappings on the way are made where nothing stands.
+
+    Gives the location of what is new: the value, or the first mapping that was made for it.
+    """
+    where: Any = raw
+    loc: list[str | int] = []
+    new: Location | None = None
+    for step in path[:-1]:
+        key = _key(where, step, loc, said)
+        loc.append(key)
+        if isinstance(where, dict) and where.get(step) is None:
+            where[step] = {}
+            new = new or tuple(loc)
+        where = where[key]
+    key = _key(where, path[-1], loc, said)
+    if value is not None:
+        where[key] = value
+    elif isinstance(where, list):
+        del where[int(key)]
+    elif key in where:
+        del where[key]
+    else:
+        raise ScenarioError(f"there is no {'.'.join(path)} to remove", said, remedy=nearest(str(key), where))
+    return new or (*loc, key)
+
+
+def _key(where: Any, step: str, loc: list[str | int], said: str) -> str | int:
+    name = ".".join(map(str, loc))
+    if isinstance(where, dict):
+        return step
+    if not isinstance(where, list):
+        remedy = f"set {name} as a whole, as in '{name}={{{step}: …}}'"
+        raise ScenarioError(f"{name} has no keys: it is {shown(where)}", said, _FORM, remedy)
+    if not step.isdecimal() or int(step) >= len(where):
+        allowed = f"0 to {len(where) - 1}" if where else "nothing: the list is empty"
+        raise ScenarioError(f"{step!r} is no position in the list {name}", said, allowed)
+    return int(step)

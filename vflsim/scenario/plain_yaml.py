@@ -1,0 +1,165 @@
+"""YAML 1.2 text to plain values and back, with the line of every value.
+
+Only plain values come out (mappings, lists, text, numbers, true/false, null); tags that would build anything else are
+refused, and anchors may not expand without bound.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from io import StringIO
+from typing import Any, NoReturn, TypeAlias
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from vflsim.errors import ScenarioError
+
+Location: TypeAlias = tuple[str | int, ...]
+Origins: TypeAlias = dict[Location, int | str]
+"""Where values come from: a line (from 1), or the override that set them."""
+
+MAX_VALUES = 100_000
+MAX_DEPTH = 40
+PLAIN = "mappings, lists, text, numbers, true, false and null"
+
+_TAG = "tag:yaml.org,2002:"
+
+
+def parse_value(text: str, name: str) -> tuple[Any, Origins]:
+    """The plain value of any YAML text, with the line of every location in it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows an anchor to be set again
+            node = YAML(typ="safe", pure=True).compose(text)
+        return _Plain(name).build(node)
+    except RecursionError:
+        raise ScenarioError("the scenario is nested too deeply", name, f"{MAX_DEPTH} levels") from None
+    except MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        what, remedy = _syntax(problem)
+        raise ScenarioError(what, where, remedy=remedy) from None
+    except ReaderError as problem:
+        line = text[: problem.position].count("\n") + 1
+        what = f"the character U+{ord(text[problem.position]):04X} is not allowed in YAML"
+        raise ScenarioError(what, f"{name}:{line}", remedy="remove it") from None
+    except (YAMLError, ValueError, AssertionError) as problem:
+        raise ScenarioError(f"this is not YAML: {problem}", name) from None
+
+
+def dump(value: Any) -> str:
+    """YAML 1.2 text that parses back to ``value`` (plain values only)."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None  # nested values in blocks, the innermost in one line
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel declares it as None
+    yaml.allow_unicode = True
+    yaml.width = 110
+    stream = StringIO()
+    yaml.dump(value, stream)
+    return stream.getvalue()
+
+
+class _Plain:
+    """Turns YAML nodes into plain values, one location at a time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.origins: Origins = {}
+        self.values = 0
+
+    def build(self, node: Node | None) -> tuple[Any, Origins]:
+        if node is None:
+            return None, {}
+        self.origins[()] = 1
+        return self.value(node, ()), self.origins
+
+    def value(self, node: Node, loc: Location) -> Any:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            what = f"the scenario expands to more than {MAX_VALUES:,} values"
+            self.refuse(node, what, "do not nest anchors in anchors")
+        if len(loc) > MAX_DEPTH:
+            what = "the scenario is nested too deeply, or contains itself"
+            self.refuse(node, what, f"use at most {MAX_DEPTH} levels")
+        self.origins.setdefault(loc, node.start_mark.line + 1)
+        tag = str(node.tag)
+        if isinstance(node, MappingNode) and tag == _TAG + "map":
+            return self.mapping(node, loc)
+        if isinstance(node, SequenceNode) and tag == _TAG + "seq":
+            return [self.value(item, (*loc, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode):
+            return self.scalar(node, tag)
+        self.refuse(node, f"the tag {tag.replace(_TAG, '!!')} is not allowed", "remove the tag", PLAIN)
+
+    def mapping(self, node: MappingNode, loc: Location) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                self.refuse(key_node, "a key is a list or a mapping", "write a name before the colon", "text")
+            if str(key_node.tag) == _TAG + "merge":
+                for source in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
+                    if not isinstance(source, MappingNode):
+                        self.refuse(source, "`<<` merges mappings only", "write `<<: *name` of a mapping's anchor")
+                    merged = {**self.mapping(source, loc), **merged}
+                continue
+            key = str(key_node.value)
+            if key in result:
+                first = self.origins[(*loc, key)]
+                self.refuse(key_node, f"the key {key!r} stands twice (first in line {first})", "keep one of the two")
+            self.origins[(*loc, key)] = key_node.start_mark.line + 1
+            result[key] = self.value(value_node, (*loc, key))
+        return {**result, **{key: item for key, item in merged.items() if key not in result}}
+
+    def scalar(self, node: ScalarNode, tag: str) -> Any:
+        text = str(node.value)
+        try:
+            match tag.removeprefix(_TAG):
+                case "str" | "timestamp":
+                    return text
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "int":
+                    digits = text.replace("_", "")
+                    return int(digits, 0 if digits.lstrip("+-")[:2].lower() in {"0x", "0o", "0b"} else 10)
+                case "float":
+                    word = text.replace("_", "").lower()
+                    if word.lstrip("+-") in {".inf", ".nan"}:
+                        return math.nan if "nan" in word else math.copysign(math.inf, -1 if word[0] == "-" else 1)
+                    return float(word)
+        except (ValueError, KeyError):
+            kind = tag.removeprefix(_TAG)
+            self.refuse(node, f"{_short(text)} cannot be read as {kind}", "write it in quotes if text is meant")
+        self.refuse(node, f"the tag {tag.replace(_TAG, '!!')} is not allowed", "remove the tag", PLAIN)
+
+    def refuse(self, node: Node, what: str, remedy: str, allowed: str = "") -> NoReturn:
+        raise ScenarioError(what, f"{self.name}:{node.start_mark.line + 1}", allowed, remedy)
+
+
+def _syntax(problem: MarkedYAMLError) -> tuple[str, str]:
+    """YAML's complaint in our words: what, remedy."""
+    said = str(problem.problem or problem.context or "cannot be read")
+    if "'\\t'" in said or "tab" in said.lower():
+        return "a tab stands where spaces are needed", "indent with spaces; YAML does not allow tabs"
+    if "another document" in said:
+        return "a second document begins here (`---`)", "keep one scenario per file"
+    if "undefined alias" in said:
+        return f"the alias {said.split()[-1]} has no anchor", "define it above with `&name`"
+    if "mapping values are not allowed" in said:
+        return "a colon stands where no key can be", "check the indentation, or quote the text that contains `: `"
+    if "cannot start any token" in said:
+        what = said.removeprefix("found ").replace("that cannot start any token", "cannot begin a value")
+        return what, "put quotes around the text that begins with it"
+    if "stream end" in said or "end of stream" in said:
+        return "the file ends inside a value", "close the bracket, brace or quote that is open"
+    return f"this is not YAML: {said.replace('<', '').replace('>', '')}", "check brackets, quotes and indentation"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "…")

@@ -1,0 +1,41 @@
+"""A protocol of a scenario, with what it trains, stops and evaluates differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from vflsim.learning.training import TrainingOverride
+from vflsim.protocols import AnyProtocol
+from vflsim.scenario.entries import with_keys
+from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.vocabulary.base import Part
+
+_OVERRIDES = ("training", "stop", "evaluate")
+
+
+class ProtocolEntry(Part):
+    """A protocol and its own ``training``, ``stop`` and ``evaluate``, which refine the scenario's key by key."""
+
+    protocol: AnyProtocol
+    training: TrainingOverride | None = None
+    stop: Stop | None = None
+    evaluate: Evaluate | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apart(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return {"protocol": value}
+        overrides = {key: value[key] for key in _OVERRIDES if key in value}
+        return {"protocol": {key: item for key, item in value.items() if key not in overrides}, **overrides}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        fields = handler.resolve_ref_schema(handler(schema))["properties"]
+        overrides = {key: fields[key] for key in _OVERRIDES}
+        return with_keys(fields["protocol"], handler.resolve_ref_schema, overrides)

@@ -1,0 +1,53 @@
+"""What a scenario means for each party: the entries that select it, later ones refining earlier ones."""
+
+from __future__ import annotations
+
+from vflsim.learning.models.client import ClientModel
+from vflsim.scenario.models import ClientTiming, Scenario
+from vflsim.timing.activation import AnyActivation, Immediate
+from vflsim.timing.compute import AnyCompute
+from vflsim.timing.delays import AnyDelay, Constant
+from vflsim.timing.network import Link
+from vflsim.vocabulary.base import Part
+
+
+class PartyTiming(Part):
+    """How fast one party is, every formula evaluated. What is not said takes no time."""
+
+    compute: AnyCompute = Constant(value=0.0)
+    link: Link = Link()
+    upload_delay: AnyDelay = Constant(value=0.0)
+    activation: AnyActivation = Immediate()
+
+    def refined(self, by: ClientTiming) -> PartyTiming:
+        """This with what ``by`` says in its place; the link key by key."""
+        said = {key: value for key in by.model_fields_set if (value := getattr(by, key)) is not None}
+        if by.link is not None:
+            said["link"] = self.link.model_copy(update={key: getattr(by.link, key) for key in by.link.model_fields_set})
+        return self.model_copy(update=said)
+
+
+def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
+    """The timing of every party: index 0 is the server, index m client m."""
+    server = scenario.timing.server
+    timings = [PartyTiming()] * (scenario.clients + 1)
+    timings[0] = PartyTiming(compute=server.compute, link=server.link)
+    for entry in scenario.timing.clients:
+        for client, said in entry:
+            timings[client] = timings[client].refined(said)
+    return tuple(timings)
+
+
+def client_models(scenario: Scenario) -> tuple[ClientModel, ...]:
+    """The model of every client, in client order; ValueError if one has none (which loading has ruled out)."""
+    models: list[ClientModel | None] = [None] * scenario.clients
+    for entry in scenario.models.client:
+        for client, model in entry:
+            models[client - 1] = model
+    without = [client for client, model in enumerate(models, start=1) if model is None]
+    if without:
+        raise ValueError(
+            f"client {without[0]} has no model ({len(without)} of {scenario.clients} have none); "
+            "allowed: entries that together select every client; begin with an entry `select: all`"
+        )
+    return tuple(model for model in models if model is not None)

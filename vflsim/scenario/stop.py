@@ -1,0 +1,97 @@
+"""When a run ends, and when its models are evaluated."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from vflsim.learning.tasks import METRICS
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Count, Number, PositiveNumber, PositiveSeconds
+
+TARGETS = ("train_loss", *(f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS))
+"""The columns of the metrics that a target may be set for."""
+
+Unit: TypeAlias = Literal["seconds", "rounds", "updates"]
+
+_STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>rounds?|updates?)\s*", re.DOTALL)
+_COUNT: TypeAdapter[int] = TypeAdapter(Count)
+_SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
+
+
+def _metric(name: str) -> str:
+    if name not in TARGETS:
+        raise ValueError(f"there is no metric {name!r}; allowed: {', '.join(TARGETS)}")
+    return name
+
+
+class Stop(Part):
+    """When a run ends: as soon as any one of the criteria is met.
+
+    A protocol's own ``stop`` refines the scenario's key by key; ``null`` takes a criterion away.
+    """
+
+    time: PositiveSeconds | None = None
+    """Virtual seconds."""
+    target: Annotated[dict[Annotated[str, AfterValidator(_metric)], Number], Field(min_length=1)] | None = None
+    """The first of these metrics to reach its value, seen at an evaluation."""
+    rounds: Count | None = None
+    """Steps of the server."""
+    updates: Count | None = None
+    """Steps of the clients, all together."""
+    epochs: PositiveNumber | None = None
+    """Passes over the training rows."""
+    wall_clock: PositiveSeconds | None = None
+    """Real seconds; makes a run non-reproducible."""
+
+    @property
+    def criteria(self) -> dict[str, Any]:
+        """The criteria that are set."""
+        return {key: value for key in type(self).model_fields if (value := getattr(self, key)) is not None}
+
+    def refined(self, by: Self | None) -> Self:
+        """This with what ``by`` says in its place."""
+        return self if by is None else self.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})
+
+
+class Every(Part):
+    """How often: every so many virtual seconds, rounds (server steps) or updates (client steps)."""
+
+    amount: float
+    unit: Unit
+
+
+class _EveryField:
+    """Annotation: ``5 s``, ``0.5``, ``10 rounds``, ``N updates`` become an ``Every``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(_every)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        text = {"type": "string", "description": "a duration (5 s), or a number of rounds or updates (10 rounds)"}
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, text]}
+
+
+def _every(value: Any, info: ValidationInfo) -> Every:
+    steps = _STEPS.fullmatch(value) if isinstance(value, str) else None
+    if steps is None:
+        return Every(amount=_SECONDS.validate_python(value, context=info.context), unit="seconds")
+    unit: Unit = "rounds" if steps["unit"].startswith("round") else "updates"
+    return Every(amount=_COUNT.validate_python(steps["amount"], context=info.context), unit=unit)
+
+
+class Evaluate(Part):
+    """When the models are evaluated on validation and test rows; skipped while nothing has changed."""
+
+    every: Annotated[Every, _EveryField()] = Every(amount=10, unit="rounds")
+    """``5 s``, ``10 rounds`` or ``100 updates``."""
+    costs_time: bool = False
+    """Whether an evaluation takes virtual time, like any other computation."""
+
+    def refined(self, by: Self | None) -> Self:
+        """This with what ``by`` says in its place."""
+        return self if by is None else self.model_copy(update={key: getattr(by, key) for key in by.model_fields_set})

@@ -1,0 +1,144 @@
+"""Pydantic's complaints in our words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from vflsim.scenario.known import Known
+from vflsim.scenario.plain_yaml import Location
+from vflsim.scenario.problems import Problem, nearest, shown
+
+_FOR_CLIENT = "vflsim_for_client"
+_SAME_FOR_ALL = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
+_NEEDED = {  # by the beginning of pydantic's error type
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "set": "a list",
+    "dict": "a mapping of keys to values",
+    "model": "a mapping of keys to values",
+    "mapping": "a mapping of keys to values",
+    "none": "null",
+}
+_SIGNS = {"greater_than": ">", "greater_than_equal": "≥", "less_than": "<", "less_than_equal": "≤"}
+
+
+def problems_of(error: ValidationError, raw: Any, known: Known) -> list[Problem]:
+    """The problems behind a pydantic error about ``raw``, each once."""
+    found: dict[Location, list[Problem]] = {}
+    for detail in error.errors(include_url=False):
+        problem = _problem(detail, raw, known)
+        if detail["type"] == "too_short" and len(_value_at(problem.loc, raw)) >= detail["ctx"]["min_length"]:
+            continue  # pydantic counts only the entries without a problem of their own
+        found.setdefault(problem.loc, []).append(problem)
+    return [problem for there in found.values() for problem in _alternatives_joined(there)]
+
+
+def for_client(error: ValidationError, client: int, position: int) -> ValidationError:
+    """The same error, saying for which client, and which position within its selection, it happened."""
+    lines: list[InitErrorDetails] = []
+    for detail in error.errors(include_url=False):
+        context = {"detail": detail, "client": f" for client {client} (i = {position}, m = {client})"}
+        custom = PydanticCustomError(_FOR_CLIENT, "wrong for one client", context)
+        lines.append(InitErrorDetails(type=custom, loc=detail["loc"], input=detail["input"]))
+    return ValidationError.from_exception_data(error.title, lines)
+
+
+def spoken(loc: Location, raw: Any, *, missing: bool = False) -> Location:
+    """A pydantic location without the steps that only pydantic knows (tags of unions, expanded short forms)."""
+    path: list[str | int] = []
+    for position, step in enumerate(loc):
+        inside = step in raw if isinstance(raw, dict) else isinstance(raw, list) and step in range(len(raw))
+        if inside:
+            path.append(step)
+            raw = raw[step]
+        elif missing and position == len(loc) - 1:
+            path.append(step)
+    return tuple(path)
+
+
+def _alternatives_joined(problems: list[Problem]) -> list[Problem]:
+    """One problem instead of one for each type that a value could have had: text *or* a whole number is needed."""
+    needs = {problem.allowed: problem for problem in problems if " is needed here, not " in problem.what}
+    if len(needs) < 2:
+        return list(dict.fromkeys(problems))
+    allowed, last = " or ".join(needs), next(reversed(needs.values()))
+    joined = replace(last, what=last.what.replace(last.allowed, allowed, 1), allowed=allowed)
+    return [joined, *dict.fromkeys(problem for problem in problems if problem not in needs.values())]
+
+
+def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == _FOR_CLIENT:
+        inner = cast("ErrorDetails", {**context["detail"], "loc": detail["loc"]})
+        problem = _problem(inner, raw, known)
+        client = "" if inner["type"] in _SAME_FOR_ALL else context["client"]
+        return Problem(problem.loc, problem.what + client, problem.allowed, problem.remedy)
+    loc = spoken(detail["loc"], raw, missing=kind == "missing")
+    if kind == "missing":
+        name = str(loc[-1]) if loc else "key"
+        words = ", ".join(known.words(loc))
+        return Problem(loc, f"the key {name!r} is missing", words, f"add `{name}: …`")
+    value = _value_at(loc, raw)
+    if "[key]" in detail["loc"]:
+        value = None  # the key itself is at fault, and its name stands in the message
+    if kind == "extra_forbidden":
+        keys = [key for key in known.keys(loc[:-1]) if key != loc[-1]]
+        remedy = nearest(str(loc[-1]), keys) or "remove it, or use one of the allowed keys"
+        return Problem(loc, f"there is no key {str(loc[-1])!r} here (value {shown(value)})", ", ".join(keys), remedy)
+    if kind == "union_tag_not_found":
+        words = ", ".join(known.words((*loc, "kind"))) or _quoted(context.get("expected_tags"))
+        return Problem(loc, f"it is not said which kind this is (value {shown(value)})", words, "add `kind: …`")
+    if kind == "union_tag_invalid":
+        names = _words(context.get("expected_tags"))
+        tag = str(context.get("tag"))
+        place = (*loc, "kind") if isinstance(value, Mapping) and "kind" in value else loc
+        remedy = nearest(tag, names) or "use one of the allowed kinds"
+        return Problem(place, f"there is no kind {tag!r} here", ", ".join(names), remedy)
+    return _about_value(loc, kind, context, detail["msg"], value)
+
+
+def _value_at(loc: Location, raw: Any) -> Any:
+    for step in loc:
+        raw = raw[step]
+    return raw
+
+
+def _about_value(loc: Location, kind: str, context: Mapping[str, Any], message: str, value: Any) -> Problem:
+    """What a complaint about one value means."""
+    if kind in {"value_error", "assertion_error"}:
+        return Problem.said(loc, str(context.get("error") or message.partition(", ")[2]).rstrip("."), value)
+    if kind in _SIGNS:
+        allowed = f"{_SIGNS[kind]} {next(iter(context.values()))}"
+        return Problem(loc, f"the value {shown(value)} is out of range", allowed)
+    if kind in {"literal_error", "enum"}:
+        words = _words(context.get("expected"))
+        remedy = nearest(str(value), words) or "use one of the allowed words"
+        return Problem(loc, f"{shown(value)} is not one of the allowed words", ", ".join(words), remedy)
+    if kind.endswith(("too_short", "too_long")):
+        few, unit = kind.endswith("too_short"), "characters" if kind.startswith("string") else "entries"
+        limit = f"at least {context.get('min_length')}" if few else f"at most {context.get('max_length')}"
+        return Problem(loc, f"too {'few' if few else 'many'} {unit} ({shown(value)})", limit)
+    for start, needed in _NEEDED.items():
+        if kind.startswith(start):
+            return Problem(loc, f"{needed} is needed here, not {shown(value)}", needed)
+    return Problem(loc, f"the value {shown(value)} cannot be used here")
+
+
+def _words(listed: object) -> list[str]:
+    """The words in pydantic's ``'a', 'b' or 'c'``."""
+    return re.findall(r"'([^']*)'", str(listed or ""))
+
+
+def _quoted(listed: object) -> str:
+    return ", ".join(_words(listed))

@@ -1,0 +1,52 @@
+"""Counter-based random streams: one per (seed, party, purpose), never a global generator.
+
+The n-th number of a stream is a function of (seed, party, purpose, n), whatever else was drawn before. That makes
+comparisons between protocols paired: common random numbers. Keys are stable for ever; changing how they are made would
+change every published result.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+SERVER = 0
+"""The server's party number; client m has number m = 1..N."""
+SHARED = -1
+"""The party number of what all parties derive alike, such as the sequence of shared mini-batches."""
+BLOCK = 64
+"""Uniforms drawn at a time. Fixed, because the last bit of np.log may depend on the length of its array."""
+
+_PER_COUNT = 4  # 64-bit words that Philox4x64 gives per value of its counter
+
+
+def stream_key(seed: int, party: int, purpose: str) -> int:
+    """Give the 128-bit key of a stream: BLAKE2b of ``vflsim/1/<seed>/<party>/<purpose>``, read little-endian."""
+    text = f"vflsim/1/{seed:d}/{party:d}/{purpose}".encode()
+    return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+
+
+def generator(seed: int, party: int, purpose: str) -> np.random.Generator:
+    """Give a fresh numpy generator at the start of the stream (for permutations, splits, …)."""
+    return np.random.Generator(np.random.Philox(key=stream_key(seed, party, purpose)))
+
+
+def torch_seed(seed: int, party: int, purpose: str) -> int:
+    """Give a seed for ``torch.Generator.manual_seed``: the low 63 bits of the stream's key."""
+    return stream_key(seed, party, purpose) & (2**63 - 1)
+
+
+class Uniforms:
+    """The uniforms in [0, 1) of one stream (Philox4x64-10), by blocks, in any order."""
+
+    def __init__(self, seed: int, party: int, purpose: str) -> None:
+        self._key = stream_key(seed, party, purpose)
+
+    def block(self, number: int) -> NDArray[np.float64]:
+        """Give uniforms ``number * BLOCK`` up to ``(number + 1) * BLOCK`` (shape (BLOCK,), float64)."""
+        bits = np.random.Philox(key=self._key, counter=number * (BLOCK // _PER_COUNT))
+        # The raw words are covered by numpy's compatibility promise, the methods of Generator are not.
+        words: NDArray[np.uint64] = bits.random_raw(BLOCK)
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

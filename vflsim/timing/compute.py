@@ -1,0 +1,43 @@
+"""How long a computation takes: sampled from a delay, or from the operation's FLOPs and the device's speed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias, final
+
+from pydantic import Field
+
+from vflsim.timing.delays import DELAYS, QUANTITY, AnyDelay, Constant, Delay, DelayKind
+from vflsim.vocabulary import FlopsPerSecond, Part
+
+_EXACTLY_ONCE = Constant(value=1.0)
+
+
+@final
+class Flops(Part):
+    """FLOPs of the real operation ÷ the device's speed, times the jitter."""
+
+    kind: Literal["flops"] = "flops"
+    rate: FlopsPerSecond
+    """Speed of the device."""
+    jitter: AnyDelay | None = None
+    """A factor drawn for every operation, as any kind of delay read without its unit, e.g. lognormal with median 1."""
+
+
+ComputeKind: TypeAlias = DelayKind | Flops
+AnyCompute = Annotated[ComputeKind, Field(discriminator="kind"), QUANTITY]
+"""A field that takes any way of computing, or a plain quantity for a constant time."""
+
+COMPUTES: tuple[type[Part], ...] = (*DELAYS, Flops)
+"""Every kind of compute model."""
+
+
+def law(compute: ComputeKind) -> Delay:
+    """Give what is drawn, once per operation: the duration itself, or the jitter (1 where there is none)."""
+    if isinstance(compute, Flops):
+        return compute.jitter or _EXACTLY_ONCE
+    return compute
+
+
+def duration(compute: ComputeKind, draw: float, flops: float) -> float:
+    """Give the seconds that an operation of ``flops`` takes, given its draw from ``law(compute)``."""
+    return flops / compute.rate * draw if isinstance(compute, Flops) else draw

@@ -1,0 +1,44 @@
+"""What a scenario is written in: parts, quantities with units, formulas, selections of clients."""
+
+from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.expressions import Expression
+from vflsim.vocabulary.quantities import (
+    UNIT_NAMES,
+    BitsPerSecond,
+    ByteSize,
+    Count,
+    FlopsPerSecond,
+    Fraction01,
+    Index,
+    NonNegativeNumber,
+    Number,
+    PerSecond,
+    PositiveNumber,
+    PositivePerSecond,
+    PositiveSeconds,
+    Seconds,
+)
+from vflsim.vocabulary.selections import Selection, members
+
+__all__ = [
+    "UNIT_NAMES",
+    "BitsPerSecond",
+    "ByteSize",
+    "Count",
+    "Expression",
+    "FlopsPerSecond",
+    "Fraction01",
+    "Index",
+    "NonNegativeNumber",
+    "Number",
+    "Part",
+    "PerSecond",
+    "PositiveNumber",
+    "PositivePerSecond",
+    "PositiveSeconds",
+    "Seconds",
+    "Selection",
+    "Shorthand",
+    "kind_from_text",
+    "members",
+]

@@ -1,0 +1,183 @@
+"""Field types that carry units: a number (SI), or text such as ``5 ms``, ``2 + 4*i/N``, ``(2 + 4*i/N) ms``.
+
+One unit may stand at the end and applies to the whole formula. The symbols of formulas are looked up in the
+validation context, ``model_validate(…, context={"symbols": {"i": 1, "N": 8}})``; without it there are none.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from vflsim.vocabulary.expressions import Expression, tokenize
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """What a quantity measures; ``units`` in terms of the first one, which is that of plain numbers."""
+
+    name: str
+    units: Mapping[str, Fraction] = field(default_factory=dict, hash=False)
+
+
+def _dimension(name: str, units: Mapping[str, int | Fraction]) -> Dimension:
+    return Dimension(name, {unit: Fraction(factor) for unit, factor in units.items()})
+
+
+PURE = Dimension("number")
+TIME = _dimension(
+    "time",
+    {"s": 1, "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9), "min": 60, "h": 3600},
+)
+RATE = _dimension("rate", {"/s": 1, "Hz": 1, "/min": Fraction(1, 60)})
+BANDWIDTH = _dimension(
+    "bandwidth",
+    {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9}
+    | {"B/s": 8, "kB/s": 8 * 10**3, "MB/s": 8 * 10**6, "GB/s": 8 * 10**9},
+)
+SIZE = _dimension("size", {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
+SPEED = _dimension("speed", {"FLOPS": 1, "kFLOPS": 10**3, "MFLOPS": 10**6, "GFLOPS": 10**9, "TFLOPS": 10**12})
+
+DIMENSIONS: tuple[Dimension, ...] = (PURE, TIME, RATE, BANDWIDTH, SIZE, SPEED)
+UNLIMITED = ("unlimited", "inf", ".inf")
+UNIT_NAMES: frozenset[str] = frozenset(part for d in DIMENSIONS for unit in d.units for part in unit.split("/") if part)
+"""Words that mean a unit: a scenario's constants cannot be called so."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Annotation of a float (or, if ``whole``, int) field: its dimension and bounds, and whether inf is meant to be."""
+
+    dimension: Dimension = PURE
+    above: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    whole: bool = False
+    unlimited: bool = False
+
+    def convert(self, value: object, symbols: Mapping[str, float | int]) -> float | int:
+        """Turn a number or text into a number in SI units; raises ValueError with the value and what is allowed."""
+        if self.unlimited and (value in UNLIMITED or value == math.inf):
+            return math.inf
+        if isinstance(value, str):
+            number = self._of_text(value, symbols)
+        elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+            number = int(value) if isinstance(value, numbers.Integral) else float(value)
+        else:
+            raise ValueError(f"{value!r} is not a {self.dimension.name}; allowed: {self.allowed}")
+        if self.whole and isinstance(number, float) and number.is_integer():
+            number = int(number)
+        try:
+            right = math.isfinite(number) and self._inside(number)
+        except OverflowError:  # an int beyond the floats
+            right = False
+        if not right:
+            raise ValueError(f"{_shown(value, number)} is out of range; allowed: {self.allowed}")
+        return number if self.whole else float(number)
+
+    @property
+    def allowed(self) -> str:
+        """What a user may write, in words."""
+        text = "a whole number" if self.whole else "a number"
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("above", self.above), ("at least", self.at_least), ("at most", self.at_most))
+            if bound is not None
+        ]
+        text += f" {' and '.join(bounds)}" if bounds else ""
+        text += f" (units: {', '.join(self.dimension.units)})" if self.dimension.units else ""
+        return text + (" or 'unlimited'" if self.unlimited else "")
+
+    def _inside(self, number: float | int) -> bool:
+        return (
+            (not self.whole or isinstance(number, int))
+            and (self.above is None or number > self.above)
+            and (self.at_least is None or number >= self.at_least)
+            and (self.at_most is None or number <= self.at_most)
+        )
+
+    def _of_text(self, text: str, symbols: Mapping[str, float | int]) -> float | int:
+        formula, unit = split_unit(text, self.dimension)
+        if unit and unit not in self.dimension.units:
+            raise ValueError(
+                f"the unit {unit!r} of {text!r} does not fit a {self.dimension.name}; allowed: {self.allowed}"
+            )
+        number = Expression.parse(formula).value(symbols)
+        factor = self.dimension.units.get(unit, Fraction(1))
+        # Dividing by 1000 is rounded correctly (5 ms is exactly the float 0.005), multiplying by 0.001 is not.
+        return number * factor.numerator / factor.denominator if factor.denominator > 1 else number * factor.numerator
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        serialization = core_schema.plain_serializer_function_ser_schema(_unlimited_as_text, when_used="json")
+        return core_schema.with_info_plain_validator_function(
+            self._validate, serialization=serialization if self.unlimited else None
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        number: JsonSchemaValue = {"type": "integer" if self.whole else "number"}
+        for key, bound in (
+            ("exclusiveMinimum", self.above),
+            ("minimum", self.at_least),
+            ("maximum", self.at_most),
+        ):
+            if bound is not None:
+                number[key] = bound
+        text = {"type": "string", "description": f"{self.allowed}; formulas of i, m, N and the scenario's constants"}
+        return {"anyOf": [number, text]}
+
+    def _validate(self, value: object, info: ValidationInfo) -> float | int:
+        return self.convert(value, (info.context or {}).get("symbols") or {})
+
+
+def split_unit(text: str, dimension: Dimension = PURE) -> tuple[str, str]:
+    """Split ``(2 + i) ms`` into formula and unit (empty if none): the unit follows a complete formula.
+
+    ``2*x/s`` ends in a unit only where the dimension knows ``/s``; elsewhere it divides by a symbol.
+    """
+    tokens = tokenize(text)
+    if len(tokens) < 2 or tokens[-1].kind != "name":
+        return text, ""
+    complete = [token.kind != "operator" or token.text == ")" for token in tokens]
+    last = tokens[-1]
+    if complete[-2]:
+        return text[: last.start], last.text
+    if tokens[-2].text == "/" and len(tokens) > 2:
+        if len(tokens) > 3 and tokens[-3].kind == "name" and complete[-4]:
+            return text[: tokens[-3].start], f"{tokens[-3].text}/{last.text}"
+        if complete[-3] and f"/{last.text}" in dimension.units:
+            return text[: tokens[-2].start], f"/{last.text}"
+    return text, ""
+
+
+def _shown(value: object, number: float | int) -> str:
+    if isinstance(number, int) and number.bit_length() > 1023:
+        return f"an integer of {number.bit_length()} bits"
+    plain = isinstance(value, numbers.Real) or str(value) == str(number)
+    return str(value) if plain else f"{value!r} = {number:g}"
+
+
+def _unlimited_as_text(value: float) -> float | str:
+    return "unlimited" if value == math.inf else value  # JSON has no infinity
+
+
+Number = Annotated[float, Quantity()]
+PositiveNumber = Annotated[float, Quantity(above=0)]
+NonNegativeNumber = Annotated[float, Quantity(at_least=0)]
+Fraction01 = Annotated[float, Quantity(at_least=0, at_most=1)]
+Count = Annotated[int, Quantity(at_least=1, whole=True)]
+Index = Annotated[int, Quantity(at_least=0, whole=True)]
+Seconds = Annotated[float, Quantity(TIME, at_least=0)]
+PositiveSeconds = Annotated[float, Quantity(TIME, above=0)]
+PerSecond = Annotated[float, Quantity(RATE, at_least=0)]
+PositivePerSecond = Annotated[float, Quantity(RATE, above=0)]
+BitsPerSecond = Annotated[float, Quantity(BANDWIDTH, above=0, unlimited=True)]
+ByteSize = Annotated[int, Quantity(SIZE, at_least=0, whole=True)]
+FlopsPerSecond = Annotated[float, Quantity(SPEED, above=0)]

@@ -1,0 +1,70 @@
+"""``async with node.until(kind, round=…)``: work that a message makes useless."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from vflsim.world.kernel import Abandoned, Task
+from vflsim.world.transport import Transfer
+
+if TYPE_CHECKING:
+    from vflsim.world.node import Node
+
+
+class Until:
+    """Runs its body, and abandons it the moment the message arrives: delay, queue, computation, transfer.
+
+    What the body has sent stays bound to the message after the body has ended: a transfer still under way when the
+    message arrives is taken off its link. The message itself is not consumed: ``recv`` it afterwards.
+
+    Invariant: the body never runs on past the arrival; a message already here when the block is entered abandons the
+    body at its first verb.
+    """
+
+    def __init__(self, node: Node, kind: str, round_: int | None) -> None:
+        self._node, self._kind, self._round = node, kind, round_
+        self._task: Task | None = None
+        self._transfers: list[Transfer] = []
+        self.fired = False
+
+    async def __aenter__(self) -> Until:
+        self._task = self._node.world.current()
+        self._node.scopes.setdefault(self._task, []).append(self)
+        if self._node.mailbox.has(self._kind, self._round):
+            self.fired = True
+        else:
+            self._node.mailbox.watch(self._kind, self._round, self._fire)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        task, self._task = self._task, None
+        assert task is not None
+        open_here = self._node.scopes[task]
+        open_here.remove(self)
+        if not open_here:
+            del self._node.scopes[task]
+        absorbed = self._node.world.absorbs(task, self, error)
+        if error is not None and not absorbed:  # abandoned from outside, or failed: nothing is left to watch for
+            self._node.mailbox.unwatch(self._fire)
+        return absorbed
+
+    def hold(self, transfer: Transfer) -> None:
+        """Bind a transfer begun in the body to the message."""
+        self._transfers = [t for t in self._transfers if t.under_way]
+        self._transfers.append(transfer)
+
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the message is here: called at the start of every verb in the body."""
+        if self.fired:
+            raise Abandoned(self)
+
+    def _fire(self) -> None:
+        self.fired = True
+        for transfer in self._transfers:
+            self._node.abandon_transfer(transfer)
+        self._transfers.clear()
+        if self._task is not None:
+            self._node.world.interrupt(self._task, self)
