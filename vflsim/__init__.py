@@ -1,1 +1,59 @@
-"""vflsim: which vertical-federated-learning protocol learns fastest, under identical timing."""
+"""vflsim: which vertical-federated-learning protocol learns fastest, under identical timing.
+
+>>> import vflsim
+>>> scenario = vflsim.load("scenarios/quickstart.yaml")
+>>> results = vflsim.run(scenario)
+>>> results.metrics, results.summary(), results.plot("accuracy_against_time")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflsim.errors import VflsimError
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+    from vflsim.scenario.models import Scenario
+
+__version__ = "0.1.0"
+__all__ = ["VflsimError", "load", "open_results", "run"]
+
+# Imports are inside the functions: `vflsim --help` must not wait for PyTorch.
+
+
+def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()) -> Scenario:
+    """A scenario from a file, a YAML text or a mapping; ``overrides`` like ``["training.batch=32"]``.
+
+    Raises ``ScenarioError``, which names file, line, key, value and remedy of everything that is wrong.
+    """
+    from vflsim.scenario.load import load as load_scenario
+
+    return load_scenario(source, overrides)
+
+
+def run(
+    scenario: Scenario | str | Path | Mapping[str, Any], out: str | Path | None = None, *, timing_only: bool = False
+) -> Results:
+    """Run every protocol with every seed; the results are written to ``results/<name>`` (or ``out``) and returned.
+
+    Raises ``ScenarioError``, ``DataError``, ``ResultsError``; the first ``RunError`` after all runs have been tried.
+    """
+    from vflsim.runner.study import run_study
+    from vflsim.scenario.models import Scenario
+
+    study = run_study(
+        scenario if isinstance(scenario, Scenario) else load(scenario), out, timing_only=timing_only
+    )
+    for error in study.failures.values():
+        raise error
+    return study.results
+
+
+def open_results(folder: str | Path) -> Results:
+    """The results in a folder that ``vflsim run`` or ``vflsim.run`` has written. Raises ``ResultsError``."""
+    from vflsim.results.read import Results
+
+    return Results.open(folder)

@@ -22,7 +22,7 @@ from vflsim.plotting.style import (
     spread_widely,
     x_axis,
 )
-from vflsim.results.read import Results
+from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats, band, step_values
 from vflsim.results.summary import targets_of
 
@@ -64,8 +64,10 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     if metric not in results.evaluated:
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
     curves = {name: found for name in results.protocols if (found := _runs(results, name, horizontal.column, metric))}
+    if not curves:
+        raise NotRecordedError("no finished run", str(results.folder))
     styles = protocol_styles(results.protocols)
-    several = max((len(runs) for runs in curves.values()), default=0) > 1
+    several = max(map(len, curves.values())) > 1
     logarithmic = spread_widely(max(x[-1] for x, _ in runs) for runs in curves.values())
     with picture(5.6, 3.6) as figure:
         axes = figure.add_subplot()

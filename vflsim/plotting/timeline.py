@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,14 +46,10 @@ def timeline(
     """Activities of every party between ``start`` and ``end`` (seconds), one panel a protocol, on one time axis.
 
     Work fills the upper part of a party's row, messages the lower one (in the sender's row); pale means abandoned or
-    cut off by the end of the run; vertical lines are server steps. By default the first seed, from 0 until the slowest
-    protocol has finished two rounds. Raises NotRecordedError where events were not kept.
+    cut off by the end of the run; vertical lines are server steps. By default the first seed that most protocols
+    have, from 0 until the slowest protocol has finished two rounds. Raises NotRecordedError where events were not kept.
     """
-    chosen = list(protocols or results.protocols)
-    seed = results.seeds[0] if seed is None else seed
-    runs = [run for name in chosen if (run := results.run(name, seed)).has("events")]
-    if not runs:
-        results.run(chosen[0], seed).table("events")  # says why, and how to mend it
+    runs = _chosen(results, protocols, seed)
     end = _default_end(runs) if end is None else end
     if not end > start:
         raise ResultsError(f"an empty window: {start} s to {end} s", "timeline", "start < end")
@@ -67,6 +64,20 @@ def timeline(
         panels[-1].set_xlim(start, end)
         _key(figure, events, any(run.has("rounds") for run in runs))
     return figure
+
+
+def _chosen(results: Results, protocols: Sequence[str] | None, seed: int | None) -> list[StoredRun]:
+    """The runs to draw: those asked for, else of all protocols the first seed that most of them have events of."""
+    if protocols is not None and seed is not None:
+        runs = [results.run(name, seed) for name in protocols]
+    else:
+        runs = [run for run in results.runs if protocols is None or run.protocol in protocols]
+        drawable = Counter(run.seed for run in runs if run.has("events"))
+        best = min(drawable, key=lambda number: (-drawable[number], number), default=seed)
+        runs = [run for run in runs if run.seed == (best if seed is None else seed)] or [results.runs[0]]
+    if not any(run.has("events") for run in runs):
+        runs[0].table("events")  # says why, and how to mend it
+    return [run for run in runs if run.has("events")]
 
 
 def _default_end(runs: Sequence[StoredRun]) -> float:
@@ -123,7 +134,7 @@ def _panel(axes: Axes, run: StoredRun, events: pd.DataFrame, parties: list[str],
     if start <= ended < end:
         axes.axvline(ended, color="#222222", linewidth=1)
         reason = f" ({run.info.stop_reason})" if run.info.stop_reason else ""
-        axes.text(ended, 0.6, f"  run ends{reason}", fontsize=7.5, color="#444444", va="center")
+        axes.text(ended, 0.6, f"  run ends{reason}", fontsize=7.5, color="#444444", va="center", clip_on=True)
     axes.set_ylim(len(parties), 0)
     every = 1 if len(parties) <= 12 else 4
     labelled = [name for name, at in rows.items() if at == 0 or at == 1 or at % every == 0]

@@ -44,7 +44,7 @@ def comparison(results: Results) -> Comparison:
 def comparison_table(results: Results) -> Table:
     """The main table for a terminal, protocols in the scenario's order."""
     content = comparison(results)
-    table = Table(title=content.title, title_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(title=content.title, title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.caption, table.caption_justify = "\n".join(content.notes), "left"
     for position, name in enumerate(content.header):
         table.add_column(Text(name), justify="left" if position == 0 else "right")

@@ -46,11 +46,17 @@ def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
 
 
 def write_run(
-    folder: Path | str, tables: RunTables, weights: Mapping[str, torch.Tensor], info: RunInfo, record: Record = "events"
+    folder: Path | str,
+    tables: RunTables,
+    weights: Mapping[str, torch.Tensor],
+    info: RunInfo,
+    record: Record = "events",
+    extra: Mapping[str, pa.Table] | None = None,
 ) -> None:
     """Write one run as ``folder``, whole or not at all.
 
-    A run that stands there already is replaced once the new one is complete. ``record`` says which tables are kept.
+    A run that stands there already is replaced once the new one is complete. ``record`` says which tables are kept;
+    ``extra`` are tables that a protocol recorded of its own, ``<name>.parquet`` each.
     Raises ResultsError naming the path when the disk is full or the place cannot be written; nothing half-written
     stays behind, and an older run stays as it was.
     """
@@ -62,7 +68,7 @@ def write_run(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _written_aside(folder) as aside:
             aside.mkdir()
-            for name, table in tables.kept(record).named().items():
+            for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
                 _write_table(aside / f"{name}.parquet", table)
             _write_bytes(aside / WEIGHTS, save(plain))
             _write_bytes(aside / RUN, (info.model_dump_json(indent=2) + "\n").encode())

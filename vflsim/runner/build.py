@@ -67,6 +67,12 @@ class LoadedData:
         shapes = tuple(party.feature_shape for party in data.parties)
         return cls(data.name, tuple(features), shapes, labels, task, task.outputs(data.classes))
 
+    def summary(self) -> str:
+        """How big it is, in words."""
+        sizes = ", ".join(f"{len(self.labels[split]):,} {split}" for split in SPLITS if len(self.labels[split]))
+        features = sum(math.prod(shape) for shape in self.shapes)
+        return f"{self.name}, {sizes} rows, {features:,} features at {len(self.shapes)} clients"
+
     @property
     def rows(self) -> int:
         """Training rows."""

@@ -53,7 +53,6 @@ class Conductor:
         self._reported = 0.0
         self._last_count = 0
         self._row: dict[str, float] = {}
-        self._metric_names = ("loss", *parties.server.learner.parts.task.metric_names)
 
     def start(self) -> None:
         """Begin to watch: evaluate the initial models, set the timers."""
@@ -120,8 +119,6 @@ class Conductor:
                 values |= {f"{split}_{name}": value for name, value in executor.force(handle).items()}
             for loss in recorder.losses_pending():
                 executor.force(loss)
-        else:
-            values = {f"{split}_{name}": math.nan for split in self._splits for name in self._metric_names}
         now = self._world.now()
         row = recorder.metrics(now, values)
         self._evaluated = (*state, now)

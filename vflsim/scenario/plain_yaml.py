@@ -40,6 +40,8 @@ def parse_value(text: str, name: str) -> tuple[Any, Origins]:
         raise ScenarioError("the scenario is nested too deeply", name, f"{MAX_DEPTH} levels") from None
     except MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
+        if problem.context_mark and "end" in str(problem.problem):
+            mark = problem.context_mark  # where it began says more than where the file ends
         where = f"{name}:{mark.line + 1}" if mark else name
         what, remedy = _syntax(problem)
         raise ScenarioError(what, where, remedy=remedy) from None

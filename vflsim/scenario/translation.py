@@ -41,7 +41,8 @@ def problems_of(error: ValidationError, raw: Any, known: Known) -> list[Problem]
         if detail["type"] == "too_short" and len(_value_at(problem.loc, raw)) >= detail["ctx"]["min_length"]:
             continue  # pydantic counts only the entries without a problem of their own
         found.setdefault(problem.loc, []).append(problem)
-    return [problem for there in found.values() for problem in _alternatives_joined(there)]
+    problems = [problem for there in found.values() for problem in _alternatives_joined(there)]
+    return [problem for problem in problems if not _misspelt(problem, problems, raw)]
 
 
 def for_client(error: ValidationError, client: int, position: int) -> ValidationError:
@@ -65,6 +66,14 @@ def spoken(loc: Location, raw: Any, *, missing: bool = False) -> Location:
         elif missing and position == len(loc) - 1:
             path.append(step)
     return tuple(path)
+
+
+def _misspelt(missing: Problem, problems: list[Problem], raw: Any) -> bool:
+    """Whether a key is missing only because it is misspelt, which another problem says already."""
+    if not missing.loc or spoken(missing.loc, raw) == missing.loc:
+        return False
+    siblings = [each for each in problems if each.loc[:-1] == missing.loc[:-1] and each is not missing]
+    return any(f"'{missing.loc[-1]}'" in each.remedy for each in siblings)
 
 
 def _alternatives_joined(problems: list[Problem]) -> list[Problem]:

@@ -99,6 +99,8 @@ def load(
     raw = _read(data, Path(folder or "."))
     if data.drop and data.name is not None:
         raw = _dropped(raw, data.drop)
+    if data.parties is not None:  # one file, too, is a view
+        partition = Partition(clients=partition.clients or len(raw.views), by="views")
     views = cut(partition, raw.views)
     target = encode(raw.target, data.task, raw.where)
     split = _split(data, raw, target)

@@ -41,10 +41,16 @@ class Table:
             raise DataError(what, str(self.path), "a value in every row", "fill the gaps or remove the rows before")
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        if pa.types.is_temporal(column.type):
+            column = column.cast(pa.string())
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
-        values = np.asarray(column.to_numpy())
-        return values.astype(np.str_) if values.dtype == object else values
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return np.asarray(column.to_pylist(), dtype=np.str_)
+        if not _is_number(column.type):
+            what = f"column {name!r} (the {role}) is of type {column.type}"
+            raise DataError(what, str(self.path), "numbers or UTF-8 text", "convert it before")
+        return np.asarray(column.to_numpy())
 
     def features(self, leave_out: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
         """Return the remaining columns as a float64 matrix (rows, features), and their names."""
@@ -67,7 +73,7 @@ class Table:
         remedy = f"encode the column as numbers, or leave it out with `drop: [{name}]`"
         if pa.types.is_null(kind):
             raise DataError(f"column {name!r} is empty", str(self.path), "numbers in every feature column", remedy)
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        if not _is_number(kind):
             if pa.types.is_decimal(kind):
                 return np.asarray(column.cast(pa.float64()).to_numpy())
             row, value = _first_text(column)
@@ -76,6 +82,10 @@ class Table:
         if column.null_count:  # arrow keeps gaps apart from numbers; as NaN they meet the common check
             column = column.cast(pa.float64())
         return np.asarray(column.to_numpy())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def _first_text(column: pa.ChunkedArray) -> tuple[int, object]:

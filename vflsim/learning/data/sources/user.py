@@ -78,14 +78,14 @@ def read_parties(
             raise DataError(what, ", ".join(str(file) for file in files), allowed, "correct the name or `drop` a copy")
         return holders[where[0]].path, holders[where[0]].column(name, role)[order[where[0]]]
 
+    where, target = only(label, "label")
+    groups = only(group, "group")[1] if group else None
     leave_out = [name for name in (label, id_column, group) if name]
     if labels:
         extra = [name for name in holders[-1].names if name not in leave_out]
         if extra:
             what = f"column {extra[0]!r} of the labels file belongs to no party"
             raise DataError(what, str(labels), "id, label and group", f"leave it out with `drop: [{extra[0]}]`")
-    where, target = only(label, "label")
-    groups = only(group, "group")[1] if group else None
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is nobody's view
     views = tuple(_one_view(holder, leave_out, rows) for holder, rows in pairs)
     return RawData(f"{where}, column {label!r}", views, target, groups)
@@ -110,7 +110,7 @@ def _ids(holder: Holder, name: str) -> pd.Index[Any]:
     index = pd.Index(values)
     if not index.is_unique:
         twice = index[index.duplicated()]
-        what = f"id {twice[0]!r} stands in more than one row ({len(twice)} rows repeat an id)"
+        what = f"id {twice.tolist()[0]!r} stands in more than one row ({len(twice)} rows repeat an id)"
         raise DataError(what, str(holder.path), "every id once", "keep one row per id")
     return index
 
@@ -121,9 +121,13 @@ def _same(first: pd.Index[Any], other: pd.Index[Any], first_path: Path, other_pa
         return
     said = []
     if len(absent):
-        said.append(f"{len(absent)} ids of {first_path.name} are missing in {other_path.name} (such as {absent[0]!r})")
+        said.append(
+            f"{len(absent)} ids of {first_path.name} are missing in {other_path.name} (such as {absent.tolist()[0]!r})"
+        )
     if len(extra):
-        said.append(f"{len(extra)} ids of {other_path.name} are missing in {first_path.name} (such as {extra[0]!r})")
+        said.append(
+            f"{len(extra)} ids of {other_path.name} are missing in {first_path.name} (such as {extra.tolist()[0]!r})"
+        )
     remedy = "keep the ids that all files share"
     if first.dtype.kind != other.dtype.kind:
         remedy = "write the ids alike: they are numbers in one file and text in the other"

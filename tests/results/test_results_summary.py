@@ -1,0 +1,233 @@
+import math
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from scipy import stats
+from toy_runs import toy_results, toy_run
+
+from vflsim.errors import ResultsError
+from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
+from vflsim.results.report import quantity, span
+from vflsim.results.statistics import step_values, t_interval
+from vflsim.results.summary import higher_is_better
+
+SCENARIO = """\
+name: three
+protocols: {slow: {kind: synchronous}, fast: {kind: asynchronous}}
+stop: {time: 60, target: {test_accuracy: 0.9}}
+"""
+# (time, accuracy) of each evaluation, by protocol and seed; 100 bytes up a second, a round every 2 s.
+RUNS = {
+    "slow": {0: [(0, 0.1), (20, 0.5), (40, 0.9)], 1: [(0, 0.1), (60, 0.8)], 2: [(0, 0.1), (50, 0.95)]},
+    "fast": {0: [(0, 0.1), (10, 0.91)], 1: [(0, 0.1), (6, 0.9), (8, 0.7)], 2: [(0, 0.1), (5, 0.2), (17, 0.92)]},
+}
+
+
+def write(folder: Path, protocol: str, seed: int, rows: list[tuple[float, float]], **info: object) -> None:
+    time, accuracy = np.array(rows, dtype=float).T
+    zeros = np.zeros(len(time), dtype=int)
+    metrics = {"time_s": time, "round": (time / 2).astype(int), "bytes_up": (100 * time).astype(int)}
+    metrics |= dict.fromkeys(("updates", "bytes_down", "bytes_peer"), zeros)
+    metrics |= {"train_loss": 1 - accuracy, "test_accuracy": accuracy}
+    metrics |= {f"{age}_{what}": zeros * np.nan for age in ("row_age", "client_age") for what in ("mean", "max")}
+    page = toy_run("wait", 0, horizon=2)[1].model_copy(update={"protocol": protocol, "seed": seed, **info})
+    write_run(run_folder(folder, protocol, seed), RunTables(metrics), {}, page)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    for protocol, seeds in RUNS.items():
+        for seed, rows in seeds.items():
+            write(tmp_path, protocol, seed, rows)
+    return tmp_path
+
+
+def row(summary: pd.DataFrame, measure: str, protocol: str, baseline: str | None = None) -> pd.Series:
+    own = summary[(summary["measure"] == measure) & (summary["protocol"] == protocol)]
+    (found,) = (r for _, r in own.iterrows() if (None if pd.isna(r["baseline"]) else r["baseline"]) == baseline)
+    return found
+
+
+def text(results: Results) -> str:
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(comparison_table(results))
+    console.file.close()
+    return console.export_text()
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [3.0, 1.0, 4.0, 1.0, 5.0], [0.1] * 3])
+def test_the_interval_is_scipys(values: list[float]):
+    found = t_interval(values)
+    assert (found.mean, found.n) == (pytest.approx(np.mean(values)), len(values))
+    if len(set(values)) > 1:
+        expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    else:
+        assert found.half_width == pytest.approx(0)
+
+
+def test_one_value_has_no_interval_and_none_no_mean():
+    assert math.isnan(t_interval([2.0]).low)
+    assert math.isnan(t_interval([]).mean)
+
+
+def test_a_step_function_holds_its_value_until_the_next_step():
+    grid = np.array([-1.0, 0.0, 0.5, 1.0, 9.0])
+    values = step_values(np.array([0.0, 1.0]), np.array([5.0, 7.0]), grid)
+    assert np.isnan(values[0])
+    assert values[1:].tolist() == [5, 5, 7, 7]
+
+
+def test_costs_are_taken_at_the_first_evaluation_that_reaches_the_target(three: Path):
+    summary = summarise(Results.open(three))
+    for measure, values in {
+        "time_to_target": [10, 6, 17],
+        "rounds_to_target": [5, 3, 8],
+        "bytes_to_target": [1000, 600, 1700],
+        "final_test_accuracy": [0.91, 0.7, 0.92],
+        "end": [10, 8, 17],
+    }.items():
+        found = row(summary, measure, "fast")
+        expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        assert found["mean"] == pytest.approx(np.mean(values))
+        assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
+        assert (found["n"], found["reached"]) == (3, 3)
+
+
+def test_a_run_that_never_gets_there_is_censored_not_left_out(three: Path):
+    found = row(summarise(Results.open(three)), "time_to_target", "slow")
+    assert (found["n"], found["reached"], found["horizon"]) == (3, 2, 60)
+    assert math.isnan(found["mean"])
+    assert found["at_least"] == pytest.approx((40 + 60 + 50) / 3)
+
+
+def test_paired_differences_are_taken_within_common_seeds(three: Path):
+    shutil.rmtree(three / "fast" / "seed-2")
+    found = row(summarise(Results.open(three)), "final_test_accuracy", "fast", "slow")
+    expected = stats.ttest_rel([0.91, 0.7], [0.9, 0.8]).confidence_interval(0.95)
+    assert found["n"] == 2
+    assert found["mean"] == pytest.approx(-0.045)
+    assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_difference_to_a_censored_run_is_bounded_on_the_side_that_is_known(three: Path):
+    found = row(summarise(Results.open(three)), "time_to_target", "fast", "slow")
+    assert math.isnan(found["mean"])
+    assert math.isnan(found["at_least"])
+    assert found["at_most"] == pytest.approx(((10 - 40) + (6 - 60) + (17 - 50)) / 3)
+    assert found["reached"] == 2
+
+
+def test_the_table_shows_a_censored_cost_as_greater_than_the_horizon(three: Path):
+    shown = text(Results.open(three))
+    slow, fast = (next(line for line in shown.splitlines() if line.strip().startswith(name)) for name in ("slow", "fast"))
+    assert "2 of 3" in slow
+    assert "> 60 s" in slow
+    assert re.search(r"\b11 ± 14 s", fast)
+    assert "< −39 s" in fast
+
+
+def test_failed_runs_are_left_out_and_said(three: Path):
+    write(three, "slow", 1, RUNS["slow"][1], status="failed", error="RunError: client-1: boom\nmore")
+    results = Results.open(three)
+    found = row(summarise(results), "time_to_target", "slow")
+    assert (found["failed"], found["n"], found["mean"]) == (1, 2, pytest.approx(45))
+    assert row(summarise(results), "end", "fast", "slow")["n"] == 2
+    assert "2 of 2 (1 failed)" in text(results)
+    assert "slow, seed 1: RunError: client-1: boom" in text(results)
+
+
+def test_when_all_runs_failed_the_table_still_says_so(three: Path):
+    for protocol, seeds in RUNS.items():
+        for seed in seeds:
+            write(three, protocol, seed, [(0, 0.1)], status="failed", error="boom")
+    results = Results.open(three)
+    assert summarise(results).empty
+    assert text(results).count("boom") == 6
+    write_summary(results)
+
+
+def test_other_targets_can_be_asked_for(three: Path):
+    results = Results.open(three)
+    found = row(summarise(results, {"test_accuracy": 0.5}), "time_to_target", "slow")
+    assert found["mean"] == pytest.approx((20 + 60 + 50) / 3)
+    with pytest.raises(ResultsError, match="'test_auc' was not evaluated"):
+        summarise(results, {"test_auc": 0.5})
+
+
+def test_losses_reach_their_target_from_above(three: Path):
+    assert [higher_is_better(f"test_{name}") for name in ("accuracy", "auc", "r2", "loss", "rmse")] == [1, 1, 1, 0, 0]
+    scenario = three / "scenario.yaml"
+    scenario.write_text(SCENARIO.replace("test_accuracy: 0.9", "train_loss: 0.2"))
+    assert "train_loss ≤ 0.2" in text(Results.open(three)).replace("was not", "")
+
+
+def test_every_protocol_is_held_to_the_targets_of_all(three: Path):
+    three.joinpath("scenario.yaml").write_text(
+        "protocols: {slow: {stop: {target: {test_accuracy: 0.5}}}, fast: {}}\nstop: {target: {test_accuracy: 0.9}}\n"
+    )
+    summary = summarise(Results.open(three))
+    assert list(summary["target"].dropna().unique()) == ["test_accuracy ≥ 0.9", "test_accuracy ≥ 0.5"]
+    three.joinpath("scenario.yaml").write_text("protocols: {slow: {}}\nstop: {target: {test_accuracy: high}}\n")
+    with pytest.raises(ResultsError, match="no number"):
+        summarise(Results.open(three))
+
+
+def test_one_seed_has_no_interval_and_no_plus_minus(three: Path):
+    for protocol in RUNS:
+        shutil.rmtree(three / protocol / "seed-1")
+        shutil.rmtree(three / protocol / "seed-2")
+    shown = text(Results.open(three))
+    assert "40 s" in shown
+    assert "±" not in shown
+
+
+def test_timing_only_results_have_a_table_too(tmp_path: Path):
+    folder = toy_results(tmp_path / "toy", seeds=2, horizon=20)
+    for run in Results.open(folder).runs:
+        tables = run.tables()
+        bare = RunTables(tables.metrics.drop_columns(["test_accuracy", "test_loss"]), tables.rounds, tables.events)
+        write_run(run.folder, bare, {}, run.info)
+    results = Results.open(folder)
+    assert results.evaluated == ()
+    shown = text(results)
+    assert "mean round" in shown
+    assert "Target test_accuracy ≥ 0.9 was not evaluated" in shown
+
+
+def test_summary_files_hold_the_summary_and_are_the_same_each_time(three: Path):
+    results = Results.open(three)
+    paths = write_summary(results)
+    assert [path.name for path in paths] == ["summary.parquet", "summary.md"]
+    before = [path.read_bytes() for path in paths]
+    stored = pd.read_parquet(paths[0])
+    assert stored["mean"].tolist() == pytest.approx(summarise(results)["mean"].tolist(), nan_ok=True)
+    page = paths[1].read_text()
+    assert "| slow | 2 of 3 |" in page
+    assert "fast − slow" in page
+    assert [path.read_bytes() for path in write_summary(Results.open(three))] == before
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (quantity(12.3456, "s", 0.42), "12.3 ± 0.4 s"),
+        (quantity(12.3456, "s", 0.1234), "12.35 ± 0.12 s"),
+        (quantity(0.0123, "s"), "12.3 ms"),
+        (quantity(5_600_000, "B"), "5.6 MB"),
+        (quantity(123456, "rounds"), "123456"),
+        (quantity(0, "B"), "0 B"),
+        (quantity(-3.0, "s"), "−3 s"),
+        (quantity(math.nan, "s"), "—"),
+        (quantity(18.0, "s", 0.0), "18 ± 0 s"),
+        (span(-5.5, 0.2, "s"), "−5.5 … 0.2 s"),
+    ],
+)
+def test_numbers_are_shown_with_unit_and_sensible_digits(shown: str, expected: str):
+    assert shown == expected

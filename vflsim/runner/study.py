@@ -1,0 +1,98 @@
+"""All runs of a scenario: every protocol with every seed, each written as soon as it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflsim.errors import VflsimError
+from vflsim.results.read import Results
+from vflsim.results.report import write_summary
+from vflsim.results.write import Prepared, prepare_folder, run_folder, write_run
+from vflsim.runner.build import Data
+from vflsim.runner.conductor import Progress
+from vflsim.runner.run import Outcome, run_protocol
+from vflsim.scenario.load import dump
+from vflsim.scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One run of a study: the ``number``-th (from 1) of ``total``."""
+
+    protocol: str
+    seed: int
+    number: int
+    total: int
+
+
+class Watcher:
+    """Told how a study goes; does nothing. A display of one's own overrides what it needs."""
+
+    def prepared(self, what: Prepared) -> None:
+        """The results folder is ready."""
+
+    def began(self, stage: Stage) -> None:
+        """A run begins."""
+
+    def progressed(self, stage: Stage, progress: Progress) -> None:
+        """A run goes on."""
+
+    def ended(self, stage: Stage, outcome: Outcome) -> None:
+        """A run has ended and is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a study left behind: its results, and the errors of the runs that failed."""
+
+    results: Results
+    failures: dict[tuple[str, int], VflsimError]
+    seconds: float
+
+
+def run_study(
+    scenario: Scenario,
+    out: Path | str | None = None,
+    *,
+    timing_only: bool = False,
+    watcher: Watcher | None = None,
+) -> Study:
+    """Run every protocol with every seed and write ``results/<scenario>`` (or ``out``).
+
+    A run that fails is kept as far as it went and does not stop the others. Seeds go round by round, so that an
+    interrupted study has compared all protocols on its first seeds. Raises ``DataError`` and ``ResultsError``.
+    """
+    watcher = watcher or Watcher()
+    began = time.monotonic()
+    folder = Path(out) if out is not None else Path("results") / scenario.name
+    data = Data(scenario)
+    for name in scenario.protocols:  # whatever is wrong with the data is said before anything is written
+        data.of(scenario.training_of(name))
+    watcher.prepared(prepare_folder(folder, dump(scenario)))
+    failures: dict[tuple[str, int], VflsimError] = {}
+    runs = [(name, seed) for seed in scenario.seeds for name in scenario.protocols]
+    for number, (name, seed) in enumerate(runs, start=1):
+        stage = Stage(name, seed, number, len(runs))
+        watcher.began(stage)
+        outcome = run_protocol(
+            scenario,
+            name,
+            seed,
+            data.of(scenario.training_of(name)),
+            timing_only=timing_only,
+            report=_reporting(watcher, stage),
+        )
+        write_run(run_folder(folder, name, seed), outcome.tables, outcome.weights, outcome.info, scenario.record, outcome.extra)
+        if outcome.error is not None:
+            failures[name, seed] = outcome.error
+        watcher.ended(stage, outcome)
+    results = Results.open(folder)
+    write_summary(results)
+    return Study(results, failures, time.monotonic() - began)
+
+
+def _reporting(watcher: Watcher, stage: Stage) -> Callable[[Progress], None]:
+    return lambda progress: watcher.progressed(stage, progress)

@@ -1,0 +1,28 @@
+"""Every kind of everything that a scenario can say, by what it is."""
+
+from __future__ import annotations
+
+from vflsim.codecs.plain import CODECS
+from vflsim.learning.aggregates import AGGREGATES
+from vflsim.learning.models.client import CLIENT_MODELS
+from vflsim.learning.models.server import SERVER_MODELS
+from vflsim.learning.optimizers import OPTIMIZERS
+from vflsim.protocols import PROTOCOLS
+from vflsim.timing.activation import ACTIVATIONS
+from vflsim.timing.compute import COMPUTES
+from vflsim.timing.delays import DELAYS
+from vflsim.timing.network import NETWORKS
+from vflsim.vocabulary.base import Part
+
+TABLES: dict[str, tuple[type[Part], ...]] = {
+    "delays": DELAYS,
+    "computes": COMPUTES,
+    "networks": NETWORKS,
+    "activations": ACTIVATIONS,
+    "protocols": PROTOCOLS,
+    "client-models": CLIENT_MODELS,
+    "server-models": SERVER_MODELS,
+    "aggregates": AGGREGATES,
+    "optimizers": OPTIMIZERS,
+    "codecs": CODECS,
+}
