@@ -44,9 +44,7 @@ def run(
     from vflsim.runner.study import run_study
     from vflsim.scenario.models import Scenario
 
-    study = run_study(
-        scenario if isinstance(scenario, Scenario) else load(scenario), out, timing_only=timing_only
-    )
+    study = run_study(scenario if isinstance(scenario, Scenario) else load(scenario), out, timing_only=timing_only)
     for error in study.failures.values():
         raise error
     return study.results

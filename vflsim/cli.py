@@ -23,12 +23,14 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets that scenarios can name.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 120)
 INTERRUPTED = 130
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", metavar="SCENARIO")]
 ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")
+]
 Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the scenario's: 0:5 or [1, 7].")]
 
 
@@ -71,7 +73,16 @@ def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = No
 
     data = Data(loaded)
     table = Table(title=f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds", pad_edge=False)
-    for column in ("protocol", "kind", "clients", "batches / epoch", "a step takes", "an upload", "parameters", "memory"):
+    for column in (
+        "protocol",
+        "kind",
+        "clients",
+        "batches / epoch",
+        "a step takes",
+        "an upload",
+        "parameters",
+        "memory",
+    ):
         table.add_column(column, justify="left" if column in ("protocol", "kind") else "right")
     for name in loaded.protocols:
         found = expectation(loaded, name, data.of(loaded.training_of(name)))
@@ -88,8 +99,7 @@ def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = No
     table.caption = f"a step: mean of up to {TRIAL_STEPS} simulated without training, seed {loaded.seeds[0]}"
     out.print(f"[green]valid[/]: {scenario}", highlight=False)
     out.print(table)
-    stop = ", ".join(f"{key} {value}" for key, value in loaded.stop.criteria.items())
-    out.print(f"ends by: {stop}; data: {data.of(loaded.training).summary()}", highlight=False)
+    out.print(f"data: {data.of(loaded.training).summary()}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -152,7 +162,10 @@ def list_kinds(
                 fields = ", ".join(key for key in entry.model_fields if key != "kind")
                 kind = entry.model_fields["kind"].default
                 text = (entry.__doc__ or "").strip().splitlines()[0]
-                out.print(f"  [cyan]{kind}[/]{{{fields}}}  {text}" if fields else f"  [cyan]{kind}[/]  {text}", highlight=False)
+                out.print(
+                    f"  [cyan]{kind}[/]{{{fields}}}  {text}" if fields else f"  [cyan]{kind}[/]  {text}",
+                    highlight=False,
+                )
 
 
 @app.command()

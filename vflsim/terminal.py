@@ -57,9 +57,11 @@ class Display(Watcher):
         row = last[0] if last else {}
         how = f"[red]failed: {outcome.error.what}[/]" if outcome.error else f"ended by {info.stop_reason}"
         self._console.print(
-            f"{stage.number:>3}/{stage.total} [bold]{stage.protocol}[/] seed {stage.seed}: {row.get('time_s', 0):,.1f} s, "
-            f"{counts['rounds']:,} rounds, {_metric(row)}, {how} ({info.wall_clock_s:.1f} s real)",
+            f"{stage.number:>3}/{stage.total} [bold]{stage.protocol}[/] seed {stage.seed}: "
+            f"{row.get('time_s', 0):,.1f} s, {counts['rounds']:,} rounds, {_metric(row)}, {how} "
+            f"({info.wall_clock_s:.1f} s real)",
             highlight=False,
+            soft_wrap=True,
         )
 
     def _horizon(self, stage: Stage) -> str:
@@ -76,5 +78,7 @@ def show_comparison(console: Console, study: Study, folder: Path) -> None:
     """The comparison, and where the files are."""
     console.print()
     console.print(comparison_table(study.results))
-    console.print(f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in [bold]{folder}[/]", highlight=False)
+    console.print(
+        f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in [bold]{folder}[/]", highlight=False
+    )
     console.print(f"next: vflsim plot {folder}", highlight=False)

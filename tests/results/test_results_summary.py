@@ -126,7 +126,9 @@ def test_a_difference_to_a_censored_run_is_bounded_on_the_side_that_is_known(thr
 
 def test_the_table_shows_a_censored_cost_as_greater_than_the_horizon(three: Path):
     shown = text(Results.open(three))
-    slow, fast = (next(line for line in shown.splitlines() if line.strip().startswith(name)) for name in ("slow", "fast"))
+    slow, fast = (
+        next(line for line in shown.splitlines() if line.strip().startswith(name)) for name in ("slow", "fast")
+    )
     assert "2 of 3" in slow
     assert "> 60 s" in slow
     assert re.search(r"\b11 ± 14 s", fast)

@@ -30,8 +30,7 @@ def test_a_run_folder_holds_what_was_handed_over(tmp_path: Path, toy: Toy):
     assert folder == tmp_path / "t-sync" / "seed-0"
     assert names(folder) == ALL
     assert names(folder.parent) == {"seed-0"}
-    assert pq.read_table(folder / "metrics.parquet").equals(tables.metrics)
-    assert pq.read_table(folder / "rounds.parquet").equals(tables.rounds)
+    assert RunTables(*(pq.read_table(folder / f"{name}.parquet") for name in ("metrics", "rounds", "events"))) == tables
     assert RunInfo.model_validate_json((folder / "run.json").read_text()) == info
     stored = load_file(folder / "weights.safetensors")
     assert set(stored) == set(WEIGHTS)

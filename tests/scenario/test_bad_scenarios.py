@@ -1,5 +1,7 @@
 """Every way to get a scenario wrong ends in one message: file, line, key, value, what is allowed or how to mend it."""
 
+# ruff: noqa: E501  # a table reads best with one row a line
+
 from dataclasses import dataclass
 from pathlib import Path
 

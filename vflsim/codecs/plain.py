@@ -51,14 +51,25 @@ class Plain(Part):
         ids = b"" if envelope.ids is None else envelope.ids.astype("<i8").tobytes()
         rank, code = (255, 0) if tensor is None else (tensor.dim(), _DTYPES.index(tensor.dtype))
         header = _HEADER.pack(
-            _MAGIC, 1, code, rank, envelope.ids is not None, envelope.sender, envelope.batch, envelope.round, kind, *shape
+            _MAGIC,
+            1,
+            code,
+            rank,
+            envelope.ids is not None,
+            envelope.sender,
+            envelope.batch,
+            envelope.round,
+            kind,
+            *shape,
         )
         return header + ids + (b"" if tensor is None else tensor.detach().contiguous().cpu().numpy().tobytes())
 
     def decode(self, data: bytes) -> tuple[Envelope, torch.Tensor | None]:
         """The inverse of ``encode``. Raises ``DataError`` for bytes that ``encode`` did not write."""
         if len(data) < _HEADER.size or data[:4] != _MAGIC:
-            raise DataError(f"{len(data)} bytes that are no vflsim message", allowed=f"a message starting with {_MAGIC!r}")
+            raise DataError(
+                f"{len(data)} bytes that are no vflsim message", allowed=f"a message starting with {_MAGIC!r}"
+            )
         _, version, code, rank, has_ids, sender, batch, round_, kind, *dims = _HEADER.unpack_from(data)
         if version != 1 or code >= len(_DTYPES) or not (rank <= 4 or rank == 255) or min(dims) < 0:
             raise DataError("a damaged message header", allowed="version 1, a known dtype, at most 4 dimensions")
@@ -72,7 +83,9 @@ class Plain(Part):
         tensor = None
         if shape is not None:
             body = bytearray(data[split:])
-            tensor = (torch.frombuffer(body, dtype=_DTYPES[code]) if body else torch.empty(0, dtype=_DTYPES[code])).reshape(shape)
+            tensor = (
+                torch.frombuffer(body, dtype=_DTYPES[code]) if body else torch.empty(0, dtype=_DTYPES[code])
+            ).reshape(shape)
         return Envelope(kind.rstrip(b"\0").decode(errors="replace"), sender, round_, batch, ids), tensor
 
 

@@ -43,7 +43,8 @@ class Executor(ABC):
         """The handle's value; runs whatever it depends on."""
 
     def flush(self) -> None:
-        """Run everything queued."""
+        """Run everything queued (nothing, where nothing ever waits)."""
+        return None
 
 
 class DeferredExecutor(Executor):

@@ -126,7 +126,14 @@ class ServerLearner:
         nbytes = sum(handle.nbytes for handle in promised.values())
         rows = sum(len(batch) for batch, _ in groups)
         return Operation(
-            "server_step", 0, run, step, nbytes=nbytes, flops=lambda: self._cost("step", rows), commit=commit, counts="round"
+            "server_step",
+            0,
+            run,
+            step,
+            nbytes=nbytes,
+            flops=lambda: self._cost("step", rows),
+            commit=commit,
+            counts="round",
         )
 
     def evaluate(self, split: Split, answers: Sequence[Any]) -> Operation[Handle[dict[str, float]]]:
@@ -149,7 +156,11 @@ class ServerLearner:
         )
 
     def _run_step(
-        self, groups: list[tuple[Batch, list[Any]]], arrivals: list[Any], promised: dict[int, Handle[Tensor]], loss: Handle[float]
+        self,
+        groups: list[tuple[Batch, list[Any]]],
+        arrivals: list[Any],
+        promised: dict[int, Handle[Tensor]],
+        loss: Handle[float],
     ) -> None:
         self.model.train()
         if self.parts.table:

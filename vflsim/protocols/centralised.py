@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
+from vflsim.protocols.base import Protocol
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.world.node import Node
 
 
-class Centralised(Synchronous):
+class Centralised(Protocol):
     """The same models and batches as synchronous training, with all features at the server: no delay, no message.
 
     A round takes the server's compute time (``compute.server_step``) and nothing else, so what it reaches, and how
@@ -16,11 +17,12 @@ class Centralised(Synchronous):
     """
 
     kind: Literal["centralised"] = "centralised"
+    needs_shared_batches: ClassVar[bool] = True
 
     async def server(self, node: Node) -> None:
-        """Synchronous, with free returns of the gradients."""
-        await super().server(node.free(messages_only=True))
+        """Synchronous, with messages that cost nothing."""
+        await Synchronous().server(node.free(messages_only=True))
 
     async def client(self, node: Node) -> None:
         """Synchronous, in no time."""
-        await super().client(node.free())
+        await Synchronous().client(node.free())

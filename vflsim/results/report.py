@@ -44,8 +44,8 @@ def comparison(results: Results) -> Comparison:
 def comparison_table(results: Results) -> Table:
     """The main table for a terminal, protocols in the scenario's order."""
     content = comparison(results)
-    table = Table(title=content.title, title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.caption, table.caption_justify = "\n".join(content.notes), "left"
+    table = Table(title=content.title, caption="\n".join(content.notes), caption_justify="left", title_style="bold")
+    table.box, table.show_edge, table.pad_edge = SIMPLE_HEAD, False, False
     for position, name in enumerate(content.header):
         table.add_column(Text(name), justify="left" if position == 0 else "right")
     for row in content.rows:
@@ -135,7 +135,9 @@ def _signed(text: str) -> str:
 def _scale(value: float, unit: str) -> tuple[float, str]:
     shown = "" if unit in ("rounds", "updates") else unit
     scales = _SCALES.get(unit, ((1.0, shown),))
-    return next((pair for pair in scales if abs(value) >= pair[0]), scales[0] if value == 0 else scales[-1])
+    if value == 0:
+        return 1.0, shown
+    return next((pair for pair in scales if abs(value) >= pair[0]), scales[-1])
 
 
 def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:

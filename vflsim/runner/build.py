@@ -122,7 +122,10 @@ def learners(
             widths=widths,
             labels=data.labels,
             build=partial(
-                seeded, partial(scenario.models.server.build, inputs, data.outputs), torch_seed(seed, 0, "weights"), dtype
+                seeded,
+                partial(scenario.models.server.build, inputs, data.outputs),
+                torch_seed(seed, 0, "weights"),
+                dtype,
             ),
             optimizer=training.server_optimizer,
             aggregate=aggregate,
@@ -135,9 +138,7 @@ def learners(
     return server, made
 
 
-def parties(
-    scenario: Scenario, name: str, seed: int, data: LoadedData, world: World, recorder: Recorder
-) -> Parties:
+def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: World, recorder: Recorder) -> Parties:
     """The nodes of a run of protocol ``name`` in ``world``."""
     training = scenario.training_of(name)
     timings = party_timings(scenario)
@@ -161,4 +162,3 @@ def parties(
 
 def _clock(timing: PartyTiming, seed: int, party: int) -> PartyClock:
     return PartyClock(timing.compute, timing.upload_delay, timing.activation.process(seed, party))
-

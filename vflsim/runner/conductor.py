@@ -78,7 +78,10 @@ class Conductor:
         for client in self._parties.clients:
             node = client.free() if free else client
             self._world.spawn(
-                answer_evaluations(node, self._splits), f"{party_name(node.party)} (evaluation)", node.party, observer=free
+                answer_evaluations(node, self._splits),
+                f"{party_name(node.party)} (evaluation)",
+                node.party,
+                observer=free,
             )
 
     def _tick(self, k: int) -> None:

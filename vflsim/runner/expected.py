@@ -19,7 +19,7 @@ class Expectation:
 
     ``step_s`` is the mean time of a server step over ``steps`` timing-only steps with the first seed; ``upload_bytes``
     and ``download_bytes`` are the messages of one embedding and one gradient (a full batch, the widest client);
-    ``parameters`` counts all parties' weights; ``memory_bytes`` is data, weights with gradients, and the server's table.
+    ``parameters`` counts all parties' weights; ``memory_bytes`` is data, weights with gradients, the server's table.
     """
 
     protocol: str
@@ -52,9 +52,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     rows = min(training.batch, data.rows)
     ids = rows if training.batches == "own" else 0
     message = scenario.codec.size((rows, widest), training.torch_dtype, ids)
-    parameters = sum(
-        parameter.numel() for party in (server, *clients.values()) for parameter in party.model.parameters()
-    )
+    models = [server.model, *(learner.model for learner in clients.values())]
+    parameters = sum(parameter.numel() for model in models for parameter in model.parameters())
     item = training.torch_dtype.itemsize
     features = sum(tensor.nbytes for client in clients for tensor in data.features[client - 1].values())
     table = data.rows * sum(server.parts.widths) * item if server.parts.table else 0
@@ -62,7 +61,9 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         protocol=name,
         kind=entry.protocol.kind,
         clients=len(clients),
-        batches_per_epoch=-(-data.rows // training.batch) if training.last_batch == "keep" else data.rows // training.batch,
+        batches_per_epoch=-(-data.rows // training.batch)
+        if training.last_batch == "keep"
+        else data.rows // training.batch,
         step_s=ends / done if done else float("nan"),
         steps=done,
         upload_bytes=message,
@@ -70,4 +71,3 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         parameters=parameters,
         memory_bytes=features + table + 2 * parameters * item,
     )
-

@@ -85,7 +85,14 @@ def run_study(
             timing_only=timing_only,
             report=_reporting(watcher, stage),
         )
-        write_run(run_folder(folder, name, seed), outcome.tables, outcome.weights, outcome.info, scenario.record, outcome.extra)
+        write_run(
+            run_folder(folder, name, seed),
+            outcome.tables,
+            outcome.weights,
+            outcome.info,
+            scenario.record,
+            outcome.extra,
+        )
         if outcome.error is not None:
             failures[name, seed] = outcome.error
         watcher.ended(stage, outcome)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import plain_yaml
+from vflsim.scenario import emit
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
@@ -63,7 +63,7 @@ def validate(document: Document) -> Scenario:
 
 def dump(scenario: Scenario) -> str:
     """The scenario as YAML: what was said, with overrides applied and paths made absolute. Loads back equal."""
-    return plain_yaml.dump(scenario.document.raw)
+    return emit.dump(scenario.document.raw)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""YAML 1.2 text to plain values and back, with the line of every value.
+"""YAML 1.2 text to plain values, with the line of every value.
 
 Only plain values come out (mappings, lists, text, numbers, true/false, null); tags that would build anything else are
 refused, and anchors may not expand without bound.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from io import StringIO
 from typing import Any, NoReturn, TypeAlias
 
 from ruamel.yaml import YAML
@@ -51,18 +50,6 @@ def parse_value(text: str, name: str) -> tuple[Any, Origins]:
         raise ScenarioError(what, f"{name}:{line}", remedy="remove it") from None
     except (YAMLError, ValueError, AssertionError) as problem:
         raise ScenarioError(f"this is not YAML: {problem}", name) from None
-
-
-def dump(value: Any) -> str:
-    """YAML 1.2 text that parses back to ``value`` (plain values only)."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None  # nested values in blocks, the innermost in one line
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel declares it as None
-    yaml.allow_unicode = True
-    yaml.width = 110
-    stream = StringIO()
-    yaml.dump(value, stream)
-    return stream.getvalue()
 
 
 class _Plain:

@@ -72,9 +72,7 @@ class Mailbox:
                 self._watchers.remove((kind, round_, abandon))
                 abandon()
 
-    def want(
-        self, kind: str, count: int, senders: Collection[int] | None = None, round_: int | None = None
-    ) -> Wanted:
+    def want(self, kind: str, count: int, senders: Collection[int] | None = None, round_: int | None = None) -> Wanted:
         """Begin to wait for ``count`` messages, or for one from each of ``senders``."""
         chosen = None if senders is None else frozenset(senders)
         wanted = Wanted(self._world.signal(), kind, round_, chosen, count if chosen is None else len(chosen))

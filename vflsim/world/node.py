@@ -76,7 +76,9 @@ class Node:
     of the tensors that pass through it.
     """
 
-    def __init__(self, party: int, shared: Shared, clock: PartyClock, draws: Draws, learner: Any, own: BatchSequence) -> None:
+    def __init__(
+        self, party: int, shared: Shared, clock: PartyClock, draws: Draws, learner: Any, own: BatchSequence
+    ) -> None:
         self.party, self.shared, self.learner = party, shared, learner
         self.world, self.clients = shared.world, shared.clients
         self.mailbox = shared.mailboxes.setdefault(party, Mailbox(shared.world))
@@ -192,7 +194,9 @@ class Node:
     def _address(self, to: int | str, message: Message) -> None:
         message.sender, message.receiver, message.sent = self.party, 0 if to == "server" else int(to), self.now
         if message.receiver not in self.shared.mailboxes:
-            raise ProtocolError(f"{message.kind!r} sent to {to!r}", allowed=f"'server' or one of the clients {self.clients}")
+            raise ProtocolError(
+                f"{message.kind!r} sent to {to!r}", allowed=f"'server' or one of the clients {self.clients}"
+            )
 
     def _deliver(self, message: Message) -> None:
         self.shared.mailboxes[message.receiver].deliver(message)
@@ -334,4 +338,3 @@ class FreeNode(Node):
     async def upload(self, to: int | str, message: Message) -> None:
         """``send``."""
         await self.send(to, message)
-

@@ -101,7 +101,9 @@ class Recorder:
             self.bytes_down += sent
         kind = f"transfer.{message.kind}"
         start = began if began == began else ended  # NaN: it never got to move
-        self.event(start, ended, message.sender, kind, message.round, message.receiver, sent, index, float("nan"), outcome)
+        self.event(
+            start, ended, message.sender, kind, message.round, message.receiver, sent, index, float("nan"), outcome
+        )
 
     def step(self, facts: StepFacts, now: float) -> None:
         """A server step is complete: one round."""

@@ -45,9 +45,7 @@ class Transport:
     Invariant (``fifo``): a moving transfer is the head of its sender's up queue and of its receiver's down queue.
     """
 
-    def __init__(
-        self, world: World, network: AnyNetwork, links: Sequence[Link], seed: int, recorder: Recorder
-    ) -> None:
+    def __init__(self, world: World, network: AnyNetwork, links: Sequence[Link], seed: int, recorder: Recorder) -> None:
         self._world, self._links, self._seed, self._recorder = world, links, seed, recorder
         self._contended = not isinstance(network, Dedicated)
         self._up: list[deque[Transfer]] = [deque() for _ in links]
@@ -72,7 +70,9 @@ class Transport:
             self._latencies[sender, receiver] = latency
         number, drawn = latency.draw()
         if drawn > 0:
-            transfer.timer = self._world.after(drawn, lambda: self._after_latency(transfer, latency.purpose, number, drawn))
+            transfer.timer = self._world.after(
+                drawn, lambda: self._after_latency(transfer, latency.purpose, number, drawn)
+            )
         else:
             self._enter(transfer)
         return transfer

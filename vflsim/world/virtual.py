@@ -18,7 +18,7 @@ STANDSTILL = 1_000_000
 """Events at one instant after which a run is declared stuck."""
 
 
-class _Event(simpy.Event):  # type: ignore[misc]
+class _Event(simpy.Event):
     """A SimPy event that is scheduled with any ``Moment`` and calls one callback."""
 
     def __init__(self, env: simpy.Environment, call: Callable[[Any], None]) -> None:
@@ -28,7 +28,7 @@ class _Event(simpy.Event):  # type: ignore[misc]
 
     def at(self, moment: Moment, delay: float = 0.0, value: Any = None) -> None:
         self._value = value
-        self.env.schedule(self, moment, delay)
+        self.env.schedule(self, moment, delay)  # type: ignore[arg-type]  # SimPy names two priorities; any int orders
 
 
 class VirtualTimer:
@@ -36,7 +36,9 @@ class VirtualTimer:
 
     __slots__ = ("_call", "_observer", "_world")
 
-    def __init__(self, world: VirtualWorld, delay: float, call: Callable[[], None], moment: Moment, observer: bool) -> None:
+    def __init__(
+        self, world: VirtualWorld, delay: float, call: Callable[[], None], moment: Moment, observer: bool
+    ) -> None:
         self._world, self._call, self._observer = world, call, observer
         world._live += not observer
         _Event(world._env, self._fire).at(moment, delay)
@@ -148,7 +150,7 @@ class VirtualWorld(World):
 
     def now(self) -> float:
         """Virtual seconds since the start."""
-        return self._env.now  # type: ignore[no-any-return]
+        return self._env.now
 
     def after(
         self, delay: float, callback: Callable[[], None], moment: Moment = Moment.EVENT, observer: bool = False
@@ -160,9 +162,7 @@ class VirtualWorld(World):
         """A new signal."""
         return VirtualSignal(self)
 
-    def spawn(
-        self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool = False
-    ) -> VirtualTask:
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool = False) -> VirtualTask:
         """Start ``coroutine`` at this instant."""
         task = VirtualTask(self, coroutine, who, party, observer)
         if len(self._tasks) > 64 and len(self._tasks) > 2 * sum(not t.done for t in self._tasks):

@@ -49,7 +49,7 @@ def test_the_split_of_a_seed_is_stable_for_ever():
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(sizes=st.lists(st.integers(1, 6), min_size=12, max_size=40), seed=st.integers(0, 9))
+@given(sizes=st.lists(st.integers(1, 3), min_size=30, max_size=60), seed=st.integers(0, 9))
 def test_no_group_stands_in_two_splits(sizes, seed):
     groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     split = _split(groups % 2, groups, test=0.3, validation=0.2, seed=seed)
@@ -58,7 +58,7 @@ def test_no_group_stands_in_two_splits(sizes, seed):
     assert not train & test
     assert not validation & test
     assert len(train | validation | test) == len(sizes)
-    assert abs(len(split.test) - 0.3 * len(groups)) <= 6
+    assert abs(len(split.test) - 0.3 * len(groups)) <= 4  # half a group per class, and rounding
 
 
 def test_groups_are_stratified_by_their_class():

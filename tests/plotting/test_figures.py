@@ -1,0 +1,178 @@
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from toy_runs import toy_results, toy_run
+
+import vflsim.plotting
+from vflsim.errors import ResultsError
+from vflsim.plotting import PLOTS, draw, protocol_styles, save_all
+from vflsim.plotting.style import PALETTE
+from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
+
+PLOTS_FOLDER = Path(__file__).parents[2] / "plots"
+
+
+def texts(figure: mpl.figure.Figure) -> str:
+    axes = [text for a in figure.axes for text in (a.get_xlabel(), a.get_ylabel(), a.get_title(), a.get_title("left"))]
+    return " | ".join([*axes, *(t.get_text() for legend in figure.legends for t in legend.get_texts())])
+
+
+@pytest.mark.parametrize("kind", PLOTS)
+def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes(results: Results, kind: str):
+    figure = draw(kind, results)
+    png = figure.png()
+    assert png.startswith(b"\x89PNG")
+    assert draw(kind, results).png() == png
+    assert all(axes.get_xlabel() for axes in figure.axes[-1:])
+    renderer = figure.canvas.get_renderer()
+    for legend in figure.legends:
+        box = legend.get_window_extent(renderer)
+        assert not any(box.overlaps(axes.get_tightbbox(renderer)) for axes in figure.axes)
+        assert figure.bbox.containsx(box.x0)
+        assert figure.bbox.containsx(box.x1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        ("time", "virtual time [s]"),
+        ("rounds", "server steps"),
+        ("bytes", "bytes sent by all parties"),
+        ("durations", "round duration [s]"),
+        ("target", "time to target [s]"),
+        ("timeline", "virtual time [s]"),
+    ],
+)
+def test_axes_say_what_they_show_and_in_which_unit(results: Results, kind: str, label: str):
+    assert label in texts(draw(kind, results))
+
+
+def test_colours_stay_with_protocols_by_their_place_in_the_scenario(results: Results):
+    names = list(results.protocols)
+    for kind in ("time", "rounds", "bytes"):
+        legend = draw(kind, results).legends[0]
+        drawn = {
+            text.get_text(): to_hex(line.get_color())
+            for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+        }
+        assert drawn == {name: color.lower() for name, color in zip(names, PALETTE, strict=False)}
+    bars = draw("target", results).axes[0].patches
+    shown = {to_hex(bar.get_edgecolor() if bar.get_hatch() else bar.get_facecolor()) for bar in bars}
+    assert shown == {color.lower() for color in PALETTE[: len(names)]}
+
+
+def test_more_protocols_than_colours_differ_by_their_line():
+    styles = protocol_styles([f"p{n}" for n in range(20)])
+    assert len({(style.color, str(style.dash)) for style in styles.values()}) == 20
+
+
+def test_the_curve_is_the_mean_of_the_seeds_step_functions(results: Results):
+    # "ignore" of the toy never reaches the target: all its seeds are evaluated every 2 s until the end.
+    line = draw("time", results).axes[0].lines
+    runs = [toy_run("ignore", seed, horizon=40)[0].metrics for seed in range(3)]
+    expected = np.mean([run.column("test_accuracy").to_numpy() for run in runs], axis=0)
+    times = runs[0].column("time_s").to_numpy()
+    curves = [drawn for drawn in line if to_hex(drawn.get_color()) == PALETTE[1].lower() and len(drawn.get_xdata()) > 2]
+    (curve,) = curves
+    at = np.isin(times, curve.get_xdata())
+    assert at.sum() >= len(times) - 1
+    assert curve.get_ydata() == pytest.approx(expected[at])
+
+
+def test_round_durations_are_an_empirical_distribution_function(results: Results):
+    axes = draw("durations", results).axes[0]
+    rounds = results.rounds[results.rounds["protocol"] == "wait"]
+    seconds = np.sort(rounds["end_s"] - rounds["start_s"])
+    curve = axes.lines[0]
+    assert curve.get_xdata()[1:] == pytest.approx(seconds)
+    assert curve.get_ydata()[-1] == 1
+    assert axes.get_xscale() == "log"
+    assert len(draw("durations", results, histogram=True).axes) == 2
+
+
+def test_censored_costs_are_hatched_and_counted(results: Results):
+    axes = draw("target", results).axes[0]
+    hatched = [bool(bar.get_hatch()) for bar in axes.patches]
+    assert hatched == [True, True, False, False]
+    assert [text.get_text() for text in axes.texts] == ["→ 0 of 3"] * 2
+
+
+def test_the_timeline_shows_the_window_asked_for(results: Results):
+    figure = draw("timeline", results, protocols=["async"], seed=1, start=1, end=3)
+    (axes,) = figure.axes
+    assert axes.get_xlim() == (1, 3)
+    assert [label.get_text() for label in axes.get_yticklabels()][:2] == ["server", "client-1"]
+    events = results.run("async", 1).frame("events")
+    inside = events[(events["start_s"] < 3) & (events["end_s"] > 1)]
+    assert sum(len(bars.get_paths()) for bars in axes.collections if bars.get_zorder() == 1) == len(inside)
+    with pytest.raises(ResultsError, match="empty window"):
+        draw("timeline", results, start=3, end=3)
+
+
+def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_path: Path):
+    paths = save_all(results, tmp_path / "figures")
+    assert [path.name for path in paths] == [f"{kind}.png" for kind in PLOTS]
+    assert sorted(paths) == sorted((tmp_path / "figures").iterdir())
+
+
+def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
+    folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, record="summary")
+    assert [path.stem for path in save_all(Results.open(folder))] == ["time", "rounds", "bytes", "target"]
+    with pytest.raises(NotRecordedError):
+        draw("timeline", Results.open(folder))
+
+
+def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
+    folder = toy_results(tmp_path / "toy", seeds=1, horizon=10)
+    for run in Results.open(folder).runs:
+        tables = run.tables()
+        bare = tables.metrics.drop_columns(["test_accuracy", "test_loss"])
+        write_run(run.folder, RunTables(bare, tables.rounds, tables.events), {}, run.info)
+    assert [path.stem for path in save_all(Results.open(folder))] == ["durations", "timeline"]
+
+
+def test_failed_and_absent_runs_do_not_stop_the_others(toy_folder: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(toy_folder, tmp_path / "toy"))
+    shutil.rmtree(folder / "wait" / "seed-0")
+    tables, info = toy_run("ignore", 0, horizon=4)
+    failed = info.model_copy(update={"status": "failed", "error": "boom"})
+    write_run(run_folder(folder, "ignore", 0), tables.kept("summary"), {}, failed)
+    results = Results.open(folder)
+    assert len(save_all(results)) == len(PLOTS)
+    assert "wait, seed 1" in texts(draw("timeline", results))
+
+
+def test_figures_touch_no_global_state(results: Results):
+    before = dict(mpl.rcParams)
+    for kind in PLOTS:
+        draw(kind, results)
+    assert dict(mpl.rcParams) == before
+    for path in Path(vflsim.plotting.__file__).parent.glob("*.py"):
+        assert "pyplot" not in {
+            alias.name.rpartition(".")[2]
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+
+
+@pytest.mark.parametrize("script", sorted(PLOTS_FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_scripts_draw_from_results_alone(toy_folder: Path, tmp_path: Path, script: Path):
+    out = tmp_path / "figure.png"
+    command = [sys.executable, str(script), str(toy_folder), "--out", str(out)]
+    root = str(PLOTS_FOLDER.parent)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": root})
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes().startswith(b"\x89PNG")
+    command[2] = str(tmp_path)
+    bad = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": root})
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr

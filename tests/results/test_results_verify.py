@@ -1,0 +1,271 @@
+"""Every rule is broken once, by a change as small as possible, and has to be the one that complains."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_runs import toy_run
+
+from vflsim.errors import ResultsError
+from vflsim.results import RunInfo, RunTables, run_folder, verify_folder, verify_run, write_run
+
+Columns = dict[str, list[Any]]
+Change = Callable[[Columns, Columns, Columns], None]
+
+
+def broken(toy: tuple[RunTables, RunInfo], change: Change, **info: object) -> list[str]:
+    tables, page = toy
+    metrics, rounds, events = (table.to_pydict() for table in (tables.metrics, tables.rounds, tables.events))
+    change(metrics, rounds, events)
+    return verify_run(RunTables(metrics, rounds, events), page.model_copy(update=info))
+
+
+def first(events: Columns, kind: str, party: str = "", skip: int = 0) -> int:
+    rows = [n for n, k in enumerate(events["kind"]) if k.startswith(kind) and party in events["party"][n]]
+    return rows[skip]
+
+
+@pytest.mark.parametrize("protocol", ["wait", "ignore", "t-sync", "async"])
+def test_sound_runs_break_nothing(protocol: str):
+    assert verify_run(*toy_run(protocol, 1, horizon=40)) == []
+
+
+def test_what_was_not_recorded_is_not_checked(toy: tuple[RunTables, RunInfo]):
+    tables, info = toy
+    assert verify_run(tables.kept("summary"), info) == []
+    assert verify_run(tables.kept("rounds"), info) == []
+
+
+def compute_overlaps(metrics, rounds, events):
+    later = first(events, "compute.", "client-1", skip=1)
+    earlier = first(events, "compute.", "client-1")
+    events["start_s"][later] = events["end_s"][earlier] - 1e-9
+
+
+def zero_length_compute_inside_another(metrics, rounds, events):
+    later, earlier = first(events, "compute.", "client-1", skip=1), first(events, "compute.", "client-1")
+    events["start_s"][later] = events["end_s"][later] = (events["start_s"][earlier] + events["end_s"][earlier]) / 2
+
+
+def negative_duration(metrics, rounds, events):
+    row = first(events, "upload")
+    events["end_s"][row] = events["start_s"][row] - 0.001
+
+
+def negative_draw(metrics, rounds, events):
+    events["drawn_s"][first(events, "upload")] = -0.1
+
+
+def no_time(metrics, rounds, events):
+    events["end_s"][first(events, "latency")] = np.nan
+
+
+def after_the_end(metrics, rounds, events):
+    events["end_s"][first(events, "upload", "client-5", skip=1)] = metrics["time_s"][-1] + 1
+
+
+def before_the_start(metrics, rounds, events):
+    events["start_s"][first(events, "upload")] = -1.0
+
+
+def unknown_outcome(metrics, rounds, events):
+    events["outcome"][first(events, "transfer")] = "lost"
+
+
+def unfinished_too_early(metrics, rounds, events):
+    events["outcome"][first(events, "transfer")] = "unfinished"
+
+
+def negative_bytes(metrics, rounds, events):
+    events["bytes"][first(events, "latency")] = -1
+
+
+def no_receiver(metrics, rounds, events):
+    events["peer"][first(events, "transfer")] = None
+
+
+def index_twice(metrics, rounds, events):
+    events["index"][first(events, "upload", "client-2", skip=1)] = 0
+
+
+def drawn_without_index(metrics, rounds, events):
+    events["index"][first(events, "upload")] = -1
+
+
+def a_byte_too_many(metrics, rounds, events):
+    metrics["bytes_up"][-1] += 1
+
+
+def a_byte_lost_in_the_middle(metrics, rounds, events):
+    metrics["bytes_down"][3] -= 1
+
+
+def counted_in_the_wrong_direction(metrics, rounds, events):
+    metrics["bytes_peer"] = metrics["bytes_up"]
+    metrics["bytes_up"] = [0] * len(metrics["bytes_up"])
+
+
+def peers_not_counted(metrics, rounds, events):
+    events["peer"][first(events, "transfer", "client-1")] = "client-2"
+
+
+def time_runs_backwards(metrics, rounds, events):
+    metrics["time_s"][2], metrics["time_s"][3] = metrics["time_s"][3], metrics["time_s"][2]
+
+
+def metrics_start_late(metrics, rounds, events):
+    metrics["time_s"][0] = 0.5
+
+
+def updates_decrease(metrics, rounds, events):
+    metrics["updates"][2] = 5
+
+
+def a_round_left_out(metrics, rounds, events):
+    for column in rounds.values():
+        del column[2]
+
+
+def a_gap_between_rounds(metrics, rounds, events):
+    rounds["start_s"][3] += 1e-9
+
+
+def a_round_of_negative_length(metrics, rounds, events):
+    rounds["end_s"][3] = rounds["start_s"][4] = rounds["start_s"][3] - 1
+
+
+def a_late_first_round(metrics, rounds, events):
+    rounds["start_s"][0] = 0.1
+
+
+def a_round_after_the_end(metrics, rounds, events):
+    rounds["end_s"][-1] = metrics["time_s"][-1] + 1
+
+
+def a_round_uncounted(metrics, rounds, events):
+    metrics["round"][-1] += 1
+
+
+def used_and_missing(metrics, rounds, events):
+    rounds["missing"][4] = [*rounds["missing"][4], rounds["used"][4][0]]
+
+
+def a_stranger_used(metrics, rounds, events):
+    rounds["used"][4] = [*rounds["used"][4], 99]
+
+
+def a_client_twice(metrics, rounds, events):
+    rounds["used"][4] = [*rounds["used"][4], rounds["used"][4][0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (compute_overlaps, "while client-1 still computes"),
+        (zero_length_compute_inside_another, "while client-1 still computes"),
+        (negative_duration, "negative duration"),
+        (negative_draw, "drawn a negative duration"),
+        (no_time, "has no time"),
+        (after_the_end, "ends after the run"),
+        (before_the_start, "starts before the run"),
+        (unknown_outcome, "outcome that is none of done, abandoned, unfinished"),
+        (unfinished_too_early, "is unfinished, yet the run went on until 18.0 s"),
+        (negative_bytes, "negative number of bytes"),
+        (no_receiver, "has no receiver"),
+        (index_twice, "uses an index for the second time"),
+        (drawn_without_index, "was drawn, but has no index"),
+        (a_byte_too_many, "metrics at 18.0 s: bytes_up is"),
+        (a_byte_lost_in_the_middle, "metrics at 6.0 s: bytes_down is"),
+        (counted_in_the_wrong_direction, "bytes_peer is"),
+        (peers_not_counted, "bytes_peer is 0, its transfers add up to 8192"),
+        (time_runs_backwards, "time_s does not ascend"),
+        (metrics_start_late, "first row is not at time 0"),
+        (updates_decrease, "updates decreases"),
+        (a_round_left_out, "does not follow the round before it"),
+        (a_gap_between_rounds, "does not start where the round before it ended"),
+        (a_round_of_negative_length, "has a negative duration"),
+        (a_late_first_round, "the first starts at 0.1 s"),
+        (a_round_after_the_end, "after the run (18.0 s)"),
+        (a_round_uncounted, "but the last row of the metrics counts"),
+        (used_and_missing, "both used and missing: ["),
+        (a_stranger_used, "no participants of the run: [99]"),
+        (a_client_twice, "a client is named twice"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_broken_rule_is_caught(toy: tuple[RunTables, RunInfo], change: Change, sentence: str):
+    problems = broken(toy, change)
+    assert any(sentence in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize("age", ["client_age", "row_age"])
+def test_staleness_is_held_against_the_age_it_bounds(toy: tuple[RunTables, RunInfo], age: str):
+    def set_ages(metrics, rounds, events):
+        metrics["client_age_max"] = [np.nan, *[2.0] * (len(metrics["round"]) - 1)]
+        metrics["row_age_max"] = [np.nan, *[4.0] * (len(metrics["round"]) - 1)]
+
+    bound = {"client_age": 2, "row_age": 4}[age]
+    assert broken(toy, set_ages, max_staleness=bound, staleness_bounds=age) == []
+    problems = broken(toy, set_ages, max_staleness=bound - 1, staleness_bounds=age)
+    assert any(f"{age}_max is {bound}, max_staleness is {bound - 1}" in problem for problem in problems)
+    assert broken(toy, set_ages, max_staleness=None, staleness_bounds=None) == []
+
+
+def test_a_transfer_that_ends_at_a_metrics_row_may_stand_on_either_side_of_it(toy: tuple[RunTables, RunInfo]):
+    def end_at_a_row(counted: bool) -> Change:
+        def change(metrics, rounds, events):
+            row = first(events, "transfer", "client-1")
+            at = next(n for n, t in enumerate(metrics["time_s"]) if t > events["end_s"][row])
+            events["end_s"][row] = metrics["time_s"][at]
+            if not counted:
+                metrics["bytes_up"][at] -= events["bytes"][row]
+
+        return change
+
+    assert broken(toy, end_at_a_row(counted=True)) == []
+    assert broken(toy, end_at_a_row(counted=False)) == []
+
+
+def test_many_violations_of_a_rule_are_counted_not_listed(toy: tuple[RunTables, RunInfo]):
+    def change(metrics, rounds, events):
+        events["outcome"] = ["lost"] * len(events["outcome"])
+
+    problems = broken(toy, change)
+    assert len(problems) == 4
+    assert "more" in problems[-1]
+
+
+class TestFolder:
+    @pytest.fixture
+    def copied(self, toy_folder: Path, tmp_path: Path) -> Path:
+        return Path(shutil.copytree(toy_folder, tmp_path / "toy"))
+
+    def test_a_sound_folder_has_no_problems(self, toy_folder: Path):
+        assert verify_folder(toy_folder) == []
+
+    def test_problems_name_the_run(self, copied: Path):
+        tables, info = toy_run("wait", 1, horizon=30)
+        rounds = tables.rounds.to_pydict()
+        a_late_first_round({}, rounds, {})
+        write_run(run_folder(copied, "wait", 1), RunTables(tables.metrics, rounds, tables.events), {}, info)
+        assert verify_folder(copied) == ["wait/seed-1: rounds: the first starts at 0.1 s instead of 0"]
+
+    def test_failed_and_damaged_runs_are_problems(self, copied: Path):
+        tables, info = toy_run("wait", 1, horizon=30)
+        failed = info.model_copy(update={"status": "failed", "error": "boom"})
+        write_run(run_folder(copied, "wait", 1), tables, {}, failed)
+        (copied / "async" / "seed-2" / "events.parquet").write_bytes(b"PAR1")
+        (copied / "async" / "seed-1" / "metrics.parquet").unlink()
+        problems = verify_folder(copied)
+        assert problems[0] == "wait/seed-1: the run failed: boom"
+        assert problems[1].startswith("async/seed-1: ")
+        assert "metrics" in problems[1]
+        assert problems[2].startswith("async/seed-2: ")
+        assert "events.parquet" in problems[2]
+
+    def test_an_absent_folder_is_an_error(self, tmp_path: Path):
+        with pytest.raises(ResultsError, match="no such folder"):
+            verify_folder(tmp_path / "nowhere")

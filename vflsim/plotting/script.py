@@ -1,0 +1,37 @@
+"""What the scripts in ``plots/`` share: results in, one PNG out, errors as one message."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from vflsim.errors import VflsimError
+from vflsim.plotting import draw
+from vflsim.results import Results, write_file
+
+
+def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser], object] | None = None) -> None:
+    """Draw one figure from the command line: ``script.py RESULTS [--out FILE.png]`` and the figure's own options.
+
+    ``options`` adds arguments named like the drawing function's parameters. Ends the process with code 2 where the
+    results cannot be read or the figure cannot be written.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("results", type=Path, help="folder that vflsim run has written")
+    parser.add_argument("--out", type=Path, help=f"PNG to write (default: RESULTS/{kind}.png)")
+    if options is not None:
+        options(parser)
+    given = vars(parser.parse_args())
+    folder, out = given.pop("results"), given.pop("out")
+    try:
+        print(write_file(out or folder / f"{kind}.png", draw(kind, Results.open(folder), **given).png()))
+    except VflsimError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def metric_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--metric``: which column of the metrics to draw."""
+    parser.add_argument("--metric", help="column of the metrics, e.g. test_loss (default: the target's metric)")
