@@ -1,8 +1,6 @@
 import ast
-import os
+import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib as mpl
@@ -165,14 +163,16 @@ def test_figures_touch_no_global_state(results: Results):
 
 
 @pytest.mark.parametrize("script", sorted(PLOTS_FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_scripts_draw_from_results_alone(toy_folder: Path, tmp_path: Path, script: Path):
+def test_scripts_draw_from_results_alone(
+    toy_folder: Path, tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     out = tmp_path / "figure.png"
-    command = [sys.executable, str(script), str(toy_folder), "--out", str(out)]
-    root = str(PLOTS_FOLDER.parent)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": root})
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr("sys.argv", [str(script), str(toy_folder), "--out", str(out)])
+    runpy.run_path(str(script), run_name="__main__")
     assert out.read_bytes().startswith(b"\x89PNG")
-    command[2] = str(tmp_path)
-    bad = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": root})
-    assert bad.returncode == 2
-    assert "Traceback" not in bad.stderr
+    assert capsys.readouterr().out == f"{out}\n"
+    monkeypatch.setattr("sys.argv", [str(script), str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == 2
+    assert "no scenario.yaml" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from scipy import stats
 from toy_runs import toy_results, toy_run
 
 from vflsim.errors import ResultsError
+from vflsim.learning import tasks
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
 from vflsim.results.report import quantity, span
 from vflsim.results.statistics import step_values, t_interval
@@ -168,6 +169,11 @@ def test_losses_reach_their_target_from_above(three: Path):
     scenario = three / "scenario.yaml"
     scenario.write_text(SCENARIO.replace("test_accuracy: 0.9", "train_loss: 0.2"))
     assert "train_loss ≤ 0.2" in text(Results.open(three)).replace("was not", "")
+
+
+def test_directions_of_metrics_agree_with_the_tasks_that_define_them():
+    for metric in tasks.METRICS:
+        assert higher_is_better(f"test_{metric}") == tasks.higher_is_better(metric)
 
 
 def test_every_protocol_is_held_to_the_targets_of_all(three: Path):

@@ -76,6 +76,7 @@ BAD = (
     Bad("formula with unknown symbol", "mean: 2 + i", "mean: 2 + x", "upload_delay.mean", ("'x'", "N, i, m")),
     Bad("formula without bound", "mean: 2 + i", "mean: 9**9**9", "upload_delay.mean", ("9**9**9", "exponent")),
     Bad("formula wrong for one client", "mean: 2 + i", "mean: 2 - i", "upload_delay.mean", ("'2 - i' = 0", "client 4 (i = 2")),
+    Bad("entry of a list wrong for one client", MODEL, "client: {kind: mlp, hidden: [m - 1], embedding: 8}", "client.hidden.0", ("'m - 1' = 0", "client 1 (i = 1")),
     Bad("division by zero", "mean: 2 + i", "mean: 1/(m - 4)", "upload_delay.mean", ("client 3", "-1")),
     Bad("selection beyond the clients", SELECT, "select: 3..5", "clients.1.select", ("3..5", "1..4")),
     Bad("selection of nobody", SELECT, "select: N..1", "clients.1.select", ("N..1", "nobody")),

@@ -49,7 +49,7 @@ def mutated(draw: st.DrawFn, raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_mutated_scenario_loads_or_ends_in_a_scenario_error(data: st.DataObject, base: str) -> None:
     raw = data.draw(mutated(load(base).document.raw))

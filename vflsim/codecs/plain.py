@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import ClassVar, Literal, NamedTuple, final
 
@@ -37,10 +38,10 @@ class Plain(Part):
     kind: Literal["plain"] = "plain"
     HEADER_BYTES: ClassVar[int] = _HEADER.size
 
-    def size(self, shape: tuple[int, ...] | None, dtype: torch.dtype, ids: int = 0) -> int:
+    def size(self, shape: tuple[int, ...] | None, dtype: torch.dtype | None, ids: int = 0) -> int:
         """Bytes on the wire of a message with a tensor of ``shape`` (``None``: no tensor) and ``ids`` sample ids."""
-        numbers = 0 if shape is None else int(np.prod(shape, dtype=np.int64))
-        return _HEADER.size + 8 * ids + numbers * dtype.itemsize
+        tensor = 0 if shape is None or dtype is None else math.prod(shape) * dtype.itemsize
+        return _HEADER.size + 8 * ids + tensor
 
     def encode(self, envelope: Envelope, tensor: torch.Tensor | None) -> bytes:
         """The message as bytes. Raises ``DataError`` for a tensor of a type or rank that the header cannot name."""

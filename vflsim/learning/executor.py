@@ -20,7 +20,7 @@ def run_operation(operation: Operation[Any]) -> None:
         if error.where or not operation.where:
             raise
         raise type(error)(error.what, operation.where, error.allowed, error.remedy) from error
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+    except Exception as error:  # whatever a model of the user's may raise
         raise RunError(f"{operation.kind} failed: {error}", operation.where) from error
 
 

@@ -56,6 +56,7 @@ def _panel(
 ) -> None:
     logarithmic = spread_widely(measured["value"], _WIDE_BARS)
     left = 0.5 * measured["value"][measured["value"] > 0].min() if logarithmic else 0.0
+    largest = float(measured["value"].max())
     for row, name in enumerate(protocols):
         own = measured[measured["protocol"] == name]
         values, censored = own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool)
@@ -64,12 +65,13 @@ def _panel(
         look: dict[str, Any] = {"color": styles[name].color, "alpha": 0.85}
         if found.censored:
             look = {"facecolor": "none", "edgecolor": styles[name].color, "hatch": "////", "linewidth": 0.9}
-        axes.barh(row, end - left, height=0.6, left=left, **look)
+        axes.barh(row, max(end - left, 0.0), height=0.6, left=left, **look)
         if not math.isnan(found.low):
+            largest = max(largest, found.high)
             axes.errorbar(
                 found.mean,
                 row,
-                xerr=[[found.mean - max(found.low, left)], [found.high - found.mean]],
+                xerr=[[found.mean - min(max(found.low, left), found.mean)], [found.high - found.mean]],
                 color="black",
                 linewidth=1.2,
                 capsize=2.5,
@@ -93,7 +95,6 @@ def _panel(
                 fontsize=8,
                 color="#333333",
             )
-    largest = measured["value"].max()
     room = 0.3 if measured["censored"].any() else 0.1
     right = largest * ((largest / left) ** room if logarithmic else 1 + room)
     axes.set_xlim(left, right)

@@ -79,7 +79,9 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
         _limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs)]))
         axes.set_title(results.name, loc="left")
         remark(axes, "mean and 95 % band over seeds; markers: where runs end" if several else "one seed")
-        legend(figure, handles, list(curves))
+        # Whoever sends nothing (a centralised reference) has no place on an axis of bytes, but is not passed over.
+        moved = {name: any(x[-1] > 0 for x, _ in runs) for name, runs in curves.items()}
+        legend(figure, handles, [name if moved[name] else f"{name} (none)" for name in curves])
     return figure
 
 
@@ -117,7 +119,7 @@ def _draw(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithm
         if after.any():
             x_tail = np.concatenate([[common], x[after]])
             y_tail = np.concatenate([step_values(x, y, np.array([common])), y[after]])
-            axes.step(x_tail, y_tail, where="post", color=style.color, linewidth=0.7, alpha=0.75)
+            axes.step(x_tail, y_tail, where="post", color=style.color, linewidth=0.7, alpha=0.5)
         axes.plot(x[-1:], y[-1:], marker=style.marker, markersize=3.2, color=style.color, linestyle="none")
     return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=3.2)
 

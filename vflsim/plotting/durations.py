@@ -49,7 +49,8 @@ def _distribution(axes: Axes, values: Floats, style: Style) -> object:
     x, y = np.concatenate([values[:1], values]), np.concatenate([[0.0], share])
     (line,) = axes.step(x, y, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
     mean = float(values.mean())
-    at = np.searchsorted(values, mean, side="right") / len(values)
+    # The mean of equal numbers may differ from them in the last bit.
+    at = np.searchsorted(values, mean * (1 + 1e-9), side="right") / len(values)
     axes.plot([mean], [at], marker=style.marker, color=style.color, markersize=5, markeredgecolor="white", zorder=4)
     return line
 

@@ -10,13 +10,12 @@ from vflsim.world.messages import EvaluationAnswer, EvaluationRequest
 from vflsim.world.node import Node
 
 
-async def answer_evaluations(node: Node, splits: Sequence[Split]) -> None:
-    """Client: embed every row of each split, whenever asked. On a free node this takes no time."""
-    while True:
-        request = await node.recv("evaluate")
-        for place, split in enumerate(splits):
-            h = await node.compute(node.learner.embed_split(split))
-            await node.upload("server", EvaluationAnswer(value=h, round=_tag(request.round, place)))
+async def answer_evaluation(node: Node, splits: Sequence[Split], number: int) -> None:
+    """Client: when asked, embed every row of each split. On a free node this takes no time."""
+    await node.recv("evaluate", round=number)
+    for place, split in enumerate(splits):
+        h = await node.compute(node.learner.embed_split(split))
+        await node.upload("server", EvaluationAnswer(value=h, round=_tag(number, place)))
 
 
 async def evaluate(node: Node, splits: Sequence[Split], number: int) -> dict[Split, Handle[dict[str, float]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,7 +45,7 @@ def band(values: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats
     if n < 2:
         nothing = np.full_like(mean, np.nan)
         return mean, nothing, nothing
-    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    half = stdtrit(n - 1, (1 + confidence) / 2) * values.std(axis=0, ddof=1) / np.sqrt(n)
     return mean, mean - half, mean + half
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from vflsim.learning.client import Split
 from vflsim.learning.tasks import reached
-from vflsim.protocols.evaluation import answer_evaluations, evaluate
+from vflsim.protocols.evaluation import answer_evaluation, evaluate
 from vflsim.runner.build import Parties
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.world.kernel import Moment, Signal
@@ -54,11 +54,10 @@ class Conductor:
         self._last_count = 0
         self._row: dict[str, float] = {}
 
-    def start(self) -> None:
-        """Begin to watch: evaluate the initial models, set the timers."""
+    def start(self, begin: Callable[[], None]) -> None:
+        """Evaluate the initial models, then let the parties ``begin``; set the timers."""
         self._parties.shared.progressed = self._on_progress
-        self._spawn_answering(free=not self._every.costs_time)
-        self._world.spawn(self._evaluate_when_asked(), "observer", 0, observer=True)
+        self._world.spawn(self._observe(begin), "observer", 0, observer=True)
         if self._stop.time is not None:
             self._world.after(self._stop.time, lambda: self._world.finish("time"), Moment.OBSERVE, observer=True)
         if self._every.every.unit == "seconds":
@@ -70,15 +69,13 @@ class Conductor:
         if self._evaluated == (self._recorder.rounds, self._recorder.updates, self._world.now()):
             self._recorder.recount()
             return
-        if self._every.costs_time:
-            self._spawn_answering(free=True)
         await self._write_row(free=True)
 
     def _spawn_answering(self, free: bool) -> None:
         for client in self._parties.clients:
             node = client.free() if free else client
             self._world.spawn(
-                answer_evaluations(node, self._splits),
+                answer_evaluation(node, self._splits, self._number),
                 f"{party_name(node.party)} (evaluation)",
                 node.party,
                 observer=free,
@@ -94,13 +91,14 @@ class Conductor:
         self._world.after(max(0.0, at - self._world.now()), fire, Moment.OBSERVE, observer=True)
 
     def _ask(self) -> None:
-        self._asked = True
-        if self._trigger is not None:
+        self._asked = not self._world.over  # the last row is on its way then
+        if self._asked and self._trigger is not None:
             self._trigger.set()
 
-    async def _evaluate_when_asked(self) -> None:
-        free = not self._every.costs_time
-        await self._write_row(free=True)  # the initial models
+    async def _observe(self, begin: Callable[[], None]) -> None:
+        await self._write_row(free=True, at=0.0)  # the initial models; even in real time, nothing has begun yet
+        if not self._world.over:
+            begin()
         while True:
             if not self._asked:
                 self._trigger = self._world.signal()
@@ -108,21 +106,24 @@ class Conductor:
             self._asked = False
             recorder = self._recorder
             if self._evaluated is None or self._evaluated[:2] != (recorder.rounds, recorder.updates):
-                await self._write_row(free)
+                await self._write_row(free=not self._every.costs_time)
 
-    async def _write_row(self, free: bool) -> None:
+    async def _write_row(self, free: bool, at: float | None = None) -> None:
+        """Evaluate, and add a row of metrics; it stands where the evaluation is done, unless ``at`` a given time."""
         server = self._parties.server.free() if free else self._parties.server
         recorder, executor = self._recorder, self._world.executor
         state = recorder.rounds, recorder.updates
         self._number += 1
         values: dict[str, float] = {}
-        if executor.values:
+        if executor.values or not free:
+            self._spawn_answering(free)
             scores = await evaluate(server, self._splits, self._number)
+        if executor.values:
             for split, handle in scores.items():
                 values |= {f"{split}_{name}": value for name, value in executor.force(handle).items()}
             for loss in recorder.losses_pending():
                 executor.force(loss)
-        now = self._world.now()
+        now = self._world.now() if at is None else at
         row = recorder.metrics(now, values)
         self._evaluated = (*state, now)
         self._tell(row)

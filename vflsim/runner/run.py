@@ -72,13 +72,16 @@ def run_protocol(
         splits,
         report,
     )
-    began = time.monotonic()
-    reason, error = None, None
-    with _fixed_threads():
+
+    def begin() -> None:
         world.spawn(protocol.server(made.server), "server", 0)
         for node in made.clients:
             world.spawn(protocol.client(node), party_name(node.party), node.party)
-        conductor.start()
+
+    began = time.monotonic()
+    reason, error = None, None
+    with _fixed_threads():
+        conductor.start(begin)
         try:
             reason = world.run()
             world.conclude(conductor.last_row())

@@ -38,7 +38,8 @@ def problems_of(error: ValidationError, raw: Any, known: Known) -> list[Problem]
     found: dict[Location, list[Problem]] = {}
     for detail in error.errors(include_url=False):
         problem = _problem(detail, raw, known)
-        if detail["type"] == "too_short" and len(_value_at(problem.loc, raw)) >= detail["ctx"]["min_length"]:
+        inner = _inner(detail)
+        if inner["type"] == "too_short" and len(_value_at(problem.loc, raw)) >= inner["ctx"]["min_length"]:
             continue  # pydantic counts only the entries without a problem of their own
         found.setdefault(problem.loc, []).append(problem)
     problems = [problem for there in found.values() for problem in _alternatives_joined(there)]
@@ -89,10 +90,9 @@ def _alternatives_joined(problems: list[Problem]) -> list[Problem]:
 def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == _FOR_CLIENT:
-        inner = cast("ErrorDetails", {**context["detail"], "loc": detail["loc"]})
-        problem = _problem(inner, raw, known)
-        client = "" if inner["type"] in _SAME_FOR_ALL else context["client"]
-        return Problem(problem.loc, problem.what + client, problem.allowed, problem.remedy)
+        problem = _problem(_inner(detail), raw, known)
+        client = "" if _inner(detail)["type"] in _SAME_FOR_ALL else context["client"]
+        return replace(problem, what=problem.what + client)
     loc = spoken(detail["loc"], raw, missing=kind == "missing")
     if kind == "missing":
         name = str(loc[-1]) if loc else "key"
@@ -106,7 +106,7 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
         remedy = nearest(str(loc[-1]), keys) or "remove it, or use one of the allowed keys"
         return Problem(loc, f"there is no key {str(loc[-1])!r} here (value {shown(value)})", ", ".join(keys), remedy)
     if kind == "union_tag_not_found":
-        words = ", ".join(known.words((*loc, "kind"))) or _quoted(context.get("expected_tags"))
+        words = ", ".join(known.words((*loc, "kind"))) or ", ".join(_words(context.get("expected_tags")))
         return Problem(loc, f"it is not said which kind this is (value {shown(value)})", words, "add `kind: …`")
     if kind == "union_tag_invalid":
         names = _words(context.get("expected_tags"))
@@ -115,6 +115,13 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
         remedy = nearest(tag, names) or "use one of the allowed kinds"
         return Problem(place, f"there is no kind {tag!r} here", ", ".join(names), remedy)
     return _about_value(loc, kind, context, detail["msg"], value)
+
+
+def _inner(detail: ErrorDetails) -> ErrorDetails:
+    """The complaint itself, without the client for whom it was made."""
+    if detail["type"] != _FOR_CLIENT:
+        return detail
+    return cast("ErrorDetails", {**detail["ctx"]["detail"], "loc": detail["loc"]})
 
 
 def _value_at(loc: Location, raw: Any) -> Any:
@@ -147,7 +154,3 @@ def _about_value(loc: Location, kind: str, context: Mapping[str, Any], message: 
 def _words(listed: object) -> list[str]:
     """The words in pydantic's ``'a', 'b' or 'c'``."""
     return re.findall(r"'([^']*)'", str(listed or ""))
-
-
-def _quoted(listed: object) -> str:
-    return ", ".join(_words(listed))

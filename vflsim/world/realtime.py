@@ -97,6 +97,7 @@ class RealTimeWorld(World):
         self.executor, self.speed = executor or ImmediateExecutor(), speed
         self._loop = asyncio.new_event_loop()
         self._start: float | None = None
+        self._ended: float | None = None
         self._tasks: dict[asyncio.Task[Any], RealTask] = {}
         self._failure: BaseException | None = None
         self._reason: str | None = None
@@ -107,7 +108,9 @@ class RealTimeWorld(World):
         self.events = 0
 
     def now(self) -> float:
-        """Simulated seconds since the start."""
+        """Simulated seconds since the start; the clock stops with the run."""
+        if self._ended is not None:
+            return self._ended
         return 0.0 if self._start is None else (self._loop.time() - self._start) * self.speed
 
     def after(
@@ -181,6 +184,7 @@ class RealTimeWorld(World):
     def finish(self, reason: str) -> None:
         """End the run: every task that is no observer is cancelled."""
         if self._reason is None:
+            self._ended = self.now()
             self._reason, self.over = reason, True
             self._over.set()
 

@@ -51,7 +51,7 @@ class Transport:
         self._up: list[deque[Transfer]] = [deque() for _ in links]
         self._down: list[deque[Transfer]] = [deque() for _ in links]
         self._latencies: dict[tuple[int, int], _Latency] = {}
-        self._open: set[Transfer] = set()
+        self._open: dict[Transfer, None] = {}  # in the order sent
         self._sent_count: dict[tuple[int, str], int] = {}
 
     def send(self, message: Message, size: int, deliver: Callable[[Message], None]) -> Transfer:
@@ -63,7 +63,7 @@ class Transport:
         self._sent_count[sender, message.kind] = index + 1
         rate = min(self._links[sender].up, self._links[receiver].down)
         transfer = Transfer(message, size, rate, index, deliver)
-        self._open.add(transfer)
+        self._open[transfer] = None
         latency = self._latencies.get((sender, receiver))
         if latency is None:
             latency = _Latency(self._links, sender, receiver, self._seed)
@@ -93,8 +93,11 @@ class Transport:
 
     def close(self) -> None:
         """The run is over: account for what is still under way."""
-        for transfer in sorted(self._open, key=lambda t: (t.message.sent, t.message.sender, t.message.receiver)):
+        for transfer in list(self._open):
+            if transfer.timer is not None:  # it may be due at this very instant
+                transfer.timer.cancel()
             sent = self._sent(transfer) if transfer.state == "moving" else 0
+            transfer.state = "abandoned"
             self._close(transfer, sent, "unfinished")
 
     def _after_latency(self, transfer: Transfer, purpose: str, index: int, drawn: float) -> None:
@@ -139,10 +142,10 @@ class Transport:
 
     def _sent(self, transfer: Transfer) -> int:
         seconds = self._world.now() - transfer.began
-        return min(transfer.size, int(seconds * transfer.rate / 8)) if seconds > 0 else 0
+        return int(min(transfer.size, seconds * transfer.rate / 8)) if seconds > 0 else 0
 
     def _close(self, transfer: Transfer, sent: int, outcome: str) -> None:
-        self._open.discard(transfer)
+        self._open.pop(transfer, None)
         self._recorder.transfer(transfer.message, transfer.index, transfer.began, self._world.now(), sent, outcome)
 
 

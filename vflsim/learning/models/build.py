@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from threading import Lock
 from typing import Literal
 
 import torch
 from torch import nn
+
+_DRAWING = Lock()
+"""In real time the parties build their models in threads of their own, all with PyTorch's one generator."""
 
 
 def seeded(build: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.Module:
@@ -16,7 +20,7 @@ def seeded(build: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.
     Weights are drawn in PyTorch's default dtype and then converted, so a float64 run starts from the numbers of the
     float32 run. ``seed`` is a non-negative integer below 2**64 (``streams.torch_seed``).
     """
-    with torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
+    with _DRAWING, torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
         # Not torch.manual_seed: that one would reseed the accelerators' generators as well.
         torch.default_generator.manual_seed(seed)
         return build().to(dtype)

@@ -1,0 +1,107 @@
+"""Promise 1: every draw, every initial weight and every mini-batch is the same under every protocol."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_worlds import RANDOM_TIMING, data_of, events, run, same_weights, tiny
+
+from vflsim.protocols import PROTOCOLS
+from vflsim.runner.build import learners, parties
+from vflsim.world.record import Recorder
+
+ALL = {
+    "wait": {"kind": "synchronous"},
+    "exclude": {"kind": "ignore", "exclude": "N"},
+    "fastest": {"kind": "ignore", "fastest": 2},
+    "deadline": {"kind": "ignore", "deadline": "15 ms"},
+    "t-sync": {"kind": "t_synchronous", "t": 2},
+    "t-cancel": {"kind": "t_synchronous", "t": 2, "cancel": True},
+    "t-filled": {"kind": "t_synchronous", "t": 3, "first_fill": "upload"},
+    "async": {"kind": "asynchronous"},
+    "async-bounded": {"kind": "asynchronous", "max_staleness": 3},
+    "centralised": {"kind": "centralised"},
+}
+POISSON = {"kind": "poisson", "rate": "100 /s"}
+
+
+@pytest.mark.parametrize("network", ["fifo", "dedicated"])
+@pytest.mark.parametrize("activation", [None, POISSON], ids=["immediate", "poisson"])
+def test_every_pair_of_protocols_sees_the_same_draws(network: str, activation: dict | None) -> None:
+    assert {protocol["kind"] for protocol in ALL.values()} == {kind.model_fields["kind"].default for kind in PROTOCOLS}
+    timing = {**RANDOM_TIMING, "network": network}
+    if activation is not None:
+        timing["clients"] = [*timing["clients"], {"select": "all", "activation": activation}]
+    scenario = tiny(ALL, timing=timing, stop={"rounds": 25})
+    drawn = {}
+    for name in ALL:
+        frame = events(run(scenario, name, timing_only=True))
+        frame = frame[frame["drawn_s"].notna()].astype({"party": str, "kind": str})
+        drawn[name] = frame.set_index(["party", "kind", "index"])["drawn_s"]
+        assert drawn[name].index.is_unique
+    kinds: set[str] = set()
+    for one, other in combinations(ALL, 2):
+        both = pd.merge(drawn[one], drawn[other], left_index=True, right_index=True, suffixes=("_one", "_other"))
+        assert len(both), (one, other)
+        assert (both["drawn_s_one"] == both["drawn_s_other"]).all(), (one, other)
+        if "centralised" not in (one, other):  # which draws its server steps only
+            assert {"compute.embed", "upload"} <= set(both.index.get_level_values("kind"))
+        kinds |= set(both.index.get_level_values("kind"))
+    assert {"compute.server_step", "compute.client_step", "latency.client-1→server", "latency.server→client-1"} <= kinds
+    assert ("activation" in kinds) is (activation is not None)
+
+
+def test_draws_differ_between_seeds_parties_and_activities() -> None:
+    scenario = tiny(timing=RANDOM_TIMING)
+    one, other = (events(run(scenario, seed=seed, timing_only=True)) for seed in (0, 1))
+    for kind in ("upload", "compute.embed", "compute.server_step"):
+        assert set(one[one["kind"] == kind]["drawn_s"]).isdisjoint(other[other["kind"] == kind]["drawn_s"])
+    drawn = one[one["drawn_s"].notna()]["drawn_s"]
+    assert drawn.is_unique
+
+
+def test_initial_weights_are_the_same_under_every_protocol_and_differ_between_parties_and_seeds() -> None:
+    scenario = tiny(ALL)
+    made = {name: learners(scenario, name, 5, data_of(scenario, name)) for name in ALL}
+    server, clients = made["wait"]
+    for name, (its_server, its_clients) in made.items():
+        for key, tensor in server.model.state_dict().items():
+            assert torch.equal(tensor, its_server.model.state_dict()[key]), name
+        assert set(its_clients) == (set(clients) - {4} if name == "exclude" else set(clients))
+        for client, learner in its_clients.items():
+            for key, tensor in clients[client].model.state_dict().items():
+                assert torch.equal(tensor, learner.model.state_dict()[key]), (name, client)
+    weight = next(iter(clients[1].model.parameters()))
+    assert not torch.equal(weight, next(iter(clients[2].model.parameters())))
+    again = learners(scenario, "wait", 6, data_of(scenario))[1]
+    assert not torch.equal(weight, next(iter(again[1].model.parameters())))
+
+
+@pytest.mark.parametrize("batches", ["shared", "own"])
+def test_mini_batches_are_the_same_under_every_protocol(batches: str) -> None:
+    free = {name: said for name, said in ALL.items() if said["kind"] in ("t_synchronous", "asynchronous")}
+    free = {name: said for name, said in free.items() if not said.get("cancel")}
+    chosen = ALL if batches == "shared" else free
+    scenario = tiny(chosen, training__batches=batches)
+    sequences: dict[int, list[np.ndarray]] = {}
+    for name in chosen:
+        from tiny_worlds import world
+
+        made = parties(scenario, name, 3, data_of(scenario, name), world("virtual"), Recorder())
+        for node in made.clients:
+            ids = [node.next_batch().ids for _ in range(12)]
+            if batches == "shared":
+                assert all(np.array_equal(mine, node.batch(k).ids) for k, mine in enumerate(ids))
+            for mine, others in zip(ids, sequences.setdefault(node.party, ids), strict=True):
+                assert np.array_equal(mine, others)
+    same = all(np.array_equal(a, b) for a, b in zip(sequences[1], sequences[2], strict=True))
+    assert same is (batches == "shared")
+
+
+def test_the_same_run_twice_is_the_same_in_every_bit() -> None:
+    scenario = tiny("asynchronous", timing=RANDOM_TIMING)
+    one, other = run(scenario), run(scenario)
+    assert one.tables == other.tables
+    assert same_weights(one, other)

@@ -1,0 +1,110 @@
+"""Synchronous training is centralised training with delays: the mathematics is that of one plain PyTorch loop."""
+
+import pytest
+from plain_training import Plain
+from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, run, same_weights, tiny
+
+from vflsim.scenario import load
+
+CLIENTS = {
+    "linear": {"kind": "linear", "embedding": 5},
+    "polynomial": {"kind": "polynomial", "degree": 3, "embedding": 5},
+    "mlp": {"kind": "mlp", "hidden": [7, 6], "embedding": 5},
+    "cnn": {"kind": "cnn", "channels": [2, 3], "embedding": 5},
+}
+SGD = {"kind": "sgd", "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01}
+ADAM = {"kind": "adam", "lr": 0.01}
+STEPS = 100
+
+
+def compared_with_plain(protocol: str, client: str, aggregate: str, optimizer: dict, **changes: object) -> tuple[float, float]:
+    """Largest difference of a weight, and of the test loss, after 100 steps."""
+    said = raw(
+        protocol,
+        models__client=CLIENTS[client],
+        models__aggregate=aggregate,
+        training__client_optimizer=optimizer,
+        training__server_optimizer={**optimizer, "lr": optimizer["lr"] / 2},
+        partition={"clients": 3, "by": "image_rows"},
+        stop={"updates": 3 * STEPS},
+        evaluate={"every": "50 rounds"},
+        **changes,
+    )
+    scenario = load(said)
+    outcome = run(scenario)
+    plain = Plain(said, scenario, protocol, 0, data_of(scenario))
+    losses = [plain.synchronous_step(plain.ids(1, k)) for k in range(STEPS)]
+    table = metrics(outcome)
+    assert table["round"].iloc[-1] == STEPS
+    assert sum(losses[:50]) / 50 == pytest.approx(table["train_loss"].iloc[1], abs=1e-12)
+    return plain.furthest(dict(outcome.weights)), abs(plain.test_loss() - table["test_loss"].iloc[-1])
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "sum", "max", "concat", "weighted"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
+    weights, loss = compared_with_plain("synchronous", client, aggregate, SGD)
+    assert weights <= 1e-12
+    assert loss <= 1e-12
+
+
+@pytest.mark.parametrize(("client", "aggregate"), [("linear", "max"), ("polynomial", "mean"), ("mlp", "sum"), ("cnn", "concat")])
+def test_equals_a_plain_loop_with_adam(client: str, aggregate: str) -> None:
+    weights, loss = compared_with_plain("synchronous", client, aggregate, ADAM)
+    assert weights <= 1e-12
+    assert loss <= 1e-12
+
+
+def test_delays_do_not_change_what_is_learnt() -> None:
+    assert compared_with_plain("synchronous", "mlp", "mean", SGD, timing=RANDOM_TIMING)[0] <= 1e-12
+
+
+def test_centralised_equals_the_same_plain_loop() -> None:
+    assert compared_with_plain("centralised", "mlp", "mean", SGD)[0] <= 1e-12
+
+
+def test_centralised_ends_with_the_weights_of_synchronous() -> None:
+    scenario = tiny({"wait": {"kind": "synchronous"}, "reference": {"kind": "centralised"}}, stop={"updates": 4 * 30})
+    one, other = run(scenario, "wait"), run(scenario, "reference")
+    assert same_weights(one, other)
+    assert metrics(one)["test_loss"].iloc[-1] == metrics(other)["test_loss"].iloc[-1]
+
+
+def test_centralised_takes_the_servers_compute_time_per_round_and_sends_nothing() -> None:
+    scenario = tiny("centralised", timing=RANDOM_TIMING, stop={"rounds": 30})
+    outcome = run(scenario)
+    own = events(outcome)
+    assert set(own["kind"]) == {"compute.server_step"}
+    assert set(own["party"]) == {"server"}
+    table = metrics(outcome)
+    assert (table[["bytes_up", "bytes_down", "bytes_peer"]] == 0).all(axis=None)
+    assert table["time_s"].iloc[-1] == pytest.approx(own["drawn_s"].sum(), rel=1e-12)
+    steps = run(tiny("synchronous", timing=RANDOM_TIMING, stop={"rounds": 30}))
+    assert list(own["drawn_s"]) == list(events(steps, "compute.server_step")["drawn_s"])
+
+
+def test_a_round_lasts_as_long_as_its_slowest_client() -> None:
+    # embed 2 s, delay m s, step of the server 1 s, step of the client 2 s; links take no time
+    timing = {
+        "server": {"compute": "1 s"},
+        "clients": {"select": "all", "compute": "2 s", "upload_delay": "m s"},
+    }
+    outcome = run(tiny(timing=timing, stop={"rounds": 3}))
+    assert list(rounds(outcome)["end_s"]) == [7, 7 + 9, 7 + 2 * 9]
+    assert all(list(used) == [1, 2, 3, 4] for used in rounds(outcome)["used"])
+    table = metrics(outcome)
+    assert list(table["updates"]) == [0, 8]
+
+
+def test_every_round_ages_nothing() -> None:
+    table = metrics(run(tiny(timing=RANDOM_TIMING)))
+    assert (table.iloc[1:][["row_age_mean", "row_age_max", "client_age_mean", "client_age_max"]] == 0).all(axis=None)
+
+
+@pytest.mark.parametrize("network", ["fifo", "dedicated"])
+def test_t_synchronous_with_all_clients_writes_the_same_tables(network: str) -> None:
+    both = {"wait": {"kind": "synchronous"}, "t-sync": {"kind": "t_synchronous", "t": 4}}
+    scenario = tiny(both, timing={**RANDOM_TIMING, "network": network}, stop={"rounds": 40})
+    one, other = run(scenario, "wait"), run(scenario, "t-sync")
+    assert one.tables == other.tables
+    assert same_weights(one, other)
