@@ -114,7 +114,9 @@ class Plain:
             m: list(learner.model.state_dict()) for m, learner in clients.items()
         }
         training = raw["training"]
-        self.optimizers = {m: textbook(training["server_optimizer" if m == 0 else "client_optimizer"]) for m in self.weights}
+        self.optimizers = {
+            m: textbook(training["server_optimizer" if m == 0 else "client_optimizer"]) for m in self.weights
+        }
         self.network, self.server = NETWORKS[raw["models"]["client"]["kind"]], mlp
         self.aggregate = raw["models"]["aggregate"]
         self.x = {m: data.features[m - 1]["train"] for m in self.clients}
@@ -154,7 +156,7 @@ class Plain:
         gradients = iter(torch.autograd.grad(loss, [w for party in parties for w in self.weights[party]]))
         for party in parties:
             self.step(party, [next(gradients) for _ in self.weights[party]])
-        return float(loss)
+        return float(loss.detach())
 
     def furthest(self, found: dict[str, Tensor]) -> float:
         """The largest absolute difference between these weights and a run's."""

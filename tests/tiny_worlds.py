@@ -57,7 +57,11 @@ RANDOM_TIMING: dict[str, Any] = {
         {
             "select": "all",
             "compute": {"kind": "lognormal", "mean": "2 ms", "sigma": 0.5},
-            "link": {"up": "20 Mbps", "down": "20 Mbps", "latency": {"kind": "shifted_exponential", "shift": "1 ms", "mean": "1 ms"}},
+            "link": {
+                "up": "20 Mbps",
+                "down": "20 Mbps",
+                "latency": {"kind": "shifted_exponential", "shift": "1 ms", "mean": "1 ms"},
+            },
             "upload_delay": {"kind": "exponential", "mean": "(3*m) ms"},
         },
     ],
@@ -107,7 +111,13 @@ def world(kind: str, speed: float = 1.0) -> World:
 
 
 def run(
-    scenario: Scenario, name: str | None = None, seed: int = 0, *, kind: str = "virtual", speed: float = 1.0, **more: Any
+    scenario: Scenario,
+    name: str | None = None,
+    seed: int = 0,
+    *,
+    kind: str = "virtual",
+    speed: float = 1.0,
+    **more: Any,
 ) -> Outcome:
     """One finished run of the scenario's first protocol (or ``name``): without error, and with all invariants kept."""
     name = name or next(iter(scenario.protocols))
@@ -118,7 +128,11 @@ def run(
         raise outcome.error
     assert outcome.info.status == "finished"
     assert verify_run(outcome.tables, outcome.info) == []
-    transfers = [row for row in outcome.tables.events.to_pylist() if row["kind"].startswith("transfer.")] if outcome.tables.events else []
+    transfers = (
+        [row for row in outcome.tables.events.to_pylist() if row["kind"].startswith("transfer.")]
+        if outcome.tables.events
+        else []
+    )
     assert len({(row["party"], row["kind"], row["index"]) for row in transfers}) == len(transfers), "a transfer twice"
     return outcome
 

@@ -17,7 +17,9 @@ ADAM = {"kind": "adam", "lr": 0.01}
 STEPS = 100
 
 
-def compared_with_plain(protocol: str, client: str, aggregate: str, optimizer: dict, **changes: object) -> tuple[float, float]:
+def compared_with_plain(
+    protocol: str, client: str, aggregate: str, optimizer: dict, **changes: object
+) -> tuple[float, float]:
     """Largest difference of a weight, and of the test loss, after 100 steps."""
     said = raw(
         protocol,
@@ -48,7 +50,9 @@ def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
     assert loss <= 1e-12
 
 
-@pytest.mark.parametrize(("client", "aggregate"), [("linear", "max"), ("polynomial", "mean"), ("mlp", "sum"), ("cnn", "concat")])
+@pytest.mark.parametrize(
+    ("client", "aggregate"), [("linear", "max"), ("polynomial", "mean"), ("mlp", "sum"), ("cnn", "concat")]
+)
 def test_equals_a_plain_loop_with_adam(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, ADAM)
     assert weights <= 1e-12

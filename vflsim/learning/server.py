@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from vflsim.learning.cost import flops_of
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.staleness import Staleness, StepFacts
+from vflsim.learning.table import EmbeddingTable
 from vflsim.learning.tasks import Task
 
 
@@ -83,18 +83,15 @@ class ServerLearner:
         return self.parts.optimizer.build(self.model.parameters())
 
     @cached_property
-    def _table(self) -> list[Tensor]:
-        # numpy's zeros are pages the system hands out when they are first written: unused rows cost nothing.
-        rows = len(self.parts.labels["train"])
-        kind = np.float64 if self.parts.dtype is torch.float64 else np.float32
-        return [torch.from_numpy(np.zeros((rows, width), kind)) for width in self.parts.widths]
+    def _table(self) -> EmbeddingTable:
+        return EmbeddingTable(len(self.parts.labels["train"]), self.parts.widths, self.parts.dtype)
 
     def fill(self, messages: Sequence[Any]) -> Operation[None]:
         """Fill the table with an uploaded first pass: every training row of every client."""
 
         def run() -> None:
             for message in messages:
-                self._table[self._place[message.sender]].copy_(message.value.value)
+                self._table.fill(self._place[message.sender], message.value.value)
 
         return Operation("fill", 0, run, None)
 
@@ -165,14 +162,13 @@ class ServerLearner:
         self.model.train()
         if self.parts.table:
             for message in arrivals:
-                self._table[self._place[message.sender]][message.batch.tensor()] = message.value.value
+                self._table.write(self._place[message.sender], message.batch.tensor(), message.value.value)
         losses, leaves = [], []
         for batch, fresh in groups:
             ids = batch.tensor()
             rows: list[Tensor | None] = [None] * len(self._place)
             if self.parts.table:
-                present = {message.sender for message in fresh}
-                rows = [None if c in present else self._table[j][ids] for c, j in self._place.items()]
+                rows = [*self._table.read(ids)]
             for message in fresh:
                 leaf = message.value.value.clone().requires_grad_()
                 rows[self._place[message.sender]] = leaf

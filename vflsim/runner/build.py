@@ -59,7 +59,7 @@ class LoadedData:
     @classmethod
     def of(cls, data: PartitionedData, training: Training) -> LoadedData:
         """The tensors of ``data``."""
-        task = task_of(data.task, training.loss)
+        task = task_of(data.task)
         features: list[dict[Split, torch.Tensor]] = []
         for party in data.parties:
             features.append({split: torch.tensor(getattr(party, split)) for split in SPLITS})

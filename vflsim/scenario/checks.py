@@ -16,16 +16,22 @@ from vflsim.timing.activation import Immediate
 from vflsim.timing.compute import Flops
 
 
-def problems_in(scenario: Scenario) -> Iterator[Problem]:
-    """Everything that does not fit, each with the key to change."""
-    task, classes = _task(scenario)
-    yield from _models(scenario, task, classes)
+def problems_in(scenario: Scenario, task: str | None = None, classes: int | None = None) -> Iterator[Problem]:
+    """Everything that does not fit, each with the key to change.
+
+    ``task`` and ``classes`` are what the data turned out to be; before they are read, what the catalogue says of them.
+    """
+    if task is None:
+        task, classes = _task(scenario)
+    wrong_models = list(_models(scenario))
+    yield from wrong_models
     yield from _features(scenario)
     yield from _names(scenario)
     waits = any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
-        yield from _protocol(scenario, name)
-        yield from _loss(scenario, name)
+        wrong = list(_protocol(scenario, name))
+        yield from wrong or (() if wrong_models else _server(scenario, name, task, classes))
+        yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
 
 
@@ -37,18 +43,27 @@ def _task(scenario: Scenario) -> tuple[str | None, int | None]:
     return (known.task, known.classes) if known else (None, None)
 
 
-def _models(scenario: Scenario, task: str | None, classes: int | None) -> Iterator[Problem]:
-    aggregate, server = scenario.models.aggregate, scenario.models.server
+def _models(scenario: Scenario) -> Iterator[Problem]:
     loc: Location = ("models", "client")
     try:
         widths = [model.embedding for model in client_models(scenario)]
         loc = ("models", "aggregate")
-        aggregate.check(widths)
-        if task is not None and (task != "multiclass" or classes is not None):
-            loc = ("models", "server")
-            server.check(aggregate.width(widths), task_of(task).outputs(classes))
+        scenario.models.aggregate.check(widths)
     except ValueError as error:
         yield Problem.said(loc, str(error))
+
+
+def _server(scenario: Scenario, name: str, task: str | None, classes: int | None) -> Iterator[Problem]:
+    """Whether the server's model can map what the participants send to what the task asks for."""
+    if task is None or (task == "multiclass" and classes is None):
+        return
+    models, aggregate = client_models(scenario), scenario.models.aggregate
+    clients = scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    width = aggregate.width([models[client - 1].embedding for client in clients])
+    try:
+        scenario.models.server.check(width, task_of(task).outputs(classes))
+    except ValueError as error:
+        yield Problem.said(("models", "server"), str(error))
 
 
 def _features(scenario: Scenario) -> Iterator[Problem]:
@@ -78,13 +93,12 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield Problem.said(("protocols", name, key) if own else ("protocols", name), str(error))
 
 
-def _loss(scenario: Scenario, name: str) -> Iterator[Problem]:
-    task, _ = _task(scenario)
+def _loss(scenario: Scenario, name: str, task: str | None) -> Iterator[Problem]:
     if task is not None:
         try:
             task_of(task, scenario.training_of(name).loss)
         except ValueError as error:
-            yield Problem.said(_said_at(scenario, name, "training", "loss"), str(error))
+            yield Problem.said(said_at(scenario, name, "training", "loss"), str(error))
 
 
 def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Iterator[Problem]:
@@ -92,13 +106,13 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
     allowed = ", ".join(type(stop).model_fields)
     if not stop.criteria:
         what = "nothing says when to stop"
-        yield Problem(_said_at(scenario, name, "stop"), what, f"at least one of {allowed}", "add `time: 600 s`, say")
+        yield Problem(said_at(scenario, name, "stop"), what, f"at least one of {allowed}", "add `time: 600 s`, say")
     if stop.criteria.keys() <= {"time"} and stop.time is not None and not waits:
         what = "time would never pass: no party, link or delay takes any"
         remedy = "say in `timing` what takes time, or stop by rounds, updates or epochs"
-        yield Problem(_said_at(scenario, name, "stop", "time"), what, remedy=remedy)
+        yield Problem(said_at(scenario, name, "stop", "time"), what, remedy=remedy)
     for metric in stop.target or ():
-        loc = _said_at(scenario, name, "stop", "target", metric)
+        loc = said_at(scenario, name, "stop", "target", metric)
         split, _, bare = metric.partition("_")
         metrics = ("loss", *task_of(task).metric_names) if task else (bare,)
         if bare not in metrics:
@@ -118,7 +132,7 @@ def _takes_time(timing: PartyTiming) -> bool:
     return any(delay.expectation() > 0 for delay in (timing.compute, timing.upload_delay, timing.link.latency))
 
 
-def _said_at(scenario: Scenario, protocol: str, *loc: str) -> Location:
+def said_at(scenario: Scenario, protocol: str, *loc: str) -> Location:
     """Where ``loc`` is said for a protocol: in its own entry, or for all."""
     own: object = scenario.document.raw.get("protocols", {}).get(protocol)
     for step in loc:

@@ -1,15 +1,17 @@
-"""What a world must offer: a clock, timers, signals and tasks. Everything else is written once, on top of these."""
+"""What both worlds share: signals, tasks, and the course of a run. A world adds its clock."""
 
 from __future__ import annotations
 
+import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from enum import IntEnum
 from typing import Any, Protocol
 
-from vflsim.errors import DeadlockError, ForeignAwaitError, RunError, VflsimError
+from vflsim.errors import RunError
 from vflsim.learning.executor import Executor
 from vflsim.learning.operations import Operation
+from vflsim.world.failures import blame, deadlock, foreign
 
 
 class Moment(IntEnum):
@@ -25,7 +27,7 @@ class Moment(IntEnum):
 class Abandoned(BaseException):
     """Thrown into a coroutine whose work has become useless; caught by the ``until`` block it names.
 
-    ``scope`` is ``None`` when the world closes. Not an ``Exception``: a protocol's ``except Exception`` must not eat it.
+    ``scope`` is ``None`` when the world closes. Not an ``Exception``: a protocol's ``except Exception`` may not eat it.
     """
 
     def __init__(self, scope: object | None = None) -> None:
@@ -40,47 +42,115 @@ class Timer(Protocol):
         """Make it never happen; nothing if it has."""
 
 
-class Signal(Protocol):
-    """Something one coroutine waits for; it is set at most once."""
+class Signal:
+    """Something one coroutine waits for; it is set at most once. Awaiting it is all that a verb ever yields.
 
-    about: Callable[[], str] | None
+    ``about`` says, as text, what is waited for.
+    """
 
-    @property
-    def done(self) -> bool:
-        """Whether it was set."""
+    __slots__ = ("_value", "_waiter", "_world", "about", "done")
+
+    def __init__(self, world: World, about: object = "something") -> None:
+        self._world, self.about, self.done = world, about, False
+        self._value: Any = None
+        self._waiter: Task | None = None
 
     def set(self, value: Any = None) -> None:
-        """Let the waiter go on with ``value``; nothing if set before."""
+        """Let the waiter go on with ``value``, later in this instant; nothing if set before."""
+        if not self.done:
+            self.done, self._value = True, value
+            if self._waiter is not None:
+                self._world.after(0.0, self._wake, Moment.RESUME)
 
-    def __await__(self) -> Generator[Any, Any, Any]: ...
+    def _wake(self) -> None:
+        task = self._waiter
+        if task is not None and task.waiting is self:  # not if it was interrupted in between
+            task.step(self._value)
+
+    def __await__(self) -> Generator[Signal, Any, Any]:
+        return self._value if self.done else (yield self)
 
 
-class Task(Protocol):
-    """A coroutine under way, and the signal it waits for."""
+class Task:
+    """A coroutine that goes from signal to signal, in a context of its own (context variables do not leak).
 
-    who: str
-    party: int
-    observer: bool
+    It is driven by its world's callbacks, not by ``simpy.Process`` or ``asyncio.Task``: their interrupts arrive later
+    in the instant, where a message could overtake them; ``interrupt`` here abandons work at once, in both worlds alike.
+    """
 
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
+    __slots__ = ("_context", "_coroutine", "_world", "done", "observer", "party", "waiting", "who")
 
-    @property
-    def waiting(self) -> Signal | None:
-        """What it waits for."""
+    def __init__(self, world: World, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool) -> None:
+        self._world, self._coroutine = world, coroutine
+        self._context = contextvars.copy_context()
+        self.who, self.party, self.observer, self.done = who, party, observer, False
+        self.waiting: Signal | None = None
+
+    def begin(self) -> None:
+        """Run up to the first wait, unless closed before."""
+        if not self.done:
+            self.step()
+
+    def step(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Go on with ``value``, or with ``error`` thrown in, until the next wait."""
+        outer = self._world.enter(self)
+        self.waiting = None
+        try:
+            while True:
+                if error is None:
+                    waited = self._context.run(self._coroutine.send, value)
+                else:
+                    waited = self._context.run(self._coroutine.throw, error)
+                if isinstance(waited, Signal):
+                    waited._waiter, self.waiting = self, waited
+                    return
+                error = foreign(f"{type(waited).__module__}.{type(waited).__qualname__}")
+        except (StopIteration, Abandoned):
+            self._end()
+        except BaseException as failure:
+            self._end()
+            self._world.fail(failure, self.who)
+        finally:
+            self._world.enter(outer)
+
+    def interrupt(self, scope: object) -> None:
+        """Throw ``Abandoned(scope)`` in, now, if it waits; one that runs meets its scope at its next verb."""
+        if self.waiting is not None:
+            self.step(error=Abandoned(scope))
+
+    def close(self) -> None:
+        """Abandon the coroutine; a ``finally`` that waits again is cut short."""
+        if not self.done:
+            self.step(error=Abandoned())
+        if not self.done:
+            self._end()
+            self._coroutine.close()
+
+    def _end(self) -> None:
+        self.done, self.waiting = True, None
+        self._world.forget(self)
 
 
 class World(ABC):
-    """A clock and what hangs on it.
+    """A clock, and the tasks that run by it.
 
     Invariants: callbacks of one instant run in ``Moment`` order, ties in the order scheduled; a failed task ends the
-    whole run, never silently; after ``close`` no coroutine is pending.
+    whole run, never silently; when nothing can happen any more the run ends with a ``DeadlockError``; after
+    ``conclude``, or a run that failed, no coroutine is pending.
     """
 
-    executor: Executor
-    over = False
-    """Whether the run has ended: what is abandoned from then on was unfinished, not useless."""
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.over = False
+        """Whether the run has ended: what is abandoned from then on was unfinished, not useless."""
+        self.events = 0
+        self._live = 0  # callbacks and computations to come that are not an observer's
+        self._tasks: dict[Task, None] = {}  # a set that keeps its order
+        self._current: Task | None = None
+        self._failure: BaseException | None = None
+        self._reason: str | None = None
+
+    # --- the clock ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def now(self) -> float:
@@ -88,82 +158,109 @@ class World(ABC):
 
     @abstractmethod
     def after(
-        self, delay: float, callback: Callable[[], None], moment: Moment = Moment.EVENT, observer: bool = False
+        self, delay: float, callback: Callable[[], object], moment: Moment = Moment.EVENT, observer: bool = False
     ) -> Timer:
         """Call ``callback`` in ``delay`` seconds. An ``observer``'s timer does not keep a deadlocked run alive."""
 
     @abstractmethod
-    def signal(self) -> Signal:
-        """A new signal."""
-
-    @abstractmethod
-    def spawn(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool = False) -> Task:
-        """Start ``coroutine`` now; its failure is the party's, and ends the run. Observers survive ``finish``."""
-
-    @abstractmethod
-    def current(self) -> Task:
-        """The task that runs right now."""
-
-    @abstractmethod
-    def interrupt(self, task: Task, scope: object) -> None:
-        """Throw ``Abandoned(scope)`` (or the world's own cancellation) into a waiting task."""
-
-    @abstractmethod
-    def absorbs(self, task: Task, scope: object, error: BaseException | None) -> bool:
-        """Whether ``error``, leaving the block of ``scope``, is the interruption thrown for that very scope."""
-
-    @abstractmethod
     async def perform(self, operation: Operation[Any], seconds: float) -> None:
-        """Let ``seconds`` pass for ``operation``, then hand it to the executor (after ``before_submit``)."""
+        """Let ``seconds`` pass for ``operation``, then hand it to the executor."""
 
     @abstractmethod
     async def breathe(self) -> None:
-        """Let others run: in real time every verb yields to the loop at least once."""
+        """Called by every verb: in real time it yields to the loop; in virtual time it counts against standstill."""
 
-    @abstractmethod
+    async def pause(self, seconds: float, about: str) -> None:
+        """Let ``seconds`` pass."""
+        if seconds > 0:
+            signal = Signal(self, about)
+            timer = self.after(seconds, signal.set)
+            try:
+                await signal
+            finally:
+                timer.cancel()
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def signal(self, about: object = "something") -> Signal:
+        """A new signal; ``about`` tells, as text, what its waiter waits for."""
+        return Signal(self, about)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool = False) -> Task:
+        """Start ``coroutine`` at this instant; its failure ends the run. Observers survive ``finish``."""
+        task = Task(self, coroutine, who, party, observer)
+        self._tasks[task] = None
+        self.after(0.0, task.begin, Moment.RESUME)
+        return task
+
+    def current(self) -> Task:
+        """The task that runs right now. Raises ``RunError`` outside any."""
+        if self._current is None:
+            raise RunError("a verb was used outside a task of the world")
+        return self._current
+
+    def enter(self, task: Task | None) -> Task | None:
+        """Make ``task`` the current one; returns the one before."""
+        before, self._current = self._current, task
+        return before
+
+    def forget(self, task: Task) -> None:
+        """``task`` has ended."""
+        self._tasks.pop(task, None)
+
+    def fail(self, error: BaseException, who: str) -> None:
+        """End the run with ``error``, if it is the first."""
+        if self._failure is None:
+            self._failure = blame(error, who, self.now())
+
+    # --- the run --------------------------------------------------------------------------------------------------
+
     def finish(self, reason: str) -> None:
-        """End the run at this instant: every task that is no observer is abandoned."""
+        """End the run once this event has been dealt with: every task that is no observer is abandoned."""
+        if self._reason is None:
+            self._reason, self.over = reason, True
 
-    @abstractmethod
     def run(self) -> str:
-        """Run until ``finish``; returns its reason. Raises what a task raised, or ``DeadlockError``."""
+        """Run until ``finish``; returns its reason.
 
-    @abstractmethod
+        Raises what a task raised (not ours: as the cause of a ``RunError``), ``DeadlockError`` or ``NoProgressError``.
+        """
+        try:
+            self._advance(lambda: self._reason is not None)
+            self._abandon(task for task in list(self._tasks) if not task.observer)
+            self._raise_failure()
+        except BaseException:
+            self.close()
+            raise
+        return self._reason or ""
+
     def conclude(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """After ``run``: run ``coroutine`` to its end with the observers still there, then close everything."""
+        try:
+            last = self.spawn(coroutine, "observer", 0, observer=True)
+            self._advance(lambda: last.done)
+        finally:
+            self.close()
+        self._raise_failure()
 
+    def close(self) -> None:
+        """Abandon every task: no coroutine is left pending."""
+        while self._tasks:  # a coroutine's last words may start another
+            self._abandon(list(self._tasks))
 
-def foreign(waited: object, who: str) -> ForeignAwaitError:
-    """The error for a coroutine that awaited something that is not a verb of its node."""
-    return ForeignAwaitError(
-        f"awaited {type(waited).__module__}.{type(waited).__qualname__}, which this world does not know",
-        who,
-        "the verbs of the node: node.sleep, node.recv, node.compute, …",
-        "replace asyncio.sleep(s) by node.sleep(s); a protocol must not know which world it runs in",
-    )
+    @abstractmethod
+    def _advance(self, ended: Callable[[], bool]) -> None:
+        """Deal with events until ``ended()``. Raises the first failure, and ``DeadlockError``."""
 
+    def _abandon(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            task.close()
 
-def blame(error: BaseException, who: str, now: float) -> BaseException:
-    """``error`` with the party and the virtual time it belongs to; what is not ours becomes a ``RunError``."""
-    where = f"{who} at {now:.6g} s"
-    if isinstance(error, VflsimError):
-        return error if error.where else type(error)(error.what, where, error.allowed, error.remedy)
-    if isinstance(error, Exception):
-        wrapped = RunError(f"{type(error).__name__}: {error}", where)
-        wrapped.__cause__ = error
-        return wrapped
-    return error
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
-
-def deadlock(tasks: Iterable[Task], now: float) -> DeadlockError:
-    """The error that says who waits for what."""
-    waits = [
-        f"{task.who} waits for {task.waiting.about() if task.waiting.about else 'something'}"
-        for task in tasks
-        if task.waiting is not None
-    ]
-    return DeadlockError(
-        "deadlock: nothing can happen any more; " + ("; ".join(waits) or "every party has returned"),
-        f"{now:.6g} s",
-        remedy="a party must send what another waits for, or the protocol must stop waiting (timeout, quorum)",
-    )
+    def _deadlock(self) -> RunError:
+        here = list(self._tasks)
+        parties = [task for task in here if not task.observer] or here
+        return deadlock([(task.who, task.waiting.about) for task in parties if task.waiting is not None], self.now())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from bisect import insort
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from vflsim.world.kernel import Moment, Signal, World
@@ -22,6 +23,11 @@ class Wanted:
     met: int = 0
     heard: set[int] = field(default_factory=set)
 
+    @property
+    def ready(self) -> bool:
+        """Whether it can be answered."""
+        return self.met >= self.count or self.timed_out
+
     def matches(self, message: Message) -> bool:
         """Whether the message is one of those waited for."""
         return (self.round is None or message.round == self.round) and (
@@ -37,12 +43,30 @@ class Wanted:
                 self.heard.add(message.sender)
                 self.met = len(self.heard)
 
+    def recount(self, messages: Iterable[Message]) -> None:
+        """Count what is here, up to what is enough."""
+        self.met = 0
+        self.heard.clear()
+        for message in messages:
+            if self.met >= self.count:
+                return
+            self.note(message)
+
     def __str__(self) -> str:
         what = f"{self.kind!r}" + (f" of round {self.round}" if self.round is not None else "")
         if self.senders is not None:
             silent = sorted(self.senders - self.heard)
             return f"{what} from " + ", ".join("the server" if s == 0 else f"client {s}" for s in silent)
         return f"{self.count} × {what} ({self.met} here)" if self.count > 1 else what
+
+
+@dataclass(eq=False, slots=True)
+class Watch:
+    """A call to make the moment a message of ``kind`` (and ``round``) arrives."""
+
+    kind: str
+    round: int | None
+    call: Callable[[], None]
 
 
 class Mailbox:
@@ -54,40 +78,35 @@ class Mailbox:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._messages: dict[str, list[Message]] = {}
+        self._messages: dict[str, list[Message]] = {}  # by kind, in (arrival time, party) order
         self._wanted: dict[str, list[Wanted]] = {}
-        self._watchers: list[tuple[str, int | None, Callable[[], None]]] = []
+        self._watches: dict[str, list[Watch]] = {}
         self._collecting = False
 
     def deliver(self, message: Message) -> None:
-        """A message arrives: it ends the blocks it makes useless at once, and is handed out at the end of the instant."""
+        """A message arrives: it ends the blocks it makes useless at once, and is handed out as the instant ends."""
         message.arrived = self._world.now()
-        self._messages.setdefault(message.kind, []).append(message)
-        for wanted in self._wanted.get(message.kind, ()):
-            wanted.note(message)
-            if wanted.met >= wanted.count:
-                self._collect()
-        for kind, round_, abandon in [w for w in self._watchers if w[0] == message.kind]:
-            if round_ is None or round_ == message.round:
-                self._watchers.remove((kind, round_, abandon))
-                abandon()
+        self._put(message)
+        watches = self._watches.get(message.kind, [])
+        for watch in [w for w in watches if w.round is None or w.round == message.round]:
+            if watch in watches:  # the end of an outer block may have withdrawn it
+                watches.remove(watch)
+                watch.call()
 
     def want(self, kind: str, count: int, senders: Collection[int] | None = None, round_: int | None = None) -> Wanted:
         """Begin to wait for ``count`` messages, or for one from each of ``senders``."""
         chosen = None if senders is None else frozenset(senders)
         wanted = Wanted(self._world.signal(), kind, round_, chosen, count if chosen is None else len(chosen))
-        wanted.signal.about = lambda: str(wanted)
-        for message in self._messages.get(kind, ()):
-            wanted.note(message)
+        wanted.signal.about = wanted
+        wanted.recount(self._messages.get(kind, ()))
         self._wanted.setdefault(kind, []).append(wanted)
-        if wanted.met >= wanted.count:
-            self._collect()
+        self._collect_if_ready(wanted)
         return wanted
 
     def time_out(self, wanted: Wanted) -> None:
         """Stop waiting at the end of this instant, with whatever has arrived by then."""
         wanted.timed_out = True
-        self._collect()
+        self._collect_if_ready(wanted)
 
     def withdraw(self, wanted: Wanted) -> None:
         """Stop waiting; no message is touched."""
@@ -98,64 +117,77 @@ class Mailbox:
     def give_back(self, messages: list[Message]) -> None:
         """Messages handed to a receiver that was abandoned before it saw them."""
         for message in messages:
-            self._messages.setdefault(message.kind, []).append(message)
-            for wanted in self._wanted.get(message.kind, ()):
-                wanted.note(message)
-                if wanted.met >= wanted.count:
-                    self._collect()
+            self._put(message)
 
     def take(self, kind: str, round_: int | None = None, before: int | None = None) -> list[Message]:
         """Remove and return what has arrived of ``kind`` (of one round, or of rounds ``before`` a number)."""
-        here = self._messages.get(kind, [])
-
-        def meant(message: Message) -> bool:
-            return (round_ is None or message.round == round_) and (before is None or message.round < before)
-
-        taken = [message for message in here if meant(message)]
+        taken: list[Message] = []
+        kept: list[Message] = []
+        for message in self._messages.get(kind, ()):
+            meant = (round_ is None or message.round == round_) and (before is None or message.round < before)
+            (taken if meant else kept).append(message)
         if taken:
-            self._messages[kind] = [message for message in here if not meant(message)]
-        return sorted(taken, key=_order)
+            self._messages[kind] = kept
+            self._recount(kind)
+        return taken
 
     def has(self, kind: str, round_: int | None) -> bool:
         """Whether such a message is here."""
         return any(round_ is None or message.round == round_ for message in self._messages.get(kind, ()))
 
-    def watch(self, kind: str, round_: int | None, abandon: Callable[[], None]) -> None:
-        """Call ``abandon`` the moment such a message arrives."""
-        self._watchers.append((kind, round_, abandon))
+    def watch(self, kind: str, round_: int | None, call: Callable[[], None]) -> Watch:
+        """Call ``call`` the moment such a message arrives, once."""
+        watch = Watch(kind, round_, call)
+        self._watches.setdefault(kind, []).append(watch)
+        return watch
 
-    def unwatch(self, abandon: Callable[[], None]) -> None:
-        """No longer call ``abandon``."""
-        self._watchers = [w for w in self._watchers if w[2] is not abandon]
+    def unwatch(self, watch: Watch) -> None:
+        """No longer make the call; nothing if it has been made."""
+        watches = self._watches[watch.kind]
+        if watch in watches:
+            watches.remove(watch)
 
-    def _collect(self) -> None:
-        if not self._collecting:
+    def _put(self, message: Message) -> None:
+        insort(self._messages.setdefault(message.kind, []), message, key=_order)
+        for wanted in self._wanted.get(message.kind, ()):
+            wanted.note(message)
+            self._collect_if_ready(wanted)
+
+    def _collect_if_ready(self, wanted: Wanted) -> None:
+        if wanted.ready and not self._collecting:
             self._collecting = True
             self._world.after(0.0, self._resolve, Moment.COLLECT)
 
     def _resolve(self) -> None:
         self._collecting = False
         for kind, waiting in self._wanted.items():
-            for wanted in list(waiting):
-                if wanted.met >= wanted.count or wanted.timed_out:
+            for wanted in [w for w in waiting if w.ready]:
+                if wanted.ready:  # those before it may have taken what it counted on
                     waiting.remove(wanted)
-                    wanted.signal.set(self._pick(kind, wanted))
-                    for other in waiting:  # what was taken no longer counts for them
-                        other.met, other.heard = 0, set()
-                        for message in self._messages.get(kind, ()):
-                            other.note(message)
+                    wanted.signal.set(self._pick(wanted))
+                    self._recount(kind)
 
-    def _pick(self, kind: str, wanted: Wanted) -> list[Message]:
+    def _recount(self, kind: str) -> None:
+        """Some messages have been taken: they no longer count."""
+        for wanted in self._wanted.get(kind, ()):
+            wanted.recount(self._messages[kind])
+
+    def _pick(self, wanted: Wanted) -> list[Message]:
         picked: list[Message] = []
+        passed: list[Message] = []
         heard: set[int] = set()
-        for message in sorted(self._messages.get(kind, ()), key=_order):
-            if len(picked) < wanted.count and wanted.matches(message):
-                if wanted.senders is not None and message.sender in heard:
-                    continue
+        messages = self._messages.setdefault(wanted.kind, [])
+        looked = 0
+        for message in messages:
+            if len(picked) == wanted.count:
+                break
+            looked += 1
+            if wanted.matches(message) and not (wanted.senders is not None and message.sender in heard):
                 heard.add(message.sender)
                 picked.append(message)
-        chosen = set(map(id, picked))
-        self._messages[kind] = [message for message in self._messages.get(kind, ()) if id(message) not in chosen]
+            else:
+                passed.append(message)
+        messages[:looked] = passed
         return picked
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Coroutine
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.operations import Operation
+from vflsim.learning.staleness import StepFacts
 from vflsim.streams import SHARED
 from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.compute import AnyCompute, duration, law
@@ -18,7 +21,6 @@ from vflsim.world.kernel import Moment, Task, World
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.processor import Processor
-from vflsim.learning.staleness import StepFacts
 from vflsim.world.record import Recorder
 from vflsim.world.scopes import Until
 from vflsim.world.transport import Transfer, Transport, party_name
@@ -95,11 +97,9 @@ class Node:
         return self.world.now()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait. Raises ``ProtocolError`` for a negative or NaN time."""
+        """Wait. Raises ``ProtocolError`` for a negative, infinite or NaN time."""
         await self._enter()
-        if not seconds >= 0:
-            raise ProtocolError(f"sleep({seconds!r})", allowed="seconds ≥ 0")
-        await self._wait(seconds, "its sleep to end")
+        await self.world.pause(_seconds("sleep", seconds), "its sleep to end")
 
     async def activated(self) -> None:
         """Wait for the party's next activation (immediate, Poisson, …)."""
@@ -110,7 +110,7 @@ class Node:
         start = self.now
         activation = process.next(start)
         try:
-            await self._wait(max(0.0, activation.time - start), "its activation")
+            await self.world.pause(activation.time - start, "its activation")
         except BaseException:
             process.put_back(activation)  # the wait was abandoned, not the activation
             raise
@@ -157,7 +157,8 @@ class Node:
         return operation.result
 
     async def _perform(self, operation: Operation[Any], seconds: float) -> None:
-        operation.where = f"{party_name(self.party)}, {operation.kind}, round {self.shared.recorder.rounds} at {self.now + seconds:.6g} s"
+        party, round_ = party_name(self.party), self.shared.recorder.rounds
+        operation.where = f"{party}, {operation.kind}, round {round_} at {self.now + seconds:.6g} s"
         await self.world.perform(operation, seconds)
 
     def _count(self, operation: Operation[Any]) -> None:
@@ -174,14 +175,18 @@ class Node:
     # --- messages -------------------------------------------------------------------------------------------------
 
     async def send(self, to: int | str, message: Message) -> None:
-        """Queue a message on the link and return at once; its bytes are what the codec would really write."""
+        """Queue a message on the link and return at once; its bytes are what the codec would really write.
+
+        A message that was sent or received before is copied. Raises ``ProtocolError`` for a receiver that is no other
+        party of the run.
+        """
         await self._enter()
         transfer = self._send(to, message)
         for scope in self.scopes.get(self.world.current(), ()):
             scope.hold(transfer)
 
     def _send(self, to: int | str, message: Message) -> Transfer:
-        self._address(to, message)
+        message = self._address(to, message)
         batch, value = message.batch, message.value
         ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
         size = (
@@ -191,12 +196,21 @@ class Node:
         )
         return self.shared.transport.send(message, size, self._deliver)
 
-    def _address(self, to: int | str, message: Message) -> None:
-        message.sender, message.receiver, message.sent = self.party, 0 if to == "server" else int(to), self.now
-        if message.receiver not in self.shared.mailboxes:
+    def _address(self, to: int | str, message: Message) -> Message:
+        receiver = self._peer(to, message)
+        if message.sender >= 0:  # broadcast or passed on: the first one may still be under way
+            message = copy(message)
+        message.sender, message.receiver, message.sent = self.party, receiver, self.now
+        return message
+
+    def _peer(self, to: int | str, message: Message) -> int:
+        receiver = 0 if to == "server" else to
+        if receiver == self.party or receiver not in self.shared.mailboxes:
             raise ProtocolError(
-                f"{message.kind!r} sent to {to!r}", allowed=f"'server' or one of the clients {self.clients}"
+                f"{message.kind!r} sent to {to!r}",
+                allowed=f"another party: 'server' or one of the clients {self.clients}",
             )
+        return int(receiver)
 
     def _deliver(self, message: Message) -> None:
         self.shared.mailboxes[message.receiver].deliver(message)
@@ -204,12 +218,12 @@ class Node:
     async def upload(self, to: int | str, message: Message) -> None:
         """The party's upload delay, then ``send``."""
         await self._enter()
+        peer = self._peer(to, message)
         purpose = "upload" if message.kind == "embedding" else f"upload.{message.kind}"
         index, drawn = self._draws.next(purpose, self._clock.upload_delay)
         start, done = self.now, False
-        peer = 0 if to == "server" else int(to)
         try:
-            await self._wait(drawn, "its upload delay")
+            await self.world.pause(drawn, "its upload delay")
             done = True
         finally:
             self.shared.recorder.event(
@@ -217,8 +231,8 @@ class Node:
             )
         await self.send(to, message)
 
-    async def recv(self, kind: str, round: int | None = None, timeout: float | None = None) -> Message:  # noqa: A002
-        """The next message of ``kind`` (of that round). Raises ``TimeoutError`` after ``timeout`` seconds without one."""
+    async def recv(self, kind: str, round: int | None = None, timeout: float | None = None) -> Message:
+        """The next message of ``kind`` (of that round). Raises ``TimeoutError`` if ``timeout`` seconds bring none."""
         messages = await self._gather(kind, 1, None, round, timeout)
         if not messages:
             raise TimeoutError(f"no {kind!r} message within {timeout} s")
@@ -226,24 +240,33 @@ class Node:
 
     async def gather(
         self, kind: str, count: int | None = None, senders: Collection[int] | None = None,
-        round: int | None = None, timeout: float | None = None,  # noqa: A002
+        round: int | None = None, timeout: float | None = None,
     ) -> list[Message]:  # fmt: skip
         """``count`` messages, or one from each of ``senders``; fewer if ``timeout`` seconds pass first.
 
-        Resolves at the end of the instant in which the last one arrives, in (arrival time, party) order.
+        Resolves at the end of the instant in which the last one arrives, in (arrival time, party) order. Raises
+        ``ProtocolError`` for both or neither, a negative count, and senders that are not of the run.
         """
         if (count is None) == (senders is None):
             raise ProtocolError("gather takes a count or the senders", allowed="exactly one of the two")
+        if count is not None and count < 0:
+            raise ProtocolError(f"gather(count={count})", allowed="a count ≥ 0")
+        strangers = set(senders or ()) - self.shared.mailboxes.keys()
+        if strangers:
+            raise ProtocolError(
+                f"gather from {sorted(strangers)}", allowed=f"0 (the server) and the clients {self.clients}"
+            )
         return await self._gather(kind, count or 0, senders, round, timeout)
 
     async def _gather(
         self, kind: str, count: int, senders: Collection[int] | None, round_: int | None, timeout: float | None
     ) -> list[Message]:
         await self._enter()
+        limit = None if timeout is None else _seconds("a timeout of", timeout)
         wanted: Wanted = self.mailbox.want(kind, count, senders, round_)
         timer = None
-        if timeout is not None:
-            timer = self.world.after(timeout, lambda: self.mailbox.time_out(wanted), Moment.TIMEOUT)
+        if limit is not None:
+            timer = self.world.after(limit, lambda: self.mailbox.time_out(wanted), Moment.TIMEOUT)
         try:
             return list(await wanted.signal)
         except BaseException:
@@ -255,13 +278,13 @@ class Node:
             if timer is not None:
                 timer.cancel()
 
-    def arrived(self, kind: str, round: int | None = None, before: int | None = None) -> list[Message]:  # noqa: A002
+    def arrived(self, kind: str, round: int | None = None, before: int | None = None) -> list[Message]:
         """Take what has arrived of ``kind`` (of one round, or of rounds ``before`` a number) without waiting."""
         return self.mailbox.take(kind, round, before)
 
     # --- structure --------------------------------------------------------------------------------------------------
 
-    def until(self, kind: str, round: int | None = None) -> Until:  # noqa: A002
+    def until(self, kind: str, round: int | None = None) -> Until:
         """A block whose body is abandoned the moment such a message arrives."""
         return Until(self, kind, round)
 
@@ -294,19 +317,9 @@ class Node:
                 scope.check()
         await self.world.breathe()
 
-    async def _wait(self, seconds: float, why: str) -> None:
-        if seconds > 0:
-            signal = self.world.signal()
-            signal.about = lambda: why
-            timer = self.world.after(seconds, signal.set)
-            try:
-                await signal
-            finally:
-                timer.cancel()
-
 
 class FreeNode(Node):
-    """A node's twin outside time: see ``Node.free``. It shares the party's mailbox, learner and place in its batches."""
+    """A node's twin outside time (``Node.free``). It shares the party's mailbox, learner and place in its batches."""
 
     def __init__(self, node: Node, messages_only: bool) -> None:
         self.__dict__.update(node.__dict__)
@@ -332,9 +345,15 @@ class FreeNode(Node):
     async def send(self, to: int | str, message: Message) -> None:
         """Deliver within this instant; no bytes."""
         await self._enter()
-        self._address(to, message)
-        self.world.after(0.0, lambda: self._deliver(message))
+        addressed = self._address(to, message)
+        self.world.after(0.0, lambda: self._deliver(addressed))
 
     async def upload(self, to: int | str, message: Message) -> None:
         """``send``."""
         await self.send(to, message)
+
+
+def _seconds(what: str, seconds: float) -> float:
+    if not 0 <= seconds < math.inf:  # also refuses NaN
+        raise ProtocolError(f"{what} {seconds!r} s", allowed="seconds ≥ 0, and not for ever")
+    return seconds

@@ -20,8 +20,7 @@ class Processor:
         if not self._busy:
             self._busy = True
             return
-        signal = self._world.signal()
-        signal.about = lambda: "its processor"
+        signal = self._world.signal("its processor")
         self._queue.append(signal)
         try:
             await signal

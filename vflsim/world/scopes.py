@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from vflsim.world.kernel import Abandoned, Task
+from vflsim.world.mailbox import Watch
 from vflsim.world.transport import Transfer
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ class Until:
     """Runs its body, and abandons it the moment the message arrives: delay, queue, computation, transfer.
 
     What the body has sent stays bound to the message after the body has ended: a transfer still under way when the
-    message arrives is taken off its link. The message itself is not consumed: ``recv`` it afterwards.
+    message arrives is taken off its link. The message itself is not consumed: ``recv`` it afterwards. What the body
+    has started beside itself (``node.start``) is not of the body, and goes on.
 
     Invariant: the body never runs on past the arrival; a message already here when the block is entered abandons the
     body at its first verb.
@@ -25,6 +27,7 @@ class Until:
     def __init__(self, node: Node, kind: str, round_: int | None) -> None:
         self._node, self._kind, self._round = node, kind, round_
         self._task: Task | None = None
+        self._watch: Watch | None = None
         self._transfers: list[Transfer] = []
         self.fired = False
 
@@ -34,7 +37,7 @@ class Until:
         if self._node.mailbox.has(self._kind, self._round):
             self.fired = True
         else:
-            self._node.mailbox.watch(self._kind, self._round, self._fire)
+            self._watch = self._node.mailbox.watch(self._kind, self._round, self._fire)
         return self
 
     async def __aexit__(
@@ -46,9 +49,10 @@ class Until:
         open_here.remove(self)
         if not open_here:
             del self._node.scopes[task]
-        absorbed = self._node.world.absorbs(task, self, error)
-        if error is not None and not absorbed:  # abandoned from outside, or failed: nothing is left to watch for
-            self._node.mailbox.unwatch(self._fire)
+        absorbed = isinstance(error, Abandoned) and error.scope is self
+        failed = error is not None and not absorbed  # or abandoned from outside
+        if self._watch is not None and (failed or not any(transfer.under_way for transfer in self._transfers)):
+            self._node.mailbox.unwatch(self._watch)  # nothing is left to abandon
         return absorbed
 
     def hold(self, transfer: Transfer) -> None:
@@ -67,4 +71,4 @@ class Until:
             self._node.abandon_transfer(transfer)
         self._transfers.clear()
         if self._task is not None:
-            self._node.world.interrupt(self._task, self)
+            self._task.interrupt(self)

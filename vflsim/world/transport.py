@@ -18,14 +18,14 @@ from vflsim.world.record import Recorder
 
 @dataclass(eq=False, slots=True)
 class Transfer:
-    """One message under way. ``state``: latency, queued, moving, then delivered or abandoned."""
+    """One message under way. ``state``: latency, queued, moving, then delivered, abandoned or unfinished."""
 
     message: Message
     size: int
     rate: float
     index: int
     deliver: Callable[[Message], None]
-    state: Literal["latency", "queued", "moving", "delivered", "abandoned"] = "latency"
+    state: Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished"] = "latency"
     began: float = float("nan")
     timer: Timer | None = None
 
@@ -81,24 +81,24 @@ class Transport:
         """Take a message off its link; the bytes already sent count."""
         if not transfer.under_way:
             return
-        if transfer.timer is not None:
-            transfer.timer.cancel()
-        state, transfer.state = transfer.state, "abandoned"
-        sent = self._sent(transfer) if state == "moving" else 0
-        self._close(transfer, sent, "abandoned")
-        if self._contended and state in ("queued", "moving"):
+        occupies = transfer.state in ("queued", "moving")
+        self._cut(transfer, "abandoned")
+        if self._contended and occupies:
             self._up[transfer.message.sender].remove(transfer)
             self._down[transfer.message.receiver].remove(transfer)
             self._next(transfer)
 
     def close(self) -> None:
-        """The run is over: account for what is still under way."""
+        """The run is over: account for what is still under way; it will not arrive."""
         for transfer in list(self._open):
-            if transfer.timer is not None:  # it may be due at this very instant
-                transfer.timer.cancel()
-            sent = self._sent(transfer) if transfer.state == "moving" else 0
-            transfer.state = "abandoned"
-            self._close(transfer, sent, "unfinished")
+            self._cut(transfer, "unfinished")
+
+    def _cut(self, transfer: Transfer, outcome: Literal["abandoned", "unfinished"]) -> None:
+        if transfer.timer is not None:  # it may be due at this very instant
+            transfer.timer.cancel()
+        sent = self._sent(transfer) if transfer.state == "moving" else 0
+        transfer.state = outcome
+        self._close(transfer, sent, outcome)
 
     def _after_latency(self, transfer: Transfer, purpose: str, index: int, drawn: float) -> None:
         message = transfer.message
@@ -142,10 +142,10 @@ class Transport:
 
     def _sent(self, transfer: Transfer) -> int:
         seconds = self._world.now() - transfer.began
-        return int(min(transfer.size, seconds * transfer.rate / 8)) if seconds > 0 else 0
+        return int(min(transfer.size, seconds * transfer.rate / 8)) if seconds > 0 else 0  # the rate may be inf
 
     def _close(self, transfer: Transfer, sent: int, outcome: str) -> None:
-        self._open.pop(transfer, None)
+        del self._open[transfer]
         self._recorder.transfer(transfer.message, transfer.index, transfer.began, self._world.now(), sent, outcome)
 
 

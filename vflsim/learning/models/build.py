@@ -37,7 +37,7 @@ def least_batch(module: nn.Module, shape: tuple[int, ...]) -> Literal[1, 2]:
     row = torch.zeros((1, *shape), dtype=None if parameter is None else parameter.dtype)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
-            trial(row)
-        except ValueError:  # "Expected more than 1 value per channel when training"
+            output = trial(row)
+        except Exception:  # "Expected more than 1 value per channel when training"; a user's module may raise anything
             return 2
-    return 1
+    return 1 if output.shape[:1] == (1,) else 2  # a module that squeezes loses the axis of the rows

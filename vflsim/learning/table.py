@@ -1,0 +1,36 @@
+"""The table of latest embeddings that VAFL's server keeps (Sec. 2): a row a sample, the clients side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class EmbeddingTable:
+    """Latest embedding of every (sample, client); zeros where none was ever received.
+
+    A sample's embeddings lie side by side, so that reading a batch is one gather of long rows. Memory is the system's
+    zero pages until a row is first written.
+    """
+
+    def __init__(self, rows: int, widths: Sequence[int], dtype: torch.dtype) -> None:
+        edges = [0, *accumulate(widths)]
+        self._columns = [slice(start, end) for start, end in pairwise(edges)]
+        self._values = torch.from_numpy(np.zeros((rows, edges[-1]), torch.empty(0, dtype=dtype).numpy().dtype))
+
+    def fill(self, place: int, embeddings: Tensor) -> None:
+        """Replace every row of the client in that place; ``embeddings`` is (rows, width)."""
+        self._values[:, self._columns[place]] = embeddings
+
+    def write(self, place: int, ids: Tensor, embeddings: Tensor) -> None:
+        """Replace the rows ``ids`` of the client in that place; ``embeddings`` is (len(ids), width)."""
+        self._values[ids, self._columns[place]] = embeddings
+
+    def read(self, ids: Tensor) -> list[Tensor]:
+        """The rows ``ids`` of every client, in client order: (len(ids), width) each."""
+        rows = self._values.index_select(0, ids)
+        return [rows[:, columns] for columns in self._columns]
