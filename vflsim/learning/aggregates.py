@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 import torch
 from pydantic import Field, model_validator
@@ -144,7 +144,8 @@ class Weighted(Aggregate):
         return torch.stack([h * (w / total) for w, h in pairs]).sum(0)
 
 
-AGGREGATES: tuple[type[Aggregate], ...] = (Mean, Sum, Max, Concat, Weighted)
+AggregateKind: TypeAlias = Mean | Sum | Max | Concat | Weighted
+AGGREGATES: tuple[type[Aggregate], ...] = get_args(AggregateKind)
 
 
 def _expanded(value: Any) -> Any:
@@ -153,7 +154,7 @@ def _expanded(value: Any) -> Any:
 
 
 AnyAggregate = Annotated[
-    Mean | Sum | Max | Concat | Weighted,
+    AggregateKind,
     Field(discriminator="kind"),
     Shorthand(_expanded, {"enum": ["mean", "sum", "max", "concat", "weighted"]}),
 ]

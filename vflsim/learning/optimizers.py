@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 import torch
 from pydantic import AfterValidator, Field, model_validator
@@ -92,6 +92,6 @@ class Adam(Optimizer):
         )
 
 
-OPTIMIZERS: tuple[type[Optimizer], ...] = (Sgd, Adam)
-
-AnyOptimizer = Annotated[Sgd | Adam, Field(discriminator="kind")]
+OptimizerKind: TypeAlias = Sgd | Adam
+OPTIMIZERS: tuple[type[Optimizer], ...] = get_args(OptimizerKind)
+AnyOptimizer = Annotated[OptimizerKind, Field(discriminator="kind")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -13,11 +13,8 @@ from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
 
-PROTOCOLS: tuple[type[Protocol], ...] = (Synchronous, Ignore, TSynchronous, Asynchronous, Centralised)
-
-AnyProtocol = Annotated[
-    Synchronous | Ignore | TSynchronous | Asynchronous | Centralised,
-    Field(discriminator="kind"),
-]
+ProtocolKind: TypeAlias = Synchronous | Ignore | TSynchronous | Asynchronous | Centralised
+PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
+AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind")]
 
 __all__ = ["PROTOCOLS", "AnyProtocol", "CheckContext", "Protocol"]

@@ -11,7 +11,7 @@ from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
 from vflsim.results.write import Prepared, prepare_folder, run_folder, write_run
-from vflsim.runner.build import Data
+from vflsim.runner.checks import read_and_check
 from vflsim.runner.conductor import Progress
 from vflsim.runner.run import Outcome, run_protocol
 from vflsim.scenario.load import dump
@@ -68,9 +68,7 @@ def run_study(
     watcher = watcher or Watcher()
     began = time.monotonic()
     folder = Path(out) if out is not None else Path("results") / scenario.name
-    data = Data(scenario)
-    for name in scenario.protocols:  # whatever is wrong with the data is said before anything is written
-        data.of(scenario.training_of(name))
+    data = read_and_check(scenario)  # whatever is wrong is said before anything is written
     watcher.prepared(prepare_folder(folder, dump(scenario)))
     failures: dict[tuple[str, int], VflsimError] = {}
     runs = [(name, seed) for seed in scenario.seeds for name in scenario.protocols]

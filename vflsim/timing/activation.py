@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeAlias, final
+from typing import Annotated, Literal, Self, TypeAlias, final, get_args
 
 from pydantic import Field, model_validator
 
@@ -94,10 +94,10 @@ class ActivationProcess:
         return Activation(after + drawn, index, drawn)
 
 
-ACTIVATIONS: tuple[type[Part], ...] = (Immediate, Poisson)
+ActivationKind: TypeAlias = Immediate | Poisson
+ACTIVATIONS: tuple[type[Part], ...] = get_args(ActivationKind)
 """Every kind of activation."""
 
-ActivationKind: TypeAlias = Immediate | Poisson
 AnyActivation = Annotated[
     ActivationKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"const": "immediate"})
 ]

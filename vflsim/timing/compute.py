@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, final
+from typing import Annotated, Literal, TypeAlias, final, get_args
 
 from pydantic import Field
 
-from vflsim.timing.delays import DELAYS, QUANTITY, AnyDelay, Constant, Delay, DelayKind
+from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind
 from vflsim.vocabulary import FlopsPerSecond, Part
 
 _EXACTLY_ONCE = Constant(value=1.0)
@@ -27,7 +27,7 @@ ComputeKind: TypeAlias = DelayKind | Flops
 AnyCompute = Annotated[ComputeKind, Field(discriminator="kind"), QUANTITY]
 """A field that takes any way of computing, or a plain quantity for a constant time."""
 
-COMPUTES: tuple[type[Part], ...] = (*DELAYS, Flops)
+COMPUTES: tuple[type[Part], ...] = get_args(ComputeKind)
 """Every kind of compute model."""
 
 

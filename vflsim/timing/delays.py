@@ -1,12 +1,12 @@
 """How long a thing takes: the kinds of delay, in seconds.
 
-To add one: a final class like those below, and its name in ``DelayKind`` and ``DELAYS`` at the end.
+To add one: a final class like those below, and its name in ``DelayKind`` at the end.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -246,10 +246,9 @@ class LogNormal(Delay):
         return np.exp(self._mu + self.sigma * ndtri(u))
 
 
-DELAYS: tuple[type[Delay], ...] = (Constant, Exponential, ShiftedExponential, Uniform, LogNormal)
-"""Every kind of delay."""
-
 DelayKind: TypeAlias = Constant | Exponential | ShiftedExponential | Uniform | LogNormal
+DELAYS: tuple[type[Delay], ...] = get_args(DelayKind)
+"""Every kind of delay."""
 
 
 def _constant_from_quantity(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, TypeAlias, final
+from typing import Annotated, Literal, TypeAlias, final, get_args
 
 from pydantic import Field
 
@@ -37,10 +37,10 @@ class Dedicated(Part):
     kind: Literal["dedicated"] = "dedicated"
 
 
-NETWORKS: tuple[type[Part], ...] = (Fifo, Dedicated)
+NetworkKind: TypeAlias = Fifo | Dedicated
+NETWORKS: tuple[type[Part], ...] = get_args(NetworkKind)
 """Every discipline of the network."""
 
-NetworkKind: TypeAlias = Fifo | Dedicated
 AnyNetwork = Annotated[
     NetworkKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"enum": ["fifo", "dedicated"]})
 ]

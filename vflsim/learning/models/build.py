@@ -41,3 +41,20 @@ def least_batch(module: nn.Module, shape: tuple[int, ...]) -> Literal[1, 2]:
         except Exception:  # "Expected more than 1 value per channel when training"; a user's module may raise anything
             return 2
     return 1 if output.shape[:1] == (1,) else 2  # a module that squeezes loses the axis of the rows
+
+
+def parameters_of(build: Callable[[], nn.Module]) -> int:
+    """How many weights the module has that ``build`` makes; where it can, without the memory for them.
+
+    Raises ValueError if it cannot be built at all, say because no tensor can have so many.
+    """
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                module = build()
+        except Exception:  # a user's module may need values, or be beyond counting
+            try:
+                module = build()
+            except (TypeError, RuntimeError) as error:
+                raise ValueError(f"a model cannot be built: {str(error).splitlines()[0]}") from error
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, field_validator
 from torch import nn
@@ -12,7 +12,7 @@ from torch import nn
 from vflsim.learning.models.imported import Arguments, ImportPath, construct, trial_run
 from vflsim.learning.models.layers import ACTIVATIONS, Activation, PolynomialNetwork, perceptron
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.quantities import Count
+from vflsim.vocabulary.quantities import Count, Quantity
 
 LENET_SIDE = 12
 """The smallest image side that survives LeNet: halved, cut by a 5 × 5 kernel, halved again."""
@@ -53,7 +53,7 @@ class PolynomialClient(ClientModel):
     """A polynomial network, h = Σ_{i=1..degree} (x^{∘i} W^i + b^i) (FedVS Eq. 1). Images are flattened."""
 
     kind: Literal["polynomial"] = "polynomial"
-    degree: Count
+    degree: Annotated[int, Quantity(at_least=1, at_most=64, whole=True)]
     """The highest power of a feature."""
     bias: bool = True
     """Whether there are b^i, one per power (Eq. 1 of the paper drops them)."""
@@ -171,18 +171,9 @@ class ModuleClient(ClientModel):
         trial_run(self.path, lambda: self.build(feature_shape), feature_shape, self.embedding)
 
 
-CLIENT_MODELS: tuple[type[ClientModel], ...] = (
-    LinearClient,
-    PolynomialClient,
-    MlpClient,
-    CnnClient,
-    LenetClient,
-    ModuleClient,
-)
-
-AnyClientModel = Annotated[
-    LinearClient | PolynomialClient | MlpClient | CnnClient | LenetClient | ModuleClient, Field(discriminator="kind")
-]
+ClientModelKind: TypeAlias = LinearClient | PolynomialClient | MlpClient | CnnClient | LenetClient | ModuleClient
+CLIENT_MODELS: tuple[type[ClientModel], ...] = get_args(ClientModelKind)
+AnyClientModel = Annotated[ClientModelKind, Field(discriminator="kind")]
 
 
 def _check_image(kind: str, feature_shape: tuple[int, ...], side: int = 1) -> None:

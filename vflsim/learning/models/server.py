@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field
 from torch import nn
@@ -79,6 +79,6 @@ class LogisticServer(ServerModel):
         return Offset(outputs)
 
 
-SERVER_MODELS: tuple[type[ServerModel], ...] = (LinearServer, MlpServer, LogisticServer)
-
-AnyServerModel = Annotated[LinearServer | MlpServer | LogisticServer, Field(discriminator="kind")]
+ServerModelKind: TypeAlias = LinearServer | MlpServer | LogisticServer
+SERVER_MODELS: tuple[type[ServerModel], ...] = get_args(ServerModelKind)
+AnyServerModel = Annotated[ServerModelKind, Field(discriminator="kind")]

@@ -1,0 +1,109 @@
+"""What only the data can tell: whether models, batches and targets fit what is in the files. Nothing is written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vflsim.learning.batches import BatchSequence
+from vflsim.learning.models.build import least_batch, seeded
+from vflsim.learning.models.client import ClientModel
+from vflsim.results.report import quantity
+from vflsim.runner.build import Data, LoadedData
+from vflsim.runner.sizes import machine_memory, size_of
+from vflsim.scenario.checks import problems_in, said_at
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.plain_yaml import Location
+from vflsim.scenario.problems import Problem, failure
+from vflsim.scenario.resolve import client_models
+
+
+def read_and_check(scenario: Scenario) -> Data:
+    """The data of every protocol of ``scenario``, which fits them.
+
+    Raises ``DataError``, and ``ScenarioError`` with every misfit, its file, line and key.
+    """
+    data = Data(scenario)
+    loaded = {name: data.of(scenario.training_of(name)) for name in scenario.protocols}
+    first = next(iter(loaded.values()))
+    problems = list(problems_in(scenario, first.task.name, first.outputs)) or list(_clients(scenario, first))
+    for name in loaded if not problems else ():
+        problems += _protocol(scenario, name, loaded[name])
+    if problems:
+        raise failure(problems, scenario.document)
+    return data
+
+
+def _clients(scenario: Scenario, data: LoadedData) -> Iterator[Problem]:
+    """Whether every client's model can take its features."""
+    asked: set[tuple[int, tuple[int, ...]]] = set()
+    where = _model_keys(scenario)
+    for client, (model, shape) in enumerate(zip(client_models(scenario), data.shapes, strict=True), start=1):
+        if (id(model), shape) in asked:
+            continue
+        asked.add((id(model), shape))
+        try:
+            model.check(shape)
+        except ValueError as error:
+            yield Problem.said(where[client - 1], f"client {client}: {error}")
+
+
+def _protocol(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Problem]:
+    """Whether a protocol's batches suit its models, and its models this machine."""
+    training, place = scenario.training_of(name), said_at(scenario, name, "training", "batch")
+    try:
+        smallest = BatchSequence(data.rows, training, 0, 0).smallest
+    except ValueError as error:
+        yield Problem.said(place, str(error))
+        return
+    problem = _size(scenario, name, data)
+    if problem is not None:
+        yield problem
+    elif smallest < 2:
+        for who in _who_needs_two_rows(scenario, name, data):
+            what = f"{who} cannot train on one row (batch normalisation?), and "
+            if min(training.batch, data.rows) == 1:
+                yield Problem(place, f"{what}every batch has one", "at least 2", "raise batch, or change the model")
+            else:
+                what += f"so many has the last batch of {data.rows:,} training rows in batches of {training.batch}"
+                remedy = "say last_batch: drop, or choose a batch that leaves another rest"
+                yield Problem(said_at(scenario, name, "training", "last_batch"), what, "at least 2 rows", remedy)
+
+
+def _size(scenario: Scenario, name: str, data: LoadedData) -> Problem | None:
+    remedy = "make embeddings or hidden layers narrower"
+    try:
+        needed, there = size_of(scenario, name, data).bytes, machine_memory()
+    except ValueError as error:
+        return Problem(("models",), str(error), "models that fit into memory", remedy)
+    if needed < there:
+        return None
+    what = f"{name} needs {quantity(needed, 'B')} for features, weights, gradients and the server's table"
+    return Problem(("models",), what, f"below {quantity(there, 'B')}, the memory of this machine", remedy)
+
+
+def _who_needs_two_rows(scenario: Scenario, name: str, data: LoadedData) -> Iterator[str]:
+    models, dtype = client_models(scenario), scenario.training_of(name).torch_dtype
+    clients = scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    inputs = scenario.models.aggregate.width([models[client - 1].embedding for client in clients])
+    server = scenario.models.server
+    if least_batch(seeded(lambda: server.build(inputs, data.outputs), 0, dtype), (inputs,)) > 1:
+        yield "the server's model"
+    for client in clients:
+        model, shape = models[client - 1], data.shapes[client - 1]
+        if _needs_two_rows(model, shape, scenario, name):
+            yield f"the model of client {client}"
+            return
+
+
+def _needs_two_rows(model: ClientModel, shape: tuple[int, ...], scenario: Scenario, name: str) -> bool:
+    return least_batch(seeded(lambda: model.build(shape), 0, scenario.training_of(name).torch_dtype), shape) > 1
+
+
+def _model_keys(scenario: Scenario) -> list[Location]:
+    """For every client the key of its model: of the last entry that selects it."""
+    keys: list[Location] = [("models", "client")] * scenario.clients
+    if isinstance(scenario.document.raw["models"]["client"], list):
+        for position, entry in enumerate(scenario.models.client):
+            for client in entry.clients:
+                keys[client - 1] = ("models", "client", position)
+    return keys
