@@ -161,7 +161,7 @@ def test_the_uploaded_first_pass_costs_time_and_bytes_before_training_starts() -
 
 @pytest.mark.parametrize("bounds", ["client_age", "row_age"])
 @pytest.mark.parametrize("said", [{"kind": "asynchronous"}, {"kind": "t_synchronous", "t": 2}], ids=["async", "t=2"])
-@pytest.mark.parametrize("bound", [0, 1, 6])
+@pytest.mark.parametrize("bound", [0, 1, 3])
 def test_max_staleness_is_never_exceeded_over_a_long_random_run(said: dict, bounds: str, bound: int) -> None:
     changes = {"timing": RANDOM_TIMING, "stop": {"rounds": 600}, "evaluate": {"every": "1 rounds"}}
     free = run(tiny({"it": said}, **changes), timing_only=True)
@@ -169,7 +169,7 @@ def test_max_staleness_is_never_exceeded_over_a_long_random_run(said: dict, boun
     assert metrics(free)[f"{bounds}_max"].max() > bound
     assert metrics(held)[f"{bounds}_max"].max() == bound
     answers = events(held, "transfer.answer")
-    assert len(answers) > 20
+    assert len(answers) > 5
     assert held.info.max_staleness == bound
     assert held.info.staleness_bounds == bounds
 

@@ -100,7 +100,7 @@ def test_any_exception_ends_the_run_and_stays_the_cause(tiny) -> None:
     with pytest.raises(RunError, match=r"client-1 at 2\S* s: KeyError: 'weights'") as caught:
         world.run(_never, client, _never)
     assert isinstance(caught.value.__cause__, KeyError)
-    assert "client" in [entry.name for entry in caught.traceback] or caught.value.__cause__.__traceback__ is not None
+    assert caught.value.__cause__.__traceback__ is not None
 
 
 def test_an_error_of_ours_keeps_its_type_cause_and_words_and_gets_a_place(tiny) -> None:
@@ -292,8 +292,7 @@ def test_an_observer_neither_keeps_a_deadlocked_run_alive_nor_ends_with_the_run(
         await world.server.free().send(1, tiny.ball())
         await world.server.free().recv("never", timeout=0)
 
-    for main, node in ((server, world.server),):
-        world.world.spawn(main(node), "server", 0)
+    world.world.spawn(server(world.server), "server", 0)
     world.world.after(1.5, lambda: world.world.finish("now"))
     assert world.world.run() == "now"
     with pytest.raises(RunError, match="TimeoutError"):

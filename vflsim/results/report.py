@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
+from vflsim.results.layout import TextTable
 from vflsim.results.summary import Estimate, summarise, targets_of, to_table
 from vflsim.results.write import write_file
 
@@ -41,16 +39,10 @@ def comparison(results: Results) -> Comparison:
     return _comparison(results, summarise(results))
 
 
-def comparison_table(results: Results) -> Table:
+def comparison_table(results: Results) -> TextTable:
     """The main table for a terminal, protocols in the scenario's order."""
     content = comparison(results)
-    table = Table(title=content.title, caption="\n".join(content.notes), caption_justify="left", title_style="bold")
-    table.box, table.show_edge, table.pad_edge = SIMPLE_HEAD, False, False
-    for position, name in enumerate(content.header):
-        table.add_column(Text(name), justify="left" if position == 0 else "right")
-    for row in content.rows:
-        table.add_row(*map(Text, row))
-    return table
+    return TextTable(content.header, content.rows, title=content.title, notes=content.notes)
 
 
 def html(results: Results) -> str:

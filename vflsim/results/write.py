@@ -7,11 +7,12 @@ nothing of the machine; wall-clock figures stand in ``run.json`` alone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,11 +34,16 @@ _ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What :func:`prepare_folder` found and did; ``moved_to`` is where results of another scenario now are."""
+    """What :func:`prepare_folder` found and did.
+
+    ``moved_to`` is where results of another scenario now are; ``made`` are the folders that did not exist, innermost
+    first.
+    """
 
     action: Literal["created", "kept", "moved"]
     folder: Path
     moved_to: Path | None = None
+    made: tuple[Path, ...] = ()
 
 
 def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
@@ -98,6 +104,8 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
     out = Path(os.path.abspath(out))
     prepared = Prepared("created", out)
     with _errors_named(out):
+        if out.exists() and not out.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "there is a file of this name")
         if out.exists() and any(out.iterdir()):
             if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
                 _clear_leftovers(out)
@@ -106,9 +114,32 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
             previous = _free_name(out)
             out.rename(previous)
             prepared = Prepared("moved", out, previous)
-        out.mkdir(parents=True, exist_ok=True)
-    write_file(out / SCENARIO, scenario_text)
+        prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
+    try:
+        with _errors_named(out):
+            out.mkdir(parents=True, exist_ok=True)
+        write_file(out / SCENARIO, scenario_text)
+    except BaseException:
+        withdraw(prepared)
+        raise
     return prepared
+
+
+def withdraw(prepared: Prepared) -> None:
+    """Undo :func:`prepare_folder` because no run was written after all: everything is as it was."""
+    folder = prepared.folder
+    with contextlib.suppress(OSError):
+        for entry in _entries(folder):
+            if entry.is_dir() and not any(entry.iterdir()):
+                entry.rmdir()
+        if prepared.action == "kept" or any(entry.name != SCENARIO for entry in _entries(folder)):
+            return
+        (folder / SCENARIO).unlink(missing_ok=True)
+        for place in prepared.made:
+            if place.is_dir():
+                place.rmdir()
+        if prepared.moved_to is not None:
+            prepared.moved_to.rename(folder)
 
 
 def _refuse_foreign(out: Path) -> None:
@@ -153,6 +184,10 @@ def _alive(pid: int) -> bool:
     except OSError:
         return True
     return pid != os.getpid()
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _free_name(out: Path) -> Path:

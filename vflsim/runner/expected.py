@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflsim.runner.build import LoadedData, learners
+from vflsim.learning.batches import BatchSequence
+from vflsim.runner.build import LoadedData
 from vflsim.runner.run import run_protocol
+from vflsim.runner.sizes import Size, size_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.stop import Stop
 
@@ -17,57 +19,56 @@ TRIAL_STEPS = 200
 class Expectation:
     """What runs of one protocol would be like.
 
-    ``step_s`` is the mean time of a server step over ``steps`` timing-only steps with the first seed; ``upload_bytes``
-    and ``download_bytes`` are the messages of one embedding and one gradient (a full batch, the widest client);
-    ``parameters`` counts all parties' weights; ``memory_bytes`` is data, weights with gradients, the server's table.
+    ``step_s``, ``round_bytes`` and ``rounds`` are extrapolated from ``steps`` timing-only server steps with the first
+    seed, NaN if there was none before the time was up: a step's mean time, the bytes of all messages per round, and the
+    rounds until the first of the stop rules ends the run (infinite if only a target or the wall clock can).
     """
 
     protocol: str
     kind: str
     clients: int
-    batches_per_epoch: int
-    step_s: float
     steps: int
-    upload_bytes: int
-    download_bytes: int
-    parameters: int
-    memory_bytes: int
+    step_s: float
+    round_bytes: float
+    rounds: float
+    size: Size
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
     """What protocol ``name`` would be like. Raises what a run would."""
-    entry = scenario.protocols[name]
-    stop = Stop(rounds=steps, time=scenario.stop_of(name).time)
-    trial = scenario.model_copy(update={"record": "summary", "stop": stop, "protocols": {
-        **scenario.protocols, name: entry.model_copy(update={"stop": None})
-    }})  # fmt: skip
+    entry, stop = scenario.protocols[name], scenario.stop_of(name)
+    trial = scenario.model_copy(update={
+        "record": "rounds",
+        "stop": Stop(rounds=steps, time=stop.time),
+        "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
+    })  # fmt: skip
     outcome = run_protocol(trial, name, scenario.seeds[0], data, timing_only=True)
     if outcome.error is not None:
         raise outcome.error
-    ends = outcome.tables.metrics.column("time_s").to_pylist()[-1]
-    done = outcome.info.counts["rounds"]
-    server, clients = learners(scenario, name, scenario.seeds[0], data)
-    training = scenario.training_of(name)
-    widest = max(learner.width for learner in clients.values())
-    rows = min(training.batch, data.rows)
-    ids = rows if training.batches == "own" else 0
-    message = scenario.codec.size((rows, widest), training.torch_dtype, ids)
-    models = [server.model, *(learner.model for learner in clients.values())]
-    parameters = sum(parameter.numel() for model in models for parameter in model.parameters())
-    item = training.torch_dtype.itemsize
-    features = sum(tensor.nbytes for client in clients for tensor in data.features[client - 1].values())
-    table = data.rows * sum(server.parts.widths) * item if server.parts.table else 0
-    return Expectation(
-        protocol=name,
-        kind=entry.protocol.kind,
-        clients=len(clients),
-        batches_per_epoch=-(-data.rows // training.batch)
-        if training.last_batch == "keep"
-        else data.rows // training.batch,
-        step_s=ends / done if done else float("nan"),
-        steps=done,
-        upload_bytes=message,
-        download_bytes=scenario.codec.size((rows, widest), training.torch_dtype),
-        parameters=parameters,
-        memory_bytes=features + table + 2 * parameters * item,
-    )
+    rounds = outcome.tables.rounds
+    assert rounds is not None, "record: rounds keeps them"
+    clients, done = len(outcome.info.participants), rounds.num_rows
+    step_s = round_bytes = limit = float("nan")
+    if done:
+        step_s = rounds.column("end_s")[-1].as_py() / done
+        last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
+        round_bytes = (last["bytes_up"] + last["bytes_down"] + last["bytes_peer"]) / done
+        used = sum(map(len, rounds.column("used").to_pylist()))
+        batches = BatchSequence(data.rows, scenario.training_of(name), 0, 0).per_epoch
+        limit = _rounds(
+            stop,
+            time=step_s,
+            rounds=1.0,
+            updates=outcome.info.counts["updates"] / done,
+            epochs=entry.protocol.epochs(done, used, clients, batches) / done,
+        )
+    size = size_of(scenario, name, data)
+    return Expectation(name, entry.protocol.kind, clients, done, step_s, round_bytes, limit, size)
+
+
+def _rounds(stop: Stop, **per_round: float) -> float:
+    """The rounds until the first limit of ``stop`` is met, of which a round uses up so much."""
+    limits = [
+        getattr(stop, key) / amount for key, amount in per_round.items() if getattr(stop, key) is not None and amount > 0
+    ]
+    return min(limits, default=float("inf"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
-from vflsim.results.write import Prepared, prepare_folder, run_folder, write_run
+from vflsim.results.write import Prepared, prepare_folder, run_folder, withdraw, write_run
 from vflsim.runner.checks import read_and_check
 from vflsim.runner.conductor import Progress
 from vflsim.runner.run import Outcome, run_protocol
@@ -63,37 +64,43 @@ def run_study(
     """Run every protocol with every seed and write ``results/<scenario>`` (or ``out``).
 
     A run that fails is kept as far as it went and does not stop the others. Seeds go round by round, so that an
-    interrupted study has compared all protocols on its first seeds. Raises ``DataError`` and ``ResultsError``.
+    interrupted study has compared all protocols on its first seeds; its finished runs are kept, and where there are
+    none the folder is as it was before. Raises ``ScenarioError``, ``DataError`` and ``ResultsError``.
     """
     watcher = watcher or Watcher()
     began = time.monotonic()
     folder = Path(out) if out is not None else Path("results") / scenario.name
     data = read_and_check(scenario)  # whatever is wrong is said before anything is written
-    watcher.prepared(prepare_folder(folder, dump(scenario)))
+    prepared = prepare_folder(folder, dump(scenario))
+    watcher.prepared(prepared)
     failures: dict[tuple[str, int], VflsimError] = {}
     runs = [(name, seed) for seed in scenario.seeds for name in scenario.protocols]
-    for number, (name, seed) in enumerate(runs, start=1):
-        stage = Stage(name, seed, number, len(runs))
-        watcher.began(stage)
-        outcome = run_protocol(
-            scenario,
-            name,
-            seed,
-            data.of(scenario.training_of(name)),
-            timing_only=timing_only,
-            report=_reporting(watcher, stage),
-        )
-        write_run(
-            run_folder(folder, name, seed),
-            outcome.tables,
-            outcome.weights,
-            outcome.info,
-            scenario.record,
-            outcome.extra,
-        )
-        if outcome.error is not None:
-            failures[name, seed] = outcome.error
-        watcher.ended(stage, outcome)
+    written = 0
+    try:
+        for number, (name, seed) in enumerate(runs, start=1):
+            stage = Stage(name, seed, number, len(runs))
+            watcher.began(stage)
+            outcome = run_protocol(
+                scenario,
+                name,
+                seed,
+                data.of(scenario.training_of(name)),
+                timing_only=timing_only,
+                report=_reporting(watcher, stage),
+            )
+            place = run_folder(folder, name, seed)
+            write_run(place, outcome.tables, outcome.weights, outcome.info, scenario.record, outcome.extra)
+            written = number
+            if outcome.error is not None:
+                failures[name, seed] = outcome.error
+            watcher.ended(stage, outcome)
+    except BaseException:  # interrupted, or out of disk
+        if not written:
+            withdraw(prepared)
+        else:
+            with contextlib.suppress(VflsimError):
+                write_summary(Results.open(folder))
+        raise
     results = Results.open(folder)
     write_summary(results)
     return Study(results, failures, time.monotonic() - began)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, PrivateAttr
@@ -15,6 +17,7 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.models.client import AnyClientModel, ClientModel
 from vflsim.learning.models.server import AnyServerModel
 from vflsim.learning.training import Training
+from vflsim.protocols import CheckContext, Protocol
 from vflsim.scenario.document import Document
 from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.scenario.protocol_entry import ProtocolEntry
@@ -177,6 +180,25 @@ class Scenario(Part):
     def evaluate_of(self, protocol: str) -> Evaluate:
         """When ``protocol`` is evaluated."""
         return self.evaluate.refined(self.protocols[protocol].evaluate)
+
+    def with_protocols(self, protocols: Mapping[str, Protocol]) -> Scenario:
+        """This scenario with protocols added (or replaced) by name: also such as no scenario file can name yet.
+
+        Raises ValueError where a protocol cannot run with these clients or batches, or a name cannot be a folder's.
+        """
+        entries, raw = dict(self.protocols), copy.deepcopy(self._document.raw)
+        for name, protocol in protocols.items():
+            entries[_folder_name(name)] = ProtocolEntry.model_construct(
+                protocol=protocol,  # type: ignore[arg-type]  # one that the literal union does not name (yet)
+                training=None,
+                stop=None,
+                evaluate=None,
+            )
+            protocol.check(CheckContext(self.clients, self.symbols, self.training.batches))
+            raw.setdefault("protocols", {})[name] = protocol.model_dump(mode="json", exclude_none=True)
+        extended = self.model_copy(update={"protocols": entries})
+        extended._document = replace(self._document, raw=raw)
+        return extended
 
     def __eq__(self, other: object) -> bool:
         """Equal meaning: the same values, however they were written."""

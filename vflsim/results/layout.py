@@ -1,0 +1,72 @@
+"""Tables of text that never cut a word: what does not fit beside the rest goes below, the first column repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+
+
+@final
+class TextTable:
+    """Rows of text under a header, for a terminal of any width; ``notes`` stand below.
+
+    Cells stay on one line, headers may break between words. Columns whose number is in ``left`` are aligned to the left,
+    the others to the right.
+    """
+
+    def __init__(
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        title: str = "",
+        notes: Sequence[str] = (),
+        left: Sequence[int] = (0,),
+    ) -> None:
+        self.header, self.rows, self.title, self.notes, self.left = header, rows, title, notes, left
+        cells = [[cell_len(cell) for cell in column] for column in zip(*rows, strict=True)] or [[0] for _ in header]
+        self._full = [max(cell_len(name), *lengths) for name, lengths in zip(header, cells, strict=True)]
+        longest = [max(map(cell_len, name.split()), default=0) for name in header]
+        self._narrow = [max(word, *lengths) for word, lengths in zip(longest, cells, strict=True)]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.title:
+            yield Text(self.title, style="bold")
+        for number, block in enumerate(self._blocks(options.max_width)):
+            if number:
+                yield Text("")
+            yield self._table(block, options.max_width)
+        for note in self.notes:
+            yield Text(note, style="dim")
+
+    def _blocks(self, width: int) -> Iterator[list[int]]:
+        """Numbers of the columns that stand beside each other."""
+        block = [0]
+        for column in range(1, len(self.header)):
+            if len(block) > 1 and _width(self._narrow, [*block, column]) > width:
+                yield block
+                block = [0]
+            block.append(column)
+        yield block
+
+    def _table(self, block: list[int], width: int) -> Table:
+        widths = self._full if _width(self._full, block) <= width else self._narrow
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+        for column in block:
+            justify = "left" if column in self.left else "right"
+            table.add_column(Text(self.header[column]), justify=justify, width=widths[column])  # type: ignore[arg-type]
+        for row in self.rows:
+            table.add_row(*(Text(row[column]) for column in block))
+        return table
+
+
+def _width(widths: Sequence[int], block: Sequence[int]) -> int:
+    return sum(widths[column] for column in block) + _GAP * (len(block) - 1)
