@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+import vflsim
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
+
+if TYPE_CHECKING:
+    from vflsim.scenario.models import Scenario
 
 app = typer.Typer(
     name="vflsim",
@@ -23,8 +27,9 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets that scenarios can name.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-out = Console(width=None if sys.stdout.isatty() else 120)
 INTERRUPTED = 130
+PLAIN_WIDTH = 120
+"""Columns of a page that no terminal shows: a file, a pipe."""
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", metavar="SCENARIO")]
 ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS")]
@@ -34,10 +39,34 @@ Overrides = Annotated[
 Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the scenario's: 0:5 or [1, 7].")]
 
 
-def _load(scenario: Path, overrides: list[str] | None, seeds: str | None = None) -> Any:
-    from vflsim.scenario.load import load
+def _console(stderr: bool = False) -> Console:
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if terminal else PLAIN_WIDTH, highlight=False, markup=False)
 
-    return load(scenario, [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+
+def _say(text: str) -> None:
+    from vflsim.terminal import say
+
+    say(_console(), text)
+
+
+def _load(scenario: Path, overrides: list[str] | None, seeds: str | None = None) -> Scenario:
+    return vflsim.load(scenario, [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        _console().print(f"vflsim {vflsim.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -51,14 +80,20 @@ def run(
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = _load(scenario, overrides, seeds)
     from vflsim.runner.study import run_study
-    from vflsim.terminal import Display, show_comparison
+    from vflsim.terminal import Display, interrupted, show_comparison
 
-    folder = out_folder or Path("results") / loaded.name
-    with Display(out, loaded) as display:
-        study = run_study(loaded, folder, timing_only=timing_only, watcher=display)
-    show_comparison(out, study, folder)
+    console, folder = _console(), out_folder or Path("results") / loaded.name
+    display = Display(console, loaded)
+    try:
+        with display:
+            study = run_study(loaded, folder, timing_only=timing_only, watcher=display)
+    except KeyboardInterrupt:
+        _complain(interrupted(display, folder))
+        raise typer.Exit(INTERRUPTED) from None
+    show_comparison(console, study, folder)
     for (protocol, seed), error in study.failures.items():
-        _complain(error, f"{protocol}, seed {seed}: ")
+        rounds = study.results.run(protocol, seed).info.counts.get("rounds", 0)
+        _complain(f"error: {protocol}, seed {seed}, after {rounds:,} rounds: {error}")
     if study.failures:
         raise typer.Exit(1)
 
@@ -67,39 +102,18 @@ def run(
 def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = None) -> None:
     """Say whether a scenario is valid, what it would run, and how big that is."""
     loaded = _load(scenario, overrides, seeds)
-    from vflsim.results.report import quantity
-    from vflsim.runner.build import Data
-    from vflsim.runner.expected import TRIAL_STEPS, expectation
+    from vflsim.runner.checks import read_and_check
+    from vflsim.runner.expected import expectation
+    from vflsim.terminal import expectation_table
 
-    data = Data(loaded)
-    table = Table(title=f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds", pad_edge=False)
-    for column in (
-        "protocol",
-        "kind",
-        "clients",
-        "batches / epoch",
-        "a step takes",
-        "an upload",
-        "parameters",
-        "memory",
-    ):
-        table.add_column(column, justify="left" if column in ("protocol", "kind") else "right")
-    for name in loaded.protocols:
-        found = expectation(loaded, name, data.of(loaded.training_of(name)))
-        table.add_row(
-            name,
-            found.kind,
-            str(found.clients),
-            f"{found.batches_per_epoch:,}",
-            quantity(found.step_s, "s"),
-            quantity(found.upload_bytes, "B"),
-            f"{found.parameters:,}",
-            quantity(found.memory_bytes, "B"),
-        )
-    table.caption = f"a step: mean of up to {TRIAL_STEPS} simulated without training, seed {loaded.seeds[0]}"
-    out.print(f"[green]valid[/]: {scenario}", highlight=False)
-    out.print(table)
-    out.print(f"data: {data.of(loaded.training).summary()}", highlight=False, soft_wrap=True)
+    data = read_and_check(loaded)
+    found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
+    console, runs = _console(), len(loaded.protocols) * len(loaded.seeds)
+    console.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
+    _say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")
+    _say(f"data: {data.of(loaded.training).summary()}")
+    console.print()
+    console.print(expectation_table(loaded, found))
 
 
 @app.command()
@@ -109,17 +123,20 @@ def plot(
     out_folder: Annotated[Path | None, typer.Option("--out", help="Where figures go (default: the folder).")] = None,
 ) -> None:
     """Draw the figures of a results folder."""
-    from vflsim.plotting import draw, save_all
+    from vflsim.plotting import PLOTS, draw, save_all
     from vflsim.results.read import Results
     from vflsim.results.write import write_file
 
+    for name in kind or ():
+        _known(name, PLOTS, "figure", "vflsim plot --kind")
     opened = Results.open(results)
     if kind:
-        paths = [write_file((out_folder or results) / f"{name}.png", draw(name, opened).png()) for name in kind]
+        figures = [(name, draw(name, opened).png()) for name in kind]
+        paths = [write_file((out_folder or results) / f"{name}.png", picture) for name, picture in figures]
     else:
         paths = save_all(opened, out_folder)
     for path in paths:
-        out.print(str(path), highlight=False, soft_wrap=True)
+        _say(str(path))
 
 
 @app.command()
@@ -128,8 +145,14 @@ def compare(results: Annotated[list[Path], typer.Argument(help="Results folders.
     from vflsim.results.read import Results
     from vflsim.results.report import comparison_table
 
-    for folder in results:
-        out.print(comparison_table(Results.open(folder)))
+    tables = [(folder, comparison_table(Results.open(folder))) for folder in results]
+    console = _console()
+    for number, (folder, table) in enumerate(tables):
+        if len(tables) > 1:
+            table.title = f"{table.title} ({folder})"
+        if number:
+            console.print()
+        console.print(table)
 
 
 @app.command()
@@ -140,10 +163,11 @@ def verify(results: ResultsFolder) -> None:
 
     problems = verify_folder(results)
     for problem in problems:
-        out.print(problem, highlight=False, soft_wrap=True)
+        _say(problem)
     if problems:
-        raise ResultsError(f"{len(problems)} broken invariants", str(results), remedy="run the scenario again")
-    out.print(f"[green]sound[/]: {len(Results.open(results).runs)} runs in {results}", highlight=False)
+        count = f"{len(problems)} broken invariant{'s' * (len(problems) > 1)}"
+        raise ResultsError(f"{count} (listed above)", str(results), remedy="run the scenario again")
+    _say(f"{len(Results.open(results).runs)} runs in {results} are sound")
 
 
 @app.command("list")
@@ -153,19 +177,24 @@ def list_kinds(
     """List what a scenario can say: delays, compute models, networks, activations, protocols, models, …."""
     from vflsim.scenario.tables import TABLES
 
-    if what is not None and what not in TABLES:
-        raise ScenarioError(f"there is no list of {what!r}", "vflsim list", ", ".join(TABLES))
+    if what is not None:
+        _known(what, TABLES, "list", "vflsim list")
+    console = _console()
     for name, classes in TABLES.items():
         if what in (None, name):
-            out.print(f"[bold]{name}[/]")
+            table = Table.grid(padding=(0, 2, 0, 0))
+            table.add_column(max_width=32)
+            table.add_column()
             for entry in classes:
-                fields = ", ".join(key for key in entry.model_fields if key != "kind")
-                kind = entry.model_fields["kind"].default
-                text = (entry.__doc__ or "").strip().splitlines()[0]
-                out.print(
-                    f"  [cyan]{kind}[/]{{{fields}}}  {text}" if fields else f"  [cyan]{kind}[/]  {text}",
-                    highlight=False,
-                )
+                fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]
+                ordered = sorted(fields, key=lambda pair: not pair[1].is_required())
+                keys = ", ".join(key if field.is_required() else f"{key}?" for key, field in ordered)
+                kind = str(entry.model_fields["kind"].default)
+                said = Text.assemble("  ", (kind, "cyan"), f"{{{keys}}}" if keys else "")
+                table.add_row(said, Text((entry.__doc__ or "").strip().splitlines()[0].replace("``", "")))
+            console.print(Text(name, style="bold"))
+            console.print(table)
+    console.print(Text("A key with ? may be left out.", style="dim"))
 
 
 @app.command()
@@ -180,12 +209,25 @@ def schema() -> None:
 def data_list_command() -> None:
     """List the data sets that a scenario can name, and where each was found."""
     from vflsim.learning.data.download import data_list
+    from vflsim.learning.data.files import folders
+    from vflsim.results.layout import TextTable
 
-    rows = [dataclasses.asdict(row) for row in data_list()]
-    table = Table(*rows[0], pad_edge=False)
+    rows, console = data_list(), _console()
+    header = ("name", "rows", "features", "views", "classes", "task", "licence", "where")
+    cells = [
+        (row.name, f"{row.rows:,}", str(row.features), str(row.views), str(row.classes), row.task, row.licence, row.where)
+        for row in rows
+    ]
+    console.print(TextTable(header, cells, left=(0, 5, 6, 7)))
+    console.print()
+    sources = Table.grid(padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*map(str, row.values()))
-    out.print(table)
+        sources.add_row(Text(row.name), Text(row.source))
+    console.print(sources)
+    if any(row.where == "absent" for row in rows):
+        searched = ", ".join(map(str, folders()))
+        console.print()
+        _say(f"absent: not in {searched}; fetch it with vflsim data get NAME, or set VFLSIM_DATA to its folder")
 
 
 @data_app.command("get")
@@ -195,21 +237,36 @@ def data_get_command(
     """Download a data set's original files and check their checksums."""
     from vflsim.learning.data.download import data_get
 
-    for path in data_get(name, folder, progress=True):
-        out.print(str(path), highlight=False, soft_wrap=True)
+    paths = data_get(name, folder, progress=sys.stdout.isatty())
+    for path in paths:
+        _say(str(path))
+    if not paths:
+        _say(f"{name} comes with scikit-learn: there is nothing to fetch")
 
 
-def _complain(error: VflsimError, prefix: str = "") -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {prefix}{error}")
+def _known(name: str, known: object, what: str, where: str) -> None:
+    """Refuse a name that is not among those ``known``."""
+    from vflsim.scenario.problems import nearest
+
+    names = [str(each) for each in known]  # type: ignore[attr-defined]
+    if name not in names:
+        remedy = nearest(name, names) or "use one of them"
+        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)
+
+
+def _complain(text: str) -> None:
+    from vflsim.terminal import say
+
+    say(_console(stderr=True), text)
 
 
 def main() -> None:
     """The console script: errors of ours are one message, and the exit status says whose fault it was."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show ± shows ? instead of ending the run
+            stream.reconfigure(errors="replace")
     try:
         app()
     except VflsimError as error:
-        _complain(error)
+        _complain(f"error: {error}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; the runs that had ended are kept")
-        sys.exit(INTERRUPTED)

@@ -2,83 +2,161 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
-from vflsim.results.report import comparison_table
+from vflsim.results.layout import TextTable
+from vflsim.results.report import comparison_table, quantity
 from vflsim.results.write import Prepared
 from vflsim.runner.conductor import Progress
+from vflsim.runner.expected import TRIAL_STEPS, Expectation
 from vflsim.runner.run import Outcome
 from vflsim.runner.study import Stage, Study, Watcher
 from vflsim.scenario.models import Scenario
 
+_BAR = 8
+
 
 class Display(Watcher):
-    """Shows virtual time, rounds and the metric of the run under way; keeps a line for every run that has ended."""
+    """One changing line for the run under way (in a terminal), and a line that stays for every run that has ended.
+
+    ``ended`` runs are counted, so that an interruption can say what is kept.
+    """
 
     def __init__(self, console: Console, scenario: Scenario) -> None:
         self._console, self._scenario = console, scenario
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        self._name_width = max(map(len, scenario.protocols))
+        self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
 
     def __enter__(self) -> Display:
-        self._live.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.update("")
+            self._live.stop()
 
     def prepared(self, what: Prepared) -> None:
-        """Say where earlier results went."""
+        """Say what became of earlier results."""
         if what.moved_to is not None:
-            self._console.print(f"results of another version of this scenario moved to {what.moved_to}")
+            say(self._console, f"the results of another scenario that were here are now in {what.moved_to}")
+        elif what.action == "kept":
+            say(self._console, "there are results of this very scenario: they are replaced run by run")
 
     def progressed(self, stage: Stage, progress: Progress) -> None:
-        """Show how far the run is."""
-        table = Table.grid(padding=(0, 2))
-        table.add_row(
-            f"run {stage.number}/{stage.total}",
-            f"[bold]{stage.protocol}[/] seed {stage.seed}",
-            f"{progress.time_s:,.1f} s{self._horizon(stage)}",
-            f"round {progress.rounds:,}",
-            _metric(progress.metrics),
-        )
-        self._live.update(table)
+        """Show how far the run and the whole study are."""
+        if self._live is not None:
+            self._live.update(self._progress(stage, progress))
 
     def ended(self, stage: Stage, outcome: Outcome) -> None:
         """A line for the run."""
-        counts, info = outcome.info.counts, outcome.info
-        last = outcome.tables.metrics.slice(max(0, outcome.tables.metrics.num_rows - 1)).to_pylist()
-        row = last[0] if last else {}
-        how = f"[red]failed: {outcome.error.what}[/]" if outcome.error else f"ended by {info.stop_reason}"
-        self._console.print(
-            f"{stage.number:>3}/{stage.total} [bold]{stage.protocol}[/] seed {stage.seed}: "
-            f"{row.get('time_s', 0):,.1f} s, {counts['rounds']:,} rounds, {_metric(row)}, {how} "
-            f"({info.wall_clock_s:.1f} s real)",
-            highlight=False,
-            soft_wrap=True,
+        self.count = stage.number
+        rows = outcome.tables.metrics
+        row = rows.slice(max(0, rows.num_rows - 1)).to_pylist()[0] if rows.num_rows else {"time_s": 0.0, "round": 0}
+        how = Text("failed", style="red") if outcome.error else Text(outcome.info.stop_reason or "")
+        line = Text.assemble(
+            f"{stage.number:>{len(str(stage.total))}}/{stage.total}  ",
+            (f"{stage.protocol:<{self._name_width}}", "bold"),
+            f"  seed {stage.seed:<{max(len(str(seed)) for seed in self._scenario.seeds)}}",
+            f"  {quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>6,} rounds  ",
+            f"{metric}  " if (metric := self._metric(stage, row)) else "",
+            how,
+        )
+        self._console.print(line)
+
+    def _progress(self, stage: Stage, progress: Progress) -> Text:
+        stop = self._scenario.stop_of(stage.protocol)
+        limits = (progress.time_s, stop.time), (progress.rounds, stop.rounds), (progress.updates, stop.updates)
+        share = max((min(1.0, done / limit) for done, limit in limits if limit is not None), default=0.0)
+        filled = round(_BAR * (stage.number - 1 + share) / stage.total)
+        return Text.assemble(
+            ("━" * filled, "green"),
+            ("━" * (_BAR - filled), "bright_black"),
+            f" {stage.number}/{stage.total}  ",
+            (stage.protocol, "bold"),
+            f", seed {stage.seed}  {progress.time_s:,.1f}",
+            " s" if stop.time is None else f" of {stop.time:,.0f} s",
+            f"  round {progress.rounds:,}  {self._metric(stage, progress.metrics)}",
+            no_wrap=True,
+            overflow="ellipsis",
         )
 
-    def _horizon(self, stage: Stage) -> str:
-        time = self._scenario.stop_of(stage.protocol).time
-        return f" of {time:,.0f}" if time is not None else ""
+    def _metric(self, stage: Stage, row: Mapping[str, float]) -> str:
+        """The metric that matters: the target's, else the first of the test metrics."""
+        wanted = [*(self._scenario.stop_of(stage.protocol).target or ()), *(n for n in row if n.startswith("test_"))]
+        known = [name for name in wanted if name in row and name != "test_loss"]
+        return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
 
 
-def _metric(row: dict[str, float]) -> str:
-    shown = [f"{name} {row[name]:.4f}" for name in row if name.startswith("test_") and name != "test_loss"]
-    return shown[0] if shown else ""
+def say(console: Console, text: str) -> None:
+    """Text that wraps between words in a terminal, and not at all elsewhere."""
+    if console.is_terminal:
+        width = max(20, console.width)
+        parts = (
+            textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+            for line in text.splitlines()
+        )
+        text = "\n".join(parts)
+    console.print(Text(text), soft_wrap=True)
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
     """The comparison, and where the files are."""
     console.print()
     console.print(comparison_table(study.results))
-    console.print(
-        f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in [bold]{folder}[/]", highlight=False
+    console.print()
+    say(console, f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in {folder}")
+    say(console, f"next: vflsim plot {folder}")
+
+
+def interrupted(display: Display, folder: Path) -> str:
+    """What an interruption leaves: how many runs are kept, and where."""
+    if not display.count:
+        return f"interrupted before the first run had ended: {folder} is as it was before"
+    return (
+        f"interrupted: {display.count} of {display.total} runs had ended and are kept in {folder}\n"
+        f"  see them with: vflsim compare {folder}"
     )
-    console.print(f"next: vflsim plot {folder}", highlight=False)
+
+
+def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable:
+    """What runs of each protocol would be like."""
+    header = ("protocol", "kind", "clients", "a step takes", "rounds at most", "bytes a round", "parameters", "memory")
+    rows = [
+        (
+            each.protocol,
+            each.kind,
+            str(each.clients),
+            quantity(each.step_s, "s"),
+            _rounds(each.rounds),
+            quantity(each.round_bytes, "B"),
+            f"{each.size.parameters:,}",
+            quantity(each.size.bytes, "B"),
+        )
+        for each in found
+    ]
+    steps = max(each.steps for each in found)
+    notes = [
+        f"Times and bytes: means over {'up to ' if steps == TRIAL_STEPS else ''}{steps} steps simulated without training, "
+        f"seed {scenario.seeds[0]}.",
+        "Rounds at most: until stop's time, rounds, updates or epochs are used up; a target may end a run earlier.",
+        "Memory: features, weights with gradients, and the table of a server that keeps one.",
+    ]
+    return TextTable(header, rows, notes=notes, left=(0, 1))
+
+
+def _rounds(limit: float) -> str:
+    if limit != limit:
+        return "none"
+    return "unlimited" if limit == float("inf") else f"{int(limit):,}"

@@ -32,3 +32,9 @@ def test_the_model_itself_is_left_alone() -> None:
     assert not model.training
     assert all(map(torch.equal, before, model.parameters()))
     assert all(w.grad is None for w in model.parameters())
+
+
+def test_the_gradient_of_the_input_costs_one_more_product_of_the_first_layer() -> None:
+    model = nn.Sequential(nn.Linear(20, 6), nn.ReLU(), nn.Linear(6, 3))
+    without, with_it = (flops_of(model, (4, 20), torch.float32, input_gradient=asked)[1] for asked in (False, True))
+    assert with_it - without == 2 * 4 * 20 * 6

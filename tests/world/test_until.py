@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vflsim.errors import RunError
+from vflsim.timing.activation import Poisson
 
 
 def halt_at(tiny, *times, round=-1, to=1):
@@ -12,7 +13,7 @@ def halt_at(tiny, *times, round=-1, to=1):
 
     async def server(node):
         for time in times:
-            await node.sleep(time - node.now if not tiny.real else max(0.0, time - node.now))
+            await node.sleep(max(0.0, time - node.now))
             await node.send(to, tiny.Halt(round=round))
 
     return server
@@ -20,8 +21,6 @@ def halt_at(tiny, *times, round=-1, to=1):
 
 @pytest.mark.parametrize("what", ["sleep", "compute", "upload", "recv", "gather", "activated"])
 def test_whatever_the_body_waits_for_is_abandoned_at_once(tiny, what) -> None:
-    from vflsim.timing.activation import Poisson
-
     world = tiny(
         1, compute=tiny.constant(9), upload=tiny.constant(9), activation=lambda p: Poisson(rate=1e-6).process(0, p)
     )
@@ -404,7 +403,7 @@ def test_what_a_finished_body_has_sent_is_still_bound_to_the_message(tiny) -> No
             world.log("arrived", (await node.recv("ball")).round)
 
     world.run(server, client).happened((0, "body over"), (4.5, "arrived", 3))
-    assert [(r["round"] if "round" in r else None, r["outcome"]) for r in world.events("transfer.ball")] == [
+    assert [(r["round"], r["outcome"]) for r in world.events("transfer.ball")] == [
         (1, "abandoned"),
         (2, "abandoned"),
         (3, "done"),

@@ -9,14 +9,17 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 
-def flops_of(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[float, float]:
+def flops_of(
+    model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, input_gradient: bool = False
+) -> tuple[float, float]:
     """FLOPs of the forward and of the backward pass for an input of ``shape``.
 
+    The backward pass is with respect to the weights, and to the input where ``input_gradient`` says so.
     PyTorch's own counter runs a copy of the model on the meta device: shapes, no values. It counts matrix products and
     convolutions (two operations a multiply-add), which is where the time goes, and not element-wise work.
     """
     ghost = copy.deepcopy(model).to("meta").train()
-    inputs = torch.empty(shape, dtype=dtype, device="meta")
+    inputs = torch.empty(shape, dtype=dtype, device="meta", requires_grad=input_gradient)
     with FlopCounterMode(display=False) as forward:
         output = ghost(inputs)
     with FlopCounterMode(display=False) as backward:

@@ -212,8 +212,7 @@ class ServerLearner:
     def _cost(self, kind: str, rows: int) -> float:
         if (kind, rows) not in self._flops:
             shape = (rows, self.parts.aggregate.width(self.parts.widths))
-            forward, backward = flops_of(self.model, shape, self.parts.dtype)
-            # The step differentiates with respect to the embeddings too: one more product of the first layer's size.
+            forward, backward = flops_of(self.model, shape, self.parts.dtype, input_gradient=True)
             self._flops[kind, rows] = forward + backward if kind == "step" else forward
         return self._flops[kind, rows]
 
