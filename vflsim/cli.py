@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 import vflsim
-from vflsim.errors import ResultsError, ScenarioError, VflsimError
+from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
@@ -106,7 +107,11 @@ def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = No
     from vflsim.runner.expected import expectation
     from vflsim.terminal import expectation_table
 
-    data = read_and_check(loaded)
+    try:
+        data = read_and_check(loaded)
+    except DataError:
+        _say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
+        raise
     found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
     console, runs = _console(), len(loaded.protocols) * len(loaded.seeds)
     console.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
@@ -183,17 +188,17 @@ def list_kinds(
     for name, classes in TABLES.items():
         if what in (None, name):
             table = Table.grid(padding=(0, 2, 0, 0))
-            table.add_column(max_width=32)
+            table.add_column(max_width=30)
             table.add_column()
             for entry in classes:
                 fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]
                 ordered = sorted(fields, key=lambda pair: not pair[1].is_required())
                 keys = ", ".join(key if field.is_required() else f"{key}?" for key, field in ordered)
                 kind = str(entry.model_fields["kind"].default)
-                said = Text.assemble("  ", (kind, "cyan"), f"{{{keys}}}" if keys else "")
+                said = Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else "")
                 table.add_row(said, Text((entry.__doc__ or "").strip().splitlines()[0].replace("``", "")))
             console.print(Text(name, style="bold"))
-            console.print(table)
+            console.print(Padding(table, (0, 0, 0, 2)))
     console.print(Text("A key with ? may be left out.", style="dim"))
 
 
@@ -213,12 +218,11 @@ def data_list_command() -> None:
     from vflsim.results.layout import TextTable
 
     rows, console = data_list(), _console()
-    header = ("name", "rows", "features", "views", "classes", "task", "licence", "where")
+    header = ("name", "rows", "features", "classes", "task", "licence", "where")
     cells = [
-        (row.name, f"{row.rows:,}", str(row.features), str(row.views), str(row.classes), row.task, row.licence, row.where)
-        for row in rows
+        (row.name, f"{row.rows:,}", str(row.features), str(row.classes), row.task, row.licence, row.where) for row in rows
     ]
-    console.print(TextTable(header, cells, left=(0, 5, 6, 7)))
+    console.print(TextTable(header, cells, left=(0, 4, 5, 6)))
     console.print()
     sources = Table.grid(padding=(0, 2, 0, 0))
     for row in rows:

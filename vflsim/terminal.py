@@ -64,12 +64,12 @@ class Display(Watcher):
         self.count = stage.number
         rows = outcome.tables.metrics
         row = rows.slice(max(0, rows.num_rows - 1)).to_pylist()[0] if rows.num_rows else {"time_s": 0.0, "round": 0}
-        how = Text("failed", style="red") if outcome.error else Text(outcome.info.stop_reason or "")
+        how = ("failed", "red") if outcome.error else f"stop: {outcome.info.stop_reason}"
         line = Text.assemble(
-            f"{stage.number:>{len(str(stage.total))}}/{stage.total}  ",
+            f"{stage.number:>{len(str(stage.total))}}/{stage.total} ",
             (f"{stage.protocol:<{self._name_width}}", "bold"),
             f"  seed {stage.seed:<{max(len(str(seed)) for seed in self._scenario.seeds)}}",
-            f"  {quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>6,} rounds  ",
+            f"  {quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>5,} rounds  ",
             f"{metric}  " if (metric := self._metric(stage, row)) else "",
             how,
         )
@@ -85,8 +85,8 @@ class Display(Watcher):
             ("━" * (_BAR - filled), "bright_black"),
             f" {stage.number}/{stage.total}  ",
             (stage.protocol, "bold"),
-            f", seed {stage.seed}  {progress.time_s:,.1f}",
-            " s" if stop.time is None else f" of {stop.time:,.0f} s",
+            f", seed {stage.seed}  {quantity(progress.time_s, 's')}",
+            "" if stop.time is None else f" of {quantity(stop.time, 's')}",
             f"  round {progress.rounds:,}  {self._metric(stage, progress.metrics)}",
             no_wrap=True,
             overflow="ellipsis",
@@ -159,4 +159,4 @@ def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable
 def _rounds(limit: float) -> str:
     if limit != limit:
         return "none"
-    return "unlimited" if limit == float("inf") else f"{int(limit):,}"
+    return "unlimited" if limit == float("inf") else f"{int(limit * (1 + 1e-9)):,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from rich.box import SIMPLE_HEAD
@@ -40,22 +40,25 @@ class TextTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
             yield Text(self.title, style="bold")
-        for number, block in enumerate(self._blocks(options.max_width)):
+        width = options.max_width
+        blocks = self._blocks(width)
+        while len(evened := self._blocks(width - 1)) == len(blocks) > 1:
+            blocks, width = evened, width - 1
+        for number, block in enumerate(blocks):
             if number:
                 yield Text("")
             yield self._table(block, options.max_width)
         for note in self.notes:
             yield Text(note, style="dim")
 
-    def _blocks(self, width: int) -> Iterator[list[int]]:
+    def _blocks(self, width: int) -> list[list[int]]:
         """Numbers of the columns that stand beside each other."""
-        block = [0]
+        blocks = [[0]]
         for column in range(1, len(self.header)):
-            if len(block) > 1 and _width(self._narrow, [*block, column]) > width:
-                yield block
-                block = [0]
-            block.append(column)
-        yield block
+            if len(blocks[-1]) > 1 and _width(self._narrow, [*blocks[-1], column]) > width:
+                blocks.append([0])
+            blocks[-1].append(column)
+        return blocks
 
     def _table(self, block: list[int], width: int) -> Table:
         widths = self._full if _width(self._full, block) <= width else self._narrow

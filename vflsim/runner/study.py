@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflsim.errors import VflsimError
+from vflsim.errors import ScenarioError, VflsimError
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
 from vflsim.results.write import Prepared, prepare_folder, run_folder, withdraw, write_run
@@ -70,6 +70,8 @@ def run_study(
     watcher = watcher or Watcher()
     began = time.monotonic()
     folder = Path(out) if out is not None else Path("results") / scenario.name
+    if timing_only:
+        _must_end(scenario)
     data = read_and_check(scenario)  # whatever is wrong is said before anything is written
     prepared = prepare_folder(folder, dump(scenario))
     watcher.prepared(prepared)
@@ -104,6 +106,18 @@ def run_study(
     results = Results.open(folder)
     write_summary(results)
     return Study(results, failures, time.monotonic() - began)
+
+
+def _must_end(scenario: Scenario) -> None:
+    """Raise ScenarioError for a protocol that would go on for ever without training."""
+    for name in scenario.protocols:
+        if scenario.stop_of(name).criteria.keys() <= {"target"}:
+            raise ScenarioError(
+                f"{name} stops at a target alone, which a timing-only run never reaches",
+                "stop",
+                "time, rounds, updates, epochs or wall_clock besides",
+                "add `time: 600 s`, say, or leave out --timing-only",
+            )
 
 
 def _reporting(watcher: Watcher, stage: Stage) -> Callable[[Progress], None]:
