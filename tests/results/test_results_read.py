@@ -1,6 +1,7 @@
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -8,6 +9,7 @@ from toy_runs import toy_results, toy_run
 
 from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results, run_folder, write_run
+from vflsim.results.read import _joined
 
 
 @pytest.fixture
@@ -138,3 +140,13 @@ def test_truncated_weights_are_named(copied: Path):
     (copied / "wait" / "seed-0" / "weights.safetensors").write_bytes(b"12345678")
     with pytest.raises(ResultsError, match=r"weights\.safetensors: damaged"):
         Results.open(copied).weights("wait", 0)
+
+
+def test_a_run_without_messages_joins_the_others() -> None:
+    """Its peers are null throughout, so its categories have no type of their own."""
+    talkative = pd.DataFrame({"peer": pd.Categorical(["server", None, "client-1"])})
+    silent = pd.DataFrame({"peer": pd.Categorical([None, None])})
+    together = _joined([silent, talkative])
+    assert together["peer"].isna().tolist() == [True, True, False, True, False]
+    assert together["peer"].dropna().tolist() == ["server", "client-1"]
+    assert together["peer"].dtype == "category"

@@ -99,6 +99,18 @@ def a_byte_too_many(metrics, rounds, events):
     metrics["bytes_up"][-1] += 1
 
 
+def a_message_lost(metrics, rounds, events):
+    row = first(events, "transfer", "client-1", skip=1)
+    for column in events.values():
+        del column[row]
+
+
+def a_message_twice(metrics, rounds, events):
+    row = first(events, "transfer", "client-1", skip=1)
+    for column in events.values():
+        column.append(column[row])
+
+
 def a_byte_lost_in_the_middle(metrics, rounds, events):
     metrics["bytes_down"][3] -= 1
 
@@ -177,6 +189,8 @@ def a_client_twice(metrics, rounds, events):
         (no_receiver, "has no receiver"),
         (index_twice, "uses an index for the second time"),
         (drawn_without_index, "was drawn, but has no index"),
+        (a_message_lost, "of which 1 are not accounted for"),
+        (a_message_twice, "is accounted for twice"),
         (a_byte_too_many, "metrics at 18.0 s: bytes_up is"),
         (a_byte_lost_in_the_middle, "metrics at 6.0 s: bytes_down is"),
         (counted_in_the_wrong_direction, "bytes_peer is"),

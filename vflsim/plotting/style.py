@@ -93,10 +93,12 @@ def picture(width: float, height: float) -> Iterator[Picture]:
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int = 6) -> None:
-    """A legend below the axes, where it can cover nothing."""
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(columns, max(1, len(labels))), handlelength=2.2
-    )
+    """A legend below the axes, where it can cover nothing, in as many columns as fit the figure's width."""
+    for ncols in range(min(columns, max(1, len(labels))), 0, -1):
+        made = figure.legend(handles, labels, loc="outside lower center", ncols=ncols, handlelength=2.2)
+        if ncols == 1 or made.get_window_extent().width <= figure.bbox.width:
+            return
+        made.remove()
 
 
 def spread_widely(values: Iterable[float], ratio: float = WIDE) -> bool:
@@ -127,8 +129,11 @@ def _plain(value: float, _: object = None) -> str:
 
 
 def remark(axes: Axes, text: str) -> None:
-    """A small line above the axes, on the right: what means, bands and markers stand for."""
-    axes.set_title(text, loc="right", fontsize=7.5, color="#666666")
+    """A small line between title and axes: what means, bands and markers stand for."""
+    axes.set_title(axes.get_title(loc="left"), loc="left", pad=17)
+    axes.annotate(
+        text, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=7.5, color="#666666"
+    )
 
 
 def metric_label(column: str) -> str:

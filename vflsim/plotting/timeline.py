@@ -34,6 +34,8 @@ _STEP: dict[str, Any] = {"color": "#222222", "linewidth": 0.5, "linestyle": (0, 
 _ABSENT = "#ececec"
 _SHOWN_ROUNDS = 2
 _SHOWN_STEPS = 40
+_TALLEST = 13.0
+"""Inches that all rows together should not exceed."""
 
 
 def timeline(
@@ -55,7 +57,8 @@ def timeline(
         raise ResultsError(f"an empty window: {start} s to {end} s", "timeline", "start < end")
     events = [_window(run, start, end) for run in runs]
     parties = _parties(runs)
-    row = 0.2 if len(parties) * len(runs) <= 60 else 0.11
+    rows = len(parties) * len(runs)
+    row = 0.2 if rows <= 60 else max(0.05, min(0.11, _TALLEST / rows))
     with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(parties))) as figure:
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         for axes, run, own in zip(panels, runs, events, strict=True):
@@ -136,8 +139,8 @@ def _panel(axes: Axes, run: StoredRun, events: pd.DataFrame, parties: list[str],
         reason = f" ({run.info.stop_reason})" if run.info.stop_reason else ""
         axes.text(ended, 0.6, f"  run ends{reason}", fontsize=7.5, color="#444444", va="center", clip_on=True)
     axes.set_ylim(len(parties), 0)
-    every = 1 if len(parties) <= 12 else 4
-    labelled = [name for name, at in rows.items() if at == 0 or at == 1 or at % every == 0]
+    every = 1 if len(parties) <= 12 else max(4, len(parties) // 8)
+    labelled = [name for name, at in rows.items() if at % every == 0]
     axes.set_yticks([rows[name] + 0.5 for name in labelled], labelled)
     axes.tick_params(axis="y", length=0, labelsize=7)
     axes.grid(visible=False, axis="y")
