@@ -16,12 +16,13 @@ from torch.nn import functional as F
 from vflsim.learning.batches import BatchSequence
 from vflsim.runner.build import LoadedData, learners
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import client_models
 
 Weights = list[Tensor]
 
 
 def linear(w: Weights, x: Tensor) -> Tensor:
-    return x.flatten(1) @ w[0].T + w[1]
+    return x.flatten(1) @ w[0].T + (w[1] if len(w) > 1 else 0)
 
 
 def polynomial(w: Weights, x: Tensor) -> Tensor:
@@ -48,6 +49,13 @@ NETWORKS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
     "polynomial": polynomial,
     "mlp": mlp,
     "cnn": cnn,
+}
+
+
+SERVERS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "logistic": lambda w, x: x + w[0],
 }
 
 
@@ -117,33 +125,40 @@ class Plain:
         self.optimizers = {
             m: textbook(training["server_optimizer" if m == 0 else "client_optimizer"]) for m in self.weights
         }
-        self.network, self.server = NETWORKS[raw["models"]["client"]["kind"]], mlp
+        models = client_models(scenario)
+        self.networks = {m: NETWORKS[models[m - 1].kind] for m in self.clients}
+        self.widths = {m: models[m - 1].embedding for m in self.clients}
+        self.server = SERVERS[raw["models"]["server"]["kind"]]
+        self.binary = data.task.name == "binary"
         self.aggregate = raw["models"]["aggregate"]
         self.x = {m: data.features[m - 1]["train"] for m in self.clients}
         self.test = {m: data.features[m - 1]["test"] for m in self.clients}
         self.y, self.y_test = data.labels["train"], data.labels["test"]
         shares = [self.x[m][0].numel() for m in self.clients]
         self.shares = shares if self.aggregate == "weighted" else [1] * len(shares)
-        self.width = raw["models"]["client"]["embedding"]
-        own = scenario.training_of(name).batches == "own"
         spec = scenario.training_of(name)
+        own = spec.batches == "own"
         self.sequences = {m: BatchSequence(data.rows, spec, seed, m if own else -1) for m in self.clients}
 
     def ids(self, client: int, k: int) -> Tensor:
         return torch.tensor(self.sequences[client].batch(k).ids)
 
     def embed(self, m: int, ids: Tensor | slice, weights: Weights | None = None) -> Tensor:
-        return self.network(self.weights[m] if weights is None else weights, self.x[m][ids])
+        return self.networks[m](self.weights[m] if weights is None else weights, self.x[m][ids])
 
     def loss(self, hs: Sequence[Tensor], ids: Tensor) -> Tensor:
-        logits = self.server(self.weights[0], join(self.aggregate, hs, self.shares))
-        return -F.log_softmax(logits, 1)[torch.arange(len(ids)), self.y[ids]].mean()
+        return self._loss(hs, self.y[ids])
 
     def test_loss(self) -> float:
         with torch.no_grad():
-            hs = [self.network(self.weights[m], self.test[m]) for m in self.clients]
-            logits = self.server(self.weights[0], join(self.aggregate, hs, self.shares))
-            return float(-F.log_softmax(logits, 1)[torch.arange(len(self.y_test)), self.y_test].mean())
+            hs = [self.networks[m](self.weights[m], self.test[m]) for m in self.clients]
+            return float(self._loss(hs, self.y_test))
+
+    def _loss(self, hs: Sequence[Tensor], y: Tensor) -> Tensor:
+        logits = self.server(self.weights[0], join(self.aggregate, hs, self.shares))
+        if self.binary:  # -log σ(z) where y is 1, -log(1 - σ(z)) where it is 0
+            return (torch.log1p(torch.exp(logits)) - y * logits).mean()
+        return -F.log_softmax(logits, 1)[torch.arange(len(y)), y].mean()
 
     def step(self, party: int, gradients: Sequence[Tensor]) -> None:
         with torch.no_grad():

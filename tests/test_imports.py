@@ -21,6 +21,7 @@ LAYERS: list[set[str]] = [
     {"plotting"},
     {"terminal"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # A result draws itself on request; the package's own front door looks at everything, when it is called.

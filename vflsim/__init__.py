@@ -3,7 +3,7 @@
 >>> import vflsim
 >>> scenario = vflsim.load("scenarios/quickstart.yaml")
 >>> results = vflsim.run(scenario)
->>> results.metrics, results.summary(), results.plot("accuracy_against_time")
+>>> results.metrics, results.summary(), results.plot("time")
 """
 
 from __future__ import annotations
@@ -39,13 +39,18 @@ def run(
 ) -> Results:
     """Run every protocol with every seed; the results are written to ``results/<name>`` (or ``out``) and returned.
 
-    Raises ``ScenarioError``, ``DataError``, ``ResultsError``; the first ``RunError`` after all runs have been tried.
+    Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A run that fails does not stop the others: the first one's
+    ``RunError`` is raised after all have been tried, and the results are there for ``open_results``.
     """
     from vflsim.runner.study import run_study
     from vflsim.scenario.models import Scenario
 
     study = run_study(scenario if isinstance(scenario, Scenario) else load(scenario), out, timing_only=timing_only)
-    for error in study.failures.values():
+    for (protocol, seed), error in study.failures.items():
+        error.add_note(
+            f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed, "
+            f"all are kept: vflsim.open_results({str(study.results.folder)!r})"
+        )
         raise error
     return study.results
 

@@ -46,7 +46,7 @@ def _console(stderr: bool = False) -> Console:
 
 
 def _say(text: str) -> None:
-    from vflsim.terminal import say
+    from vflsim.results.layout import say
 
     say(_console(), text)
 
@@ -81,7 +81,7 @@ def run(
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = _load(scenario, overrides, seeds)
     from vflsim.runner.study import run_study
-    from vflsim.terminal import Display, interrupted, show_comparison
+    from vflsim.terminal import Display, failure, interrupted, show_comparison
 
     console, folder = _console(), out_folder or Path("results") / loaded.name
     display = Display(console, loaded)
@@ -93,8 +93,7 @@ def run(
         raise typer.Exit(INTERRUPTED) from None
     show_comparison(console, study, folder)
     for (protocol, seed), error in study.failures.items():
-        rounds = study.results.run(protocol, seed).info.counts.get("rounds", 0)
-        _complain(f"error: {protocol}, seed {seed}, after {rounds:,} rounds: {error}")
+        _complain(failure(protocol, seed, error, study.results.run(protocol, seed).info.counts["rounds"]))
     if study.failures:
         raise typer.Exit(1)
 
@@ -170,8 +169,8 @@ def verify(results: ResultsFolder) -> None:
     for problem in problems:
         _say(problem)
     if problems:
-        count = f"{len(problems)} broken invariant{'s' * (len(problems) > 1)}"
-        raise ResultsError(f"{count} (listed above)", str(results), remedy="run the scenario again")
+        count = f"{len(problems)} problem{'s' * (len(problems) > 1)}, listed above"
+        raise ResultsError(count, str(results), "finished runs that keep every invariant", "run the scenario again")
     _say(f"{len(Results.open(results).runs)} runs in {results} are sound")
 
 
@@ -220,7 +219,8 @@ def data_list_command() -> None:
     rows, console = data_list(), _console()
     header = ("name", "rows", "features", "classes", "task", "licence", "where")
     cells = [
-        (row.name, f"{row.rows:,}", str(row.features), str(row.classes), row.task, row.licence, row.where) for row in rows
+        (row.name, f"{row.rows:,}", str(row.features), str(row.classes), row.task, row.licence, row.where)
+        for row in rows
     ]
     console.print(TextTable(header, cells, left=(0, 4, 5, 6)))
     console.print()
@@ -229,7 +229,7 @@ def data_list_command() -> None:
         sources.add_row(Text(row.name), Text(row.source))
     console.print(sources)
     if any(row.where == "absent" for row in rows):
-        searched = ", ".join(map(str, folders()))
+        searched = ", ".join(f"{folder}{'' if folder.is_dir() else ' (no such folder)'}" for folder in folders())
         console.print()
         _say(f"absent: not in {searched}; fetch it with vflsim data get NAME, or set VFLSIM_DATA to its folder")
 
@@ -259,7 +259,7 @@ def _known(name: str, known: object, what: str, where: str) -> None:
 
 
 def _complain(text: str) -> None:
-    from vflsim.terminal import say
+    from vflsim.results.layout import say
 
     say(_console(stderr=True), text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from vflsim.results.layout import TextTable
+from vflsim.errors import VflsimError
+from vflsim.results.layout import TextTable, say
 from vflsim.results.report import comparison_table, quantity
 from vflsim.results.write import Prepared
 from vflsim.runner.conductor import Progress
@@ -33,6 +34,7 @@ class Display(Watcher):
         self._console, self._scenario = console, scenario
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._name_width = max(map(len, scenario.protocols))
+        self._prepared: Prepared | None = None
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
 
     def __enter__(self) -> Display:
@@ -48,11 +50,10 @@ class Display(Watcher):
             self._live.stop()
 
     def prepared(self, what: Prepared) -> None:
-        """Say what became of earlier results."""
-        if what.moved_to is not None:
-            say(self._console, f"the results of another scenario that were here are now in {what.moved_to}")
-        elif what.action == "kept":
-            say(self._console, "there are results of this very scenario: they are replaced run by run")
+        """Say what becomes of earlier results."""
+        self._prepared = what
+        if what.action == "kept":
+            say(self._console, f"{what.folder} holds results of this very scenario: they are replaced run by run")
 
     def progressed(self, stage: Stage, progress: Progress) -> None:
         """Show how far the run and the whole study are."""
@@ -61,19 +62,25 @@ class Display(Watcher):
 
     def ended(self, stage: Stage, outcome: Outcome) -> None:
         """A line for the run."""
+        if stage.number == 1 and self._prepared is not None and self._prepared.moved_to is not None:  # for good, now
+            say(self._console, f"the results of another scenario that were there are now in {self._prepared.moved_to}")
         self.count = stage.number
-        rows = outcome.tables.metrics
-        row = rows.slice(max(0, rows.num_rows - 1)).to_pylist()[0] if rows.num_rows else {"time_s": 0.0, "round": 0}
-        how = ("failed", "red") if outcome.error else f"stop: {outcome.info.stop_reason}"
-        line = Text.assemble(
+        head = (
             f"{stage.number:>{len(str(stage.total))}}/{stage.total} ",
             (f"{stage.protocol:<{self._name_width}}", "bold"),
-            f"  seed {stage.seed:<{max(len(str(seed)) for seed in self._scenario.seeds)}}",
-            f"  {quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>5,} rounds  ",
-            f"{metric}  " if (metric := self._metric(stage, row)) else "",
-            how,
+            f"  seed {stage.seed:<{max(len(str(seed)) for seed in self._scenario.seeds)}}  ",
         )
-        self._console.print(line)
+        if outcome.error is not None:
+            self._console.print(
+                Text.assemble(*head, ("failed", "red"), f": {outcome.error.where or outcome.error.what}")
+            )
+            return
+        rows = outcome.tables.metrics
+        row = rows.slice(rows.num_rows - 1).to_pylist()[0]
+        metric = self._metric(stage, row)
+        count = f"{quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>5,} rounds  "
+        said = f"{metric}  " if metric else ""
+        self._console.print(Text.assemble(*head, count, said, f"stop: {outcome.info.stop_reason}"))
 
     def _progress(self, stage: Stage, progress: Progress) -> Text:
         stop = self._scenario.stop_of(stage.protocol)
@@ -99,18 +106,6 @@ class Display(Watcher):
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
 
 
-def say(console: Console, text: str) -> None:
-    """Text that wraps between words in a terminal, and not at all elsewhere."""
-    if console.is_terminal:
-        width = max(20, console.width)
-        parts = (
-            textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-            for line in text.splitlines()
-        )
-        text = "\n".join(parts)
-    console.print(Text(text), soft_wrap=True)
-
-
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
     """The comparison, and where the files are."""
     console.print()
@@ -118,6 +113,18 @@ def show_comparison(console: Console, study: Study, folder: Path) -> None:
     console.print()
     say(console, f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in {folder}")
     say(console, f"next: vflsim plot {folder}")
+
+
+def failure(protocol: str, seed: int, error: VflsimError, rounds: int) -> str:
+    """What is said about a run that failed: which, where in it, what; and where in the Python code, if not in ours."""
+    which = f"{protocol}, seed {seed}" + ("" if "round" in error.where else f", after {rounds:,} rounds")
+    text = f"error: {which}: {error}"
+    cause = error.__cause__
+    if cause is not None and not isinstance(cause, VflsimError):
+        frames = traceback.extract_tb(cause.__traceback__)
+        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        text += f"\n  raised in: {own[-1].filename}:{own[-1].lineno}, {own[-1].name}" if own else ""
+    return text
 
 
 def interrupted(display: Display, folder: Path) -> str:
@@ -147,9 +154,9 @@ def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable
         for each in found
     ]
     steps = max(each.steps for each in found)
+    many = f"up to {steps}" if steps == TRIAL_STEPS else f"{steps}"
     notes = [
-        f"Times and bytes: means over {'up to ' if steps == TRIAL_STEPS else ''}{steps} steps simulated without training, "
-        f"seed {scenario.seeds[0]}.",
+        f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
         "Rounds at most: until stop's time, rounds, updates or epochs are used up; a target may end a run earlier.",
         "Memory: features, weights with gradients, and the table of a server that keeps one.",
     ]

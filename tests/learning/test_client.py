@@ -109,7 +109,9 @@ def test_answers_and_evaluations_leave_the_step_under_way_alone(client: ClientLe
     assert all(map(torch.equal, weights(client), weights(alone)))
 
 
-def test_the_embeddings_of_a_split_are_those_of_all_its_rows_in_evaluation_mode(client: ClientLearner, features) -> None:
+def test_the_embeddings_of_a_split_are_those_of_all_its_rows_in_evaluation_mode(
+    client: ClientLearner, features
+) -> None:
     operation = client.embed_split("test")
     assert operation.result.shape == (4, WIDTH)
     assert operation.kind == "evaluate"

@@ -69,9 +69,13 @@ def test_deferred_work_runs_when_its_results_would_exceed_the_limit(log: Log) ->
 @pytest.mark.parametrize("make", [DeferredExecutor, ImmediateExecutor])
 def test_an_error_names_the_party_the_round_and_the_time_of_its_operation(make: type, log: Log) -> None:
     executor = make()
-    with pytest.raises(NonFiniteError, match=r"client-1, embed, round 3 at 2 s: the loss is nan\n  remedy: slower"):
+
+    def work() -> None:
         executor.submit(log.operation(0, fail=NonFiniteError("the loss is nan", remedy="slower")))
         executor.flush()
+
+    with pytest.raises(NonFiniteError, match=r"client-1, embed, round 3 at 2 s: the loss is nan\n  remedy: slower"):
+        work()
 
 
 def test_an_error_that_knows_its_place_keeps_it(log: Log) -> None:

@@ -44,7 +44,13 @@ def test_a_trace_by_hand(staleness: Staleness) -> None:
 
 @pytest.mark.parametrize(
     ("bound", "age", "named"),
-    [(0, "client_age", [2, 5]), (1, "client_age", [2]), (2, "client_age", []), (1, "row_age", [1, 2]), (2, "row_age", [])],
+    [
+        (0, "client_age", [2, 5]),
+        (1, "client_age", [2]),
+        (2, "client_age", []),
+        (1, "row_age", [1, 2]),
+        (2, "row_age", []),
+    ],
 )
 def test_older_than_names_the_clients_beyond_the_bound_in_client_order(
     staleness: Staleness, bound: int, age: str, named: list[int]

@@ -59,7 +59,7 @@ def test_a_client_dropped_once_is_used_again_when_it_is_fast_enough() -> None:
     said = ignoring(3, (0, 4.5, 1), fastest=2)
     outcome = run(load(said))
     # Round 0: client 1 at 1, client 3 at 2, done at 3. Client 2 arrives at 5.5, joins round 1 (told of round 0 at 3).
-    # Round 1: client 1 at 5, client 3 at 6, done at 7. Round 2: 9 and 10, done at 11; client 2 (embeds until 6.5) at 11.
+    # Round 1: client 1 at 5, client 3 at 6, done at 7. Round 2: 9 and 10, done at 11; client 2 arrives at 11.
     assert trace(outcome) == [(3, [1, 3], [2]), (7, [1, 3], [2]), (11, [1, 3], [2])]
     assert list(events(outcome, "upload", "client-2")["round"]) == [0, 1]
 
@@ -67,18 +67,18 @@ def test_a_client_dropped_once_is_used_again_when_it_is_fast_enough() -> None:
 def test_clients_that_arrive_in_the_same_instant_are_taken_in_their_order() -> None:
     outcome = run(load(ignoring(3, (1, 1, 1), fastest=2)))
     # Round 0: everybody at 2. Client 3 has no step to do: it arrives at 5, clients 1 and 2 at 6.
-    # Round 1: client 3, and client 1 before client 2. Now client 2 has no step to do: it arrives at 9, the others at 10.
+    # Round 1: client 3, and client 1 before client 2. Now client 2 has no step to do: it arrives at 9, they at 10.
     assert [used for _, used, _ in trace(outcome)] == [[1, 2], [1, 3], [1, 2]]
 
 
 def test_deadline_uses_what_arrived_in_time() -> None:
     outcome = run(load(ignoring(3, (0, 1, 2.5), deadline="2 s")))
-    # Round 0 starts at 0: arrivals 1, 2 (a message beats the timeout of the same instant); done at 3. Client 3 arrives at
-    # 3.5 with round 0 and joins round 1: embeds until 4.5, arrives at 7.
-    # Round 1 starts at 3, deadline at 5: client 1 arrives at 5 (3 + 1 + 1), client 2 at 6: done at 6 with client 1 alone;
-    # the round is over at 6, when client 2's upload ends: it arrives too late and is dropped.
-    # Round 2 starts at 6, deadline 8: client 1 at 8 (step until 7, embed until 8), client 2 (told at 6) embeds until 7 and
-    # arrives at 8; client 3 arrives at 7 with round 1, too late.
+    # Round 0, from 0 until 2: arrivals at 1 and 2 (a message beats a timeout of the same instant); done at 3. Client 3
+    # arrives at 3.5 with round 0 and joins round 1: it embeds until 4.5 and arrives at 7.
+    # Round 1, from 3 until 5: client 1 arrives at 5 (step until 4, embed until 5); done at 6 with client 1 alone, the
+    # instant at which client 2 arrives, too late.
+    # Round 2, from 6 until 8: client 1 arrives at 8 (step until 7, embed until 8), and so does client 2 (embed until 7,
+    # upload until 8); done at 9. Client 3 arrives at 7 with round 1, too late.
     assert trace(outcome) == [(3, [1, 2], [3]), (6, [1], [2, 3]), (9, [1, 2], [3])]
 
 
@@ -159,7 +159,7 @@ def test_missing_embeddings_follow_the_rule_of_the_aggregate_and_dropped_clients
         patterns.add(tuple(sorted(used)))
         ids = plain.ids(1, k)
         hs = {m: plain.embed(m, ids) for m in used}
-        joint = missing_for(aggregate, hs, plain.clients, plain.shares, plain.width)
+        joint = missing_for(aggregate, hs, plain.clients, plain.shares, plain.widths[1])
         logits = plain.server(plain.weights[0], joint)
         loss = torch.nn.functional.cross_entropy(logits, plain.y[ids])
         parties = [0, *used]

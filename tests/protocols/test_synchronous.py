@@ -1,9 +1,11 @@
 """Synchronous training is centralised training with delays: the mathematics is that of one plain PyTorch loop."""
 
 import pytest
-from plain_training import Plain
+import torch
+from plain_training import Plain, textbook
 from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, run, same_weights, tiny
 
+from vflsim.runner.run import Outcome
 from vflsim.scenario import load
 
 CLIENTS = {
@@ -15,6 +17,15 @@ CLIENTS = {
 SGD = {"kind": "sgd", "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01}
 ADAM = {"kind": "adam", "lr": 0.01}
 STEPS = 100
+
+
+def trained(said: dict, steps: int) -> tuple[Plain, Outcome]:
+    """A plain loop after so many steps, and the run of the same scenario."""
+    scenario = load(said)
+    plain = Plain(said, scenario, "synchronous", 0, data_of(scenario))
+    for k in range(steps):
+        plain.synchronous_step(plain.ids(1, k))
+    return plain, run(scenario)
 
 
 def compared_with_plain(
@@ -57,6 +68,47 @@ def test_equals_a_plain_loop_with_adam(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, ADAM)
     assert weights <= 1e-12
     assert loss <= 1e-12
+
+
+def test_clients_may_differ_in_model_and_width() -> None:
+    clients = [
+        {"select": "all", "kind": "linear", "embedding": 4},
+        {"select": "2", "kind": "mlp", "hidden": [6], "embedding": 3},
+        {"select": "3", "kind": "polynomial", "degree": 2, "embedding": 7},
+    ]
+    said = raw(models__client=clients, models__aggregate="concat", stop={"updates": 4 * 50})
+    plain, outcome = trained(said, 50)
+    assert plain.furthest(dict(outcome.weights)) <= 1e-12
+
+
+def test_federated_logistic_regression_equals_logistic_regression() -> None:
+    said = raw(
+        data={"name": "breast_cancer", "train_rows": 120},
+        partition={"clients": 3, "by": "columns"},
+        models={
+            "client": {"kind": "linear", "bias": False, "embedding": 1},
+            "aggregate": "sum",
+            "server": {"kind": "logistic"},
+        },
+        training__client_optimizer=SGD,
+        training__server_optimizer=SGD,
+        stop={"updates": 3 * STEPS},
+    )
+    plain, outcome = trained(said, STEPS)
+    assert plain.furthest(dict(outcome.weights)) <= 1e-12
+    assert plain.test_loss() == pytest.approx(metrics(outcome)["test_loss"].iloc[-1], abs=1e-12)
+    # and as one model on all features, never cut into parties
+    w, b = torch.zeros(30, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    first, data = Plain(said, load(said), "synchronous", 0, data_of(load(said))), data_of(load(said))
+    w = torch.cat([first.weights[m][0].detach()[0] for m in (1, 2, 3)])
+    x, y = torch.cat([part["train"] for part in data.features], 1), data.labels["train"].squeeze()
+    optimizer = textbook(SGD)
+    for k in range(STEPS):
+        ids = first.ids(1, k)
+        error = (torch.sigmoid(x[ids] @ w + b) - y[ids]) / len(ids)
+        optimizer.step([w, b], [x[ids].T @ error, error.sum()[None]])
+    found = torch.cat([outcome.weights[f"client-{m}.1.weight"][0] for m in (1, 2, 3)])
+    assert torch.allclose(found, w, atol=1e-12)
 
 
 def test_delays_do_not_change_what_is_learnt() -> None:

@@ -49,7 +49,7 @@ def test_row_age_and_client_age_equal_a_trace_worked_out_by_hand() -> None:
     # Every client walks the batches 0, 1, 2, … (all of one epoch, 20 rows each); what never came counts from step -1.
     # step 0: batch 0 of clients 1, 2. Client 3 never came: 1.
     # step 1: batch 1 of clients 1, 2. Client 3: 2.
-    # step 2: batch 2 of client 1: clients 2, 3 never sent it: 3, 3; batch 0 of client 3: clients 1, 2 sent it in step 0: 2, 2.
+    # step 2: batch 2 of client 1: clients 2, 3 never sent it: 3, 3; batch 0 of client 3: 1, 2 sent it in step 0: 2, 2.
     # step 3: batch 3 of client 1: 4, 4; batch 2 of client 2: client 1 sent it in step 2: 1, client 3 never: 4.
     row_ages = [[0, 0, 1], [0, 0, 2], [0, 3, 3, 2, 2, 0], [0, 4, 4, 1, 0, 4]]
     client_ages = [[0, 0, 1], [0, 0, 2], [0, 1, 0], [0, 0, 1]]

@@ -7,8 +7,8 @@ gradients and updates are worked out again.
 import pytest
 import torch
 from plain_training import Plain
-from torch import Tensor
 from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, run
+from torch import Tensor
 
 from vflsim.runner.run import Outcome
 from vflsim.scenario import load
@@ -34,7 +34,7 @@ def replayed(said: dict, seed: int = 0) -> tuple[float, dict[str, float]]:
     step_ends = {m: list(steps[steps["party"] == f"client-{m}"]["end_s"]) for m in clients}
     history = {m: [[w.detach().clone() for w in plain.weights[m]]] for m in clients}
 
-    table = {m: torch.zeros(rows, plain.width, dtype=torch.float64) for m in clients}
+    table = {m: torch.zeros(rows, plain.widths[m], dtype=torch.float64) for m in clients}
     if protocol.get("first_fill") == "upload":
         table = {m: plain.embed(m, slice(None)).detach() for m in clients}
     row_step = {m: torch.full((rows,), -1) for m in clients}

@@ -28,7 +28,7 @@ from vflsim.world.record import OUTCOMES, Recorder
 from vflsim.world.transport import Transport, party_name
 from vflsim.world.virtual import VirtualWorld
 
-SPEED = 40.0
+SPEED = 25.0
 Main = Callable[[Node], Coroutine[Any, Any, Any]]
 Entry = tuple[Any, ...]
 
@@ -193,6 +193,17 @@ class Toolbox:
         return Operation(kind, party, run, more.pop("result", None), **more)
 
     @staticmethod
+    def halt_at(*times: float, round: int = -1) -> Main:
+        """A server that sends client 1 a halt at each of the times."""
+
+        async def server(node: Node) -> None:
+            for time in times:
+                await node.sleep(max(0.0, time - node.now))
+                await node.send(1, Halt(round=round))
+
+        return server
+
+    @staticmethod
     async def idle(node: Node) -> None:
         """A party that does nothing."""
 
@@ -225,4 +236,4 @@ def _toolbox(kind: str) -> Iterator[Toolbox]:
     for made in box.made:
         assert not made.world._tasks, "a coroutine was left pending"
         made.world.close()
-    gc.collect()  # a coroutine that was never awaited warns now, in the test that made it
+    gc.collect(1)  # a coroutine that was never awaited warns now, in the test that made it

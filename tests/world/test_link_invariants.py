@@ -100,7 +100,9 @@ def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(ends,
 
     # Every message is accounted for once: delivered whole, abandoned, or unfinished.
     assert {t.state for t, _, _ in sent} <= {"delivered", "abandoned", "unfinished"}
-    assert sorted(map(id, (m for _, m in arrived))) == sorted(id(t.message) for t, _, _ in sent if t.state == "delivered")
+    assert sorted(map(id, (m for _, m in arrived))) == sorted(
+        id(t.message) for t, _, _ in sent if t.state == "delivered"
+    )
 
     # Bytes: what the events say is what was counted; a delivered message is all there, no other more than all.
     e = recorder.events
@@ -118,7 +120,8 @@ def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(ends,
     for transfer in waiting:
         ahead = [t for t in waiting + moving if t is not transfer and place[t] < place[transfer]]
         assert any(
-            t.message.sender == transfer.message.sender or t.message.receiver == transfer.message.receiver for t in ahead
+            t.message.sender == transfer.message.sender or t.message.receiver == transfer.message.receiver
+            for t in ahead
         )
 
 

@@ -87,9 +87,9 @@ def test_the_head_of_a_line_holds_up_those_behind_it(tiny) -> None:
         await node.send(3, tiny.ball(2, round=0))
         await node.send(2, tiny.ball(1, round=1))
 
-    world.run(
-        sends(tiny, (0, 4), to=3), first, receives(tiny, world, 1), receives(tiny, world, 2)
-    ).happened((4, 0, 0), (6, 1, 0), (7, 1, 1))
+    world.run(sends(tiny, (0, 4), to=3), first, receives(tiny, world, 1), receives(tiny, world, 2)).happened(
+        (4, 0, 0), (6, 1, 0), (7, 1, 1)
+    )
 
 
 def test_a_free_receiver_takes_the_next_though_another_line_stands_still(tiny) -> None:
@@ -104,9 +104,9 @@ def test_a_free_receiver_takes_the_next_though_another_line_stands_still(tiny) -
         await node.sleep(2)
         await node.send(3, tiny.ball(1))
 
-    world.run(
-        server, sends(tiny, (0, 4), to=3), second, receives(tiny, world, 2), receives(tiny, world, 1)
-    ).happened((2, 2, -1), (4, 1, 0), (5, 0, -1))
+    world.run(server, sends(tiny, (0, 4), to=3), second, receives(tiny, world, 2), receives(tiny, world, 1)).happened(
+        (2, 2, -1), (4, 1, 0), (5, 0, -1)
+    )
 
 
 def test_the_two_directions_of_a_link_are_independent(tiny) -> None:
@@ -198,6 +198,7 @@ def test_an_abandoned_head_lets_both_its_lines_move(virtual) -> None:
         await node.send(2, virtual.ball(2, round=1))
 
     async def second(node):
+        await node.sleep(0.1)
         await node.send("server", virtual.ball(1, round=2))
         await receives(virtual, world, 1)(node)
 
@@ -221,8 +222,8 @@ def test_bytes_of_the_end_are_counted_once_and_nothing_arrives_afterwards(tiny) 
 
     async def server(node):
         await node.sleep(3)
-        world.world.finish("now")
         await node.send(1, tiny.ball(7))  # on its way for no time at all
+        world.world.finish("now")
 
     world.run(server, client)
     rows = world.events("transfer.ball")
@@ -232,7 +233,7 @@ def test_bytes_of_the_end_are_counted_once_and_nothing_arrives_afterwards(tiny) 
         (0, 0, "unfinished"),
     ]
     assert world.recorder.bytes_up == sum(row["bytes"] for row in rows if row["party"] == 1)
-    assert world.recorder.bytes_down == rows[2]["bytes"] == 0
+    assert world.recorder.bytes_down == rows[2]["bytes"]
     if not tiny.real:
         assert [row["bytes"] for row in rows] == [2, 1, 0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vflsim.errors import DeadlockError, ProtocolError
+from vflsim.errors import ProtocolError
 from vflsim.world.messages import Message
 
 
@@ -174,6 +174,26 @@ def test_receives_of_one_kind_are_served_in_the_order_asked(tiny) -> None:
     world.run(server, client).happened((1, "second", [0]), (3, "first", [1, 2]))
 
 
+def test_receives_of_several_kinds_that_resolve_together_go_on_in_the_order_asked(virtual) -> None:
+    world = virtual(1)
+
+    async def waiter(node, kind):
+        await node.recv(kind)
+        world.log(kind)
+
+    async def server(node):
+        for kind in ("halt", "ball", "halt"):
+            node.start(waiter(node, kind))
+        await node.sleep(2)
+
+    async def client(node):
+        await node.sleep(1)
+        for message in (virtual.ball(), virtual.Halt(), virtual.Halt()):
+            await node.send("server", message)
+
+    world.run(server, client).happened((1, "halt"), (1, "ball"), (1, "halt"))
+
+
 def test_what_another_task_takes_no_longer_counts(tiny) -> None:
     world = tiny(1)
 
@@ -215,108 +235,7 @@ def test_what_is_taken_in_the_very_instant_no_longer_counts(virtual) -> None:
     world.run(server, client).happened((1, "took", [0]), (2, [1]))
 
 
-# --- timeouts ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_receive_times_out_and_leaves_no_trace(tiny) -> None:
-    world = tiny(1)
-
-    async def server(node):
-        with pytest.raises(TimeoutError, match="no 'ball' message within 1 s"):
-            await node.recv("ball", timeout=1)
-        world.log("timed out")
-        await node.sleep(3)
-        world.log((await node.recv("ball")).round)
-
-    async def client(node):
-        await node.sleep(2)
-        await node.send("server", tiny.ball(round=5))
-
-    world.run(server, client).happened((1, "timed out"), (4, 5))
-
-
-def test_a_timeout_of_zero_takes_what_is_here(tiny) -> None:
-    world = tiny(1)
-
-    async def server(node):
-        await node.sleep(1)
-        world.log((await node.recv("ball", timeout=0)).round)
-        with pytest.raises(TimeoutError):
-            await node.recv("ball", timeout=0)
-
-    async def client(node):
-        await node.send("server", tiny.ball(round=5))
-
-    world.run(server, client).happened((1, 5))
-
-
-@pytest.mark.parametrize("message_first", [True, False])
-def test_a_message_beats_a_timeout_of_the_same_instant(virtual, message_first) -> None:
-    """Whichever of the two was scheduled first, and even if the message is only sent in that instant."""
-    world = virtual(2)
-
-    async def server(node):
-        if message_first:
-            await node.sleep(0.5)
-        world.log((await node.recv("ball", timeout=1.5 if message_first else 2)).sender)
-        world.log(sender_of(await node.gather("ball", count=9, timeout=0)))
-
-    async def client(node):
-        await node.sleep(2)
-        await node.send("server", virtual.ball())
-
-    world.run(server, client, client).happened((2, 1), (2, [2]))
-
-
-def test_in_real_time_a_close_race_with_a_timeout_loses_no_message(real) -> None:
-    for shift in (-0.1, 0.0, 0.1):
-        world = real(1)
-
-        async def server(node, world=world):
-            try:
-                message = await node.recv("ball", timeout=1)
-            except TimeoutError:
-                message = await node.recv("ball", timeout=5)
-            world.log(message.round)
-
-        async def client(node, shift=shift):
-            await node.sleep(1 + shift)
-            await node.send("server", real.ball(round=3))
-
-        world.run(server, client).happened((1, 3))
-
-
-def test_a_gather_that_times_out_gives_what_is_here(tiny) -> None:
-    world = tiny(3)
-
-    async def server(node):
-        world.log(sender_of(await node.gather("ball", senders=node.clients, timeout=3)))
-        world.log(sender_of(await node.gather("ball", count=2, timeout=0.5)))
-        world.log(sender_of(await node.gather("ball", count=1)))
-
-    async def client(node):
-        await node.sleep(3 if node.party == 2 else node.party / 2)
-        await node.sleep(1)
-        await node.send("server", tiny.ball())
-
-    world.run(server, client, client, client).happened((3, [1, 3]), (3.5, []), (4, [2]))
-
-
-def test_a_timeout_that_is_not_needed_does_not_keep_the_run_going(virtual) -> None:
-    world = virtual(1)
-
-    async def server(node):
-        await node.recv("ball", timeout=1e6)
-        await node.recv("ball")
-
-    async def client(node):
-        await node.send("server", virtual.ball())
-
-    with pytest.raises(DeadlockError, match="0 s: deadlock(.|\n)*server waits for 'ball'"):
-        world.run(server, client)
-
-
-# --- abandoned receives -----------------------------------------------------------------------------------------------
+# --- abandoned receives ---------------------------------------------------------------------------------------------
 
 
 def test_an_abandoned_receive_swallows_no_later_message(tiny) -> None:
@@ -392,117 +311,3 @@ def test_a_message_handed_over_and_given_back_goes_to_the_next_who_waits(virtual
         mailbox.deliver(halt)
 
     world.run(server, client).happened((1, "abandoned", True), (1, "beside", 1))
-
-
-# --- sending ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("to", [3, -1, "client-1", "nobody", 1])
-@pytest.mark.parametrize("verb", ["send", "upload", "free"])
-def test_a_message_to_nobody_is_an_error_at_once(tiny, verb, to) -> None:
-    world = tiny(2, upload=tiny.constant(5))
-
-    async def client(node):
-        await node.sleep(1)
-        await {"send": node.send, "upload": node.upload, "free": node.free().send}[verb](to, tiny.ball())
-
-    with pytest.raises(ProtocolError, match=r"client-1 at 1\S* s: 'ball' sent to (.|\n)*clients \(1, 2\)"):
-        world.run(_sleeper(20), client, tiny.idle)
-
-
-def _sleeper(seconds):
-    async def main(node):
-        await node.sleep(seconds)
-
-    return main
-
-
-def test_one_message_can_be_sent_to_many(tiny) -> None:
-    world = tiny(3, links={m: tiny.Link(latency=float(m)) for m in (1, 2, 3)})
-
-    async def server(node):
-        message = tiny.ball(round=6)
-        for client in node.clients:
-            await node.send(client, message)
-
-    async def client(node):
-        message = await node.recv("ball")
-        world.log(node.party, message.receiver, message.round)
-
-    world.run(server, client, client, client).happened((1, 1, 1, 6), (2, 2, 2, 6), (3, 3, 3, 6))
-
-
-def test_a_received_message_can_be_passed_on(tiny) -> None:
-    world = tiny(2)
-
-    async def server(node):
-        message = await node.recv("ball")
-        await node.send(2, message)
-        world.log("kept", message.sender, message.receiver)
-
-    async def first(node):
-        await node.send("server", tiny.ball(round=4))
-
-    async def second(node):
-        message = await node.recv("ball")
-        world.log("got", message.sender, message.round)
-
-    world.run(server, first, second)
-    assert {what for _, what in world.entries} == {("kept", 1, 0), ("got", 0, 4)}
-    assert [row["party"] for row in world.events("transfer.ball")] == [1, 0]
-
-
-def test_peers_can_talk_to_each_other(tiny) -> None:
-    world = tiny(2)
-
-    async def first(node):
-        await node.send(2, tiny.ball(3))
-
-    async def second(node):
-        world.log((await node.recv("ball")).sender)
-
-    world.run(tiny.idle, first, second).happened((0, 1))
-    assert (world.recorder.bytes_up, world.recorder.bytes_down, world.recorder.bytes_peer) == (0, 0, 3)
-
-
-def test_ids_weigh_where_the_receiver_cannot_derive_them(tiny) -> None:
-    for own, weight in ((False, 5), (True, 5 + 8 * 4)):
-        world = tiny(1, own_batches=own)
-
-        async def client(node):
-            await node.send("server", tiny.ball(5, batch=node.next_batch()))
-
-        async def server(node):
-            await node.recv("ball")
-
-        world.run(server, client)
-        assert world.recorder.bytes_up == weight
-
-
-def test_sending_returns_at_once(tiny) -> None:
-    world = tiny(1, links={1: tiny.Link(up=8.0, latency=1.0)})
-
-    async def client(node):
-        await node.send("server", tiny.ball(2))
-        world.log("sent")
-
-    async def server(node):
-        await node.recv("ball")
-        world.log("received")
-
-    world.run(server, client).happened((0, "sent"), (3, "received"))
-
-
-@pytest.mark.parametrize("verb", ["send", "upload"])
-def test_an_upload_waits_the_upload_delay_and_a_send_does_not(tiny, verb) -> None:
-    world = tiny(1, upload=tiny.constant(2))
-
-    async def client(node):
-        await getattr(node, verb)("server", tiny.ball())
-        world.log("sent")
-
-    async def server(node):
-        await node.recv("ball")
-
-    world.run(server, client).happened((0 if verb == "send" else 2, "sent"))
-    assert [row["kind"] for row in world.events("upload")] == ([] if verb == "send" else ["upload.ball"])

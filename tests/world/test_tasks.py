@@ -12,8 +12,8 @@ import simpy
 from vflsim.errors import (
     DeadlockError,
     ForeignAwaitError,
-    NoProgressError,
     NonFiniteError,
+    NoProgressError,
     ProtocolError,
     RunError,
     VflsimError,
@@ -104,7 +104,7 @@ def test_any_exception_ends_the_run_and_stays_the_cause(tiny) -> None:
 
 
 def test_an_error_of_ours_keeps_its_type_cause_and_words_and_gets_a_place(tiny) -> None:
-    class TooMuch(NonFiniteError):
+    class TooMuchError(NonFiniteError):
         def __init__(self, number):  # cannot be rebuilt from args as others can
             super().__init__(f"{number} is too much", allowed="less")
             self.number = number
@@ -116,9 +116,9 @@ def test_an_error_of_ours_keeps_its_type_cause_and_words_and_gets_a_place(tiny) 
         try:
             raise ZeroDivisionError("deep down")
         except ZeroDivisionError as error:
-            raise TooMuch(7) from error
+            raise TooMuchError(7) from error
 
-    with pytest.raises(TooMuch, match=r"client-1 at 1\S* s: 7 is too much\n  allowed: less") as caught:
+    with pytest.raises(TooMuchError, match=r"client-1 at 1\S* s: 7 is too much\n  allowed: less") as caught:
         world.run(tiny.idle, client)
     assert caught.value.number == 7
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -131,7 +131,7 @@ def test_a_place_that_is_known_already_is_kept(tiny) -> None:
     async def client(node):
         raise VflsimError("broken", "client-9, embed, round 3 at 2 s")
 
-    with pytest.raises(VflsimError, match="^client-9, embed, round 3 at 2 s: broken$"):
+    with pytest.raises(VflsimError, match=r"^client-9, embed, round 3 at 2 s: broken$"):
         world.run(tiny.idle, client)
 
 

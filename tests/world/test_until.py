@@ -8,17 +8,6 @@ from vflsim.errors import RunError
 from vflsim.timing.activation import Poisson
 
 
-def halt_at(tiny, *times, round=-1, to=1):
-    """A server that sends a halt at each of the times."""
-
-    async def server(node):
-        for time in times:
-            await node.sleep(max(0.0, time - node.now))
-            await node.send(to, tiny.Halt(round=round))
-
-    return server
-
-
 @pytest.mark.parametrize("what", ["sleep", "compute", "upload", "recv", "gather", "activated"])
 def test_whatever_the_body_waits_for_is_abandoned_at_once(tiny, what) -> None:
     world = tiny(
@@ -40,7 +29,7 @@ def test_whatever_the_body_waits_for_is_abandoned_at_once(tiny, what) -> None:
         world.log("abandoned")
         world.log((await node.recv("halt")).kind)  # the message was not consumed
 
-    world.run(halt_at(tiny, 1), client).happened((1, "abandoned"), (1, "halt"))
+    world.run(tiny.halt_at(1), client).happened((1, "abandoned"), (1, "halt"))
     abandoned = [row for row in world.events() if row["outcome"] == "abandoned"]
     assert [row["kind"] for row in abandoned] == {"compute": ["compute.work"], "upload": ["upload.ball"]}.get(what, [])
     if not tiny.real:
@@ -58,7 +47,7 @@ def test_a_body_that_ends_before_is_left_alone(tiny) -> None:
         world.log("went on", block.fired)
         await node.recv("halt")
 
-    world.run(halt_at(tiny, 2), client).happened((1, "done"), (3, "went on", False))
+    world.run(tiny.halt_at(2), client).happened((1, "done"), (3, "went on", False))
 
 
 def test_only_the_message_of_the_round_counts(tiny) -> None:
@@ -88,7 +77,7 @@ def test_a_body_entered_after_the_message_is_here_is_abandoned_at_its_first_verb
             world.log("never")
         world.log((await node.recv("halt")).round)
 
-    world.run(halt_at(tiny, 1, round=3), client).happened((2, "before the first verb"), (2, 3))
+    world.run(tiny.halt_at(1, round=3), client).happened((2, "before the first verb"), (2, 3))
 
 
 def test_the_body_cleans_up_and_its_clean_up_cannot_wait(tiny) -> None:
@@ -108,7 +97,7 @@ def test_the_body_cleans_up_and_its_clean_up_cannot_wait(tiny) -> None:
         await node.sleep(1)
         world.log("goes on")
 
-    world.run(halt_at(tiny, 1), client).happened((1, "clean up"), (1, "after"), (2, "goes on"))
+    world.run(tiny.halt_at(1), client).happened((1, "clean up"), (1, "after"), (2, "goes on"))
 
 
 def test_a_body_that_refuses_to_go_is_abandoned_at_its_next_verb(tiny) -> None:
@@ -124,7 +113,7 @@ def test_a_body_that_refuses_to_go_is_abandoned_at_its_next_verb(tiny) -> None:
             world.log("never")
         world.log("after")
 
-    world.run(halt_at(tiny, 1), client).happened((1, "refused"), (1, "after"))
+    world.run(tiny.halt_at(1), client).happened((1, "refused"), (1, "after"))
 
 
 def test_an_error_in_the_body_passes(tiny) -> None:
@@ -148,16 +137,20 @@ def test_after_a_failed_body_its_message_abandons_nothing_any_more(tiny) -> None
         world.log("ball")
 
     async def client(node):
-        with pytest.raises(ValueError, match="oops"):
+        try:
             async with node.until("halt"):
                 await node.send("server", tiny.ball(4))
                 await node.sleep(1)
                 raise ValueError("oops")
+        except ValueError:
+            world.log("oops")
 
-    world.run(server, client).happened((4, "ball"))
+    world.run(server, client).happened((1, "oops"), (4, "ball"))
 
 
-@pytest.mark.parametrize(("message", "left"), [("outer", ["after outer"]), ("inner", ["after inner", "rest", "after outer"])])
+@pytest.mark.parametrize(
+    ("message", "left"), [("outer", ["after outer"]), ("inner", ["after inner", "rest", "after outer"])]
+)
 def test_nested_blocks_end_by_their_own_message(tiny, message, left) -> None:
     world = tiny(1)
 
@@ -190,7 +183,7 @@ def test_one_message_that_ends_both_nested_blocks_ends_the_outer_one(tiny) -> No
         await node.sleep(1)
         world.log("goes on")
 
-    world.run(halt_at(tiny, 1, round=2), client).happened((1, "after outer"), (2, "goes on"))
+    world.run(tiny.halt_at(1, round=2), client).happened((1, "after outer"), (2, "goes on"))
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
@@ -259,7 +252,7 @@ def test_a_block_in_one_task_leaves_the_others_alone(tiny) -> None:
         world.log("abandoned")
         await node.sleep(2)
 
-    world.run(halt_at(tiny, 1), client).happened((1, "abandoned"), (2, "beside"))
+    world.run(tiny.halt_at(1), client).happened((1, "abandoned"), (2, "beside"))
 
 
 def test_the_end_of_the_run_is_no_reason_to_go_on(tiny) -> None:
@@ -273,185 +266,4 @@ def test_the_end_of_the_run_is_no_reason_to_go_on(tiny) -> None:
         await node.sleep(9)
         world.log("never")
 
-    world.run(halt_at(tiny, 1), client, stop_at=2, until_all_end=False).happened((1, "abandoned"))
-
-
-# --- what the body holds ----------------------------------------------------------------------------------------------
-
-
-def test_an_abandoned_computation_frees_the_processor_at_once(tiny) -> None:
-    world = tiny(1, compute=tiny.constant(2))
-    ran = []
-
-    async def client(node):
-        async with node.until("halt"):
-            await node.compute(tiny.work("useless", 1, lambda: ran.append("useless")))
-        await node.compute(tiny.work("useful", 1, lambda: ran.append("useful")))
-        world.log("done")
-
-    world.run(halt_at(tiny, 1), client).happened((3, "done"))
-    assert ran == ["useful"]
-    assert [(r["kind"], r["outcome"]) for r in world.events("compute")] == [
-        ("compute.useless", "abandoned"),
-        ("compute.useful", "done"),
-    ]
-
-
-def test_an_abandoned_place_in_the_processors_queue_is_given_up(tiny) -> None:
-    world = tiny(1, compute=tiny.constant(2))
-
-    async def beside(node, name):
-        await node.compute(tiny.work(name, 1))
-        world.log(name)
-
-    async def client(node):
-        node.start(beside(node, "first"))
-        await node.sleep(0.2)
-        async with node.until("halt"):
-            await node.compute(tiny.work("useless", 1))
-        node.start(beside(node, "second"))
-        await node.sleep(6)
-
-    world.run(halt_at(tiny, 1), client).happened((2, "first"), (4, "second"))
-    assert [r["kind"] for r in world.events("compute")] == ["compute.first", "compute.second"]
-
-
-def test_a_processor_handed_over_in_the_instant_of_the_abandonment_is_handed_on(virtual) -> None:
-    """At t = 2 the first computation ends, the queue's head is handed the processor, and then the halt comes."""
-    world = virtual(1, compute=virtual.constant(2), links={0: virtual.Link(latency=1.0)})
-
-    async def beside(node, name):
-        await node.compute(virtual.work(name, 1))
-        world.log(name)
-
-    async def client(node):
-        node.start(beside(node, "first"))
-        await node.sleep(0.5)
-        node.start(useless(node))
-        await node.sleep(0.25)
-        node.start(beside(node, "second"))
-        await node.sleep(6)
-
-    async def useless(node):
-        async with node.until("halt"):
-            await node.compute(virtual.work("useless", 1))
-
-    for shift in (0.0, 1e-12, -1e-12):
-        world = virtual(1, compute=virtual.constant(2))
-        world.run(halt_at(virtual, 2 + shift), client)
-        assert [what for _, what in world.entries] == [("first",), ("second",)]
-        assert world.entries[-1][0] == 4
-
-
-@pytest.mark.parametrize(
-    ("size", "halt", "sent"),
-    [(4, 2.5, 1), (4, 0.5, 0), (6, 4.0, 3)],
-    ids=["moving", "in its latency", "after three bytes"],
-)
-def test_an_abandoned_transfer_leaves_its_link_and_the_bytes_sent_count(tiny, size, halt, sent) -> None:
-    """One second of latency, then a byte a second; the next message of three bytes starts at once."""
-    world = tiny(2, links={1: tiny.Link(up=8.0, latency=1.0)})
-
-    async def server(node):
-        node.start(receive(node))
-        await node.sleep(halt)
-        await node.free().send(1, tiny.Halt())
-        await node.sleep(9)
-
-    async def receive(node):
-        message = await node.recv("ball")
-        world.log("arrived", message.round)
-
-    async def client(node):
-        async with node.until("halt"):
-            await node.send("server", tiny.ball(size, round=1))
-            await node.sleep(9)
-        await node.send("server", tiny.ball(3, round=2))
-        await node.sleep(9)
-
-    world.run(server, client).happened((halt + 1 + 3, "arrived", 2))
-    first, second = world.events("transfer.ball")
-    assert (first["outcome"], first["index"], second["outcome"], second["index"]) == ("abandoned", 0, "done", 1)
-    assert second["bytes"] == 3
-    assert world.recorder.bytes_up == first["bytes"] + 3
-    if tiny.real:
-        assert sent <= first["bytes"] <= size
-    else:
-        assert first["bytes"] == sent
-
-
-def test_what_a_finished_body_has_sent_is_still_bound_to_the_message(tiny) -> None:
-    world = tiny(1, links={1: tiny.Link(up=8.0)})
-
-    async def client(node):
-        async with node.until("halt"):
-            await node.send("server", tiny.ball(5, round=1))
-            await node.send("server", tiny.ball(5, round=2))
-        world.log("body over")
-        await node.send("server", tiny.ball(2, round=3))  # not of the body
-        await node.recv("halt")
-        await node.sleep(9)
-
-    async def server(node):
-        node.start(receive(node))
-        await node.sleep(2.5)
-        await node.send(1, tiny.Halt())
-        await node.sleep(9)
-
-    async def receive(node):
-        while True:
-            world.log("arrived", (await node.recv("ball")).round)
-
-    world.run(server, client).happened((0, "body over"), (4.5, "arrived", 3))
-    assert [(r["round"], r["outcome"]) for r in world.events("transfer.ball")] == [
-        (1, "abandoned"),
-        (2, "abandoned"),
-        (3, "done"),
-    ]
-    if not tiny.real:
-        assert [r["bytes"] for r in world.events("transfer.ball")] == [2, 0, 2]
-
-
-def test_what_has_arrived_before_the_message_stays_arrived(tiny) -> None:
-    world = tiny(1, links={1: tiny.Link(up=8.0)})
-
-    async def client(node):
-        async with node.until("halt"):
-            await node.send("server", tiny.ball(1, round=1))
-            await node.send("server", tiny.ball(9, round=2))
-            await node.sleep(20)
-
-    async def server(node):
-        await node.sleep(2)
-        await node.send(1, tiny.Halt())
-        await node.sleep(10)
-        world.log([m.round for m in node.arrived("ball")])
-
-    world.run(server, client).happened((12, [1]))
-
-
-def test_a_transfer_sent_in_two_nested_blocks_is_bound_to_both_messages(tiny) -> None:
-    for k in (1, 2):
-        world = tiny(1, links={1: tiny.Link(up=8.0)})
-
-        async def client(node):
-            async with node.until("halt", round=1), node.until("halt", round=2):
-                await node.send("server", tiny.ball(5))
-            await node.sleep(6)
-
-        world.run(halt_at(tiny, 2, round=k), client)
-        assert [r["outcome"] for r in world.events("transfer.ball")] == ["abandoned"]
-
-
-def test_an_unlimited_link_abandons_without_arithmetic_on_infinity(tiny) -> None:
-    world = tiny(1)
-
-    async def client(node):
-        async with node.until("halt"):
-            await node.sleep(1)
-            for _ in range(20):
-                await node.send("server", tiny.ball(10))
-            await node.sleep(9)
-
-    world.run(halt_at(tiny, 1), client)
-    assert 0 <= world.recorder.bytes_up <= 200
+    world.run(tiny.halt_at(1), client, stop_at=2, until_all_end=False).happened((1, "abandoned"))

@@ -12,8 +12,9 @@ import torch
 from vflsim.errors import DataError
 from vflsim.vocabulary.base import Part
 
-# magic, version, dtype, number of dimensions, has ids | sender, batch index, round | kind | shape
-_HEADER = struct.Struct("<4sBBBB i q q 16s 4i")
+# magic, version, dtype, number of dimensions, has ids | sender, batch index, number of ids, round | kind | shape
+_HEADER = struct.Struct("<4sBBBB iiIq 16s 4i")
+_NO_TENSOR = 255  # in place of the number of dimensions
 _MAGIC = b"VFL1"
 _DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.int8, torch.int32, torch.int64)
 
@@ -44,26 +45,29 @@ class Plain(Part):
         return _HEADER.size + 8 * ids + tensor
 
     def encode(self, envelope: Envelope, tensor: torch.Tensor | None) -> bytes:
-        """The message as bytes. Raises ``DataError`` for a tensor of a type or rank that the header cannot name."""
-        kind = envelope.kind.encode()
-        if len(kind) > 16 or (tensor is not None and (tensor.dim() > 4 or tensor.dtype not in _DTYPES)):
-            raise DataError(f"message {envelope.kind!r} cannot be encoded", allowed="≤ 4 dimensions, float or integer")
-        shape = (0, 0, 0, 0) if tensor is None else (*tensor.shape, 0, 0, 0, 0)[:4]
-        ids = b"" if envelope.ids is None else envelope.ids.astype("<i8").tobytes()
-        rank, code = (255, 0) if tensor is None else (tensor.dim(), _DTYPES.index(tensor.dtype))
-        header = _HEADER.pack(
-            _MAGIC,
-            1,
-            code,
-            rank,
-            envelope.ids is not None,
-            envelope.sender,
-            envelope.batch,
-            envelope.round,
-            kind,
-            *shape,
-        )
-        return header + ids + (b"" if tensor is None else tensor.detach().contiguous().cpu().numpy().tobytes())
+        """The message as bytes. Raises ``DataError`` for what the header cannot say."""
+        kind, ids = envelope.kind.encode(), envelope.ids
+        if len(kind) > 16 or b"\0" in kind:
+            raise DataError(f"message kind {envelope.kind!r}", allowed="at most 16 bytes of UTF-8, no NUL")
+        if tensor is not None and (tensor.dim() > 4 or tensor.dtype not in _DTYPES):
+            raise DataError(
+                f"a {tensor.dim()}-dimensional tensor of {tensor.dtype}",
+                allowed=f"at most 4 dimensions of {', '.join(map(str, _DTYPES))}",
+            )
+        rank, code, shape = _NO_TENSOR, 0, (0, 0, 0, 0)
+        if tensor is not None:
+            rank, code = tensor.dim(), _DTYPES.index(tensor.dtype)
+            shape = (*tensor.shape, 0, 0, 0, 0)[:4]
+        count = 0 if ids is None else len(ids)
+        places = envelope.sender, envelope.batch, count, envelope.round
+        try:
+            header = _HEADER.pack(_MAGIC, 1, code, rank, ids is not None, *places, kind, *shape)
+        except struct.error as error:
+            raise DataError(
+                f"a number in {envelope._replace(ids=None)} or in shape {shape} does not fit: {error}"
+            ) from error
+        listed = b"" if ids is None else ids.astype("<i8").tobytes()
+        return header + listed + (b"" if tensor is None else tensor.detach().contiguous().cpu().numpy().tobytes())
 
     def decode(self, data: bytes) -> tuple[Envelope, torch.Tensor | None]:
         """The inverse of ``encode``. Raises ``DataError`` for bytes that ``encode`` did not write."""
@@ -71,23 +75,37 @@ class Plain(Part):
             raise DataError(
                 f"{len(data)} bytes that are no vflsim message", allowed=f"a message starting with {_MAGIC!r}"
             )
-        _, version, code, rank, has_ids, sender, batch, round_, kind, *dims = _HEADER.unpack_from(data)
-        if version != 1 or code >= len(_DTYPES) or not (rank <= 4 or rank == 255) or min(dims) < 0:
+        _, version, code, rank, has_ids, sender, batch, count, round_, name, *dims = _HEADER.unpack_from(data)
+        try:
+            kind = name.rstrip(b"\0").decode()
+        except UnicodeDecodeError:
+            kind = "\0"
+        dimensions = 0 if rank == _NO_TENSOR else rank
+        sound = (
+            version == 1
+            and code < len(_DTYPES)
+            and dimensions <= 4
+            and min(dims) >= 0
+            and not any(dims[dimensions:])
+            and has_ids <= 1
+            and (has_ids or count == 0)
+            and "\0" not in kind
+        )
+        if not sound:
             raise DataError("a damaged message header", allowed="version 1, a known dtype, at most 4 dimensions")
-        shape = None if rank == 255 else tuple(dims[:rank])
-        tensor_bytes = 0 if shape is None else int(np.prod(shape, dtype=np.int64)) * _DTYPES[code].itemsize
-        rest = len(data) - _HEADER.size - tensor_bytes
-        if rest < 0 or rest % 8 or (rest and not has_ids):
-            raise DataError(f"a message of {len(data)} bytes does not fit its header", allowed="an unshortened message")
-        split = _HEADER.size + rest
+        shape, dtype = (None if rank == _NO_TENSOR else tuple(dims[:rank])), _DTYPES[code]
+        if len(data) != self.size(shape, dtype, count):
+            raise DataError(
+                f"a message of {len(data)} bytes does not fit its header",
+                allowed=f"{self.size(shape, dtype, count)} bytes for {count} ids and a tensor of shape {shape}",
+            )
+        split = _HEADER.size + 8 * count
         ids = np.frombuffer(data[_HEADER.size : split], "<i8").astype(np.int64) if has_ids else None
         tensor = None
         if shape is not None:
             body = bytearray(data[split:])
-            tensor = (
-                torch.frombuffer(body, dtype=_DTYPES[code]) if body else torch.empty(0, dtype=_DTYPES[code])
-            ).reshape(shape)
-        return Envelope(kind.rstrip(b"\0").decode(errors="replace"), sender, round_, batch, ids), tensor
+            tensor = (torch.frombuffer(body, dtype=dtype) if body else torch.empty(0, dtype=dtype)).reshape(shape)
+        return Envelope(kind, sender, round_, batch, ids), tensor
 
 
 AnyCodec = Plain

@@ -179,7 +179,8 @@ class ServerLearner:
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
         if not torch.isfinite(total):
             raise NonFiniteError(
-                f"the training loss became {float(total.detach())}", remedy="a smaller learning rate, or scaled features"
+                f"the training loss became {float(total.detach())}",
+                remedy="a smaller learning rate, or scaled features",
             )
         total.backward()  # type: ignore[no-untyped-call]
         if len(losses) > 1:

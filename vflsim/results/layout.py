@@ -1,7 +1,8 @@
-"""Tables of text that never cut a word: what does not fit beside the rest goes below, the first column repeated."""
+"""Text for terminals that never cuts a word: paragraphs, and tables whose columns go below where they do not fit."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import final
 
@@ -16,10 +17,10 @@ _GAP = 2
 
 @final
 class TextTable:
-    """Rows of text under a header, for a terminal of any width; ``notes`` stand below.
+    """Rows of text under a header; ``notes`` stand below.
 
-    Cells stay on one line, headers may break between words. Columns whose number is in ``left`` are aligned to the left,
-    the others to the right.
+    Columns that do not fit beside each other go below, the first one repeated. Cells stay on one line, headers may
+    break between words. Columns whose number is in ``left`` are aligned to the left, the others to the right.
     """
 
     def __init__(
@@ -69,6 +70,18 @@ class TextTable:
         for row in self.rows:
             table.add_row(*(Text(row[column]) for column in block))
         return table
+
+
+def say(console: Console, text: str) -> None:
+    """Print text that wraps between words in a terminal, and not at all elsewhere."""
+    if console.is_terminal:
+        width = max(20, console.width)
+        lines = (
+            textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+            for line in text.splitlines()
+        )
+        text = "\n".join(lines)
+    console.print(Text(text), soft_wrap=True)
 
 
 def _width(widths: Sequence[int], block: Sequence[int]) -> int:

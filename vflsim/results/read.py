@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, final
 
 import pandas as pd
 import pyarrow as pa
@@ -18,14 +18,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from vflsim.errors import ResultsError
-from vflsim.results.schema import RunInfo, RunTables, split_of
+from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of, split_of
 from vflsim.results.write import RUN, SCENARIO, WEIGHTS
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-TableName = Literal["metrics", "rounds", "events"]
 _SEED = re.compile(r"seed-(\d+)")
 
 
@@ -63,15 +62,21 @@ class StoredRun:
     def table(self, name: TableName) -> pa.Table:
         """One table as it lies on disk. Raises NotRecordedError where it was not kept, ResultsError where damaged."""
         if not self.has(name):
+            if name == "metrics":  # which every run keeps
+                raise _damaged(self._path(name), "no such file")
             raise NotRecordedError(
                 f"the {name} of this run were not kept",
                 where=str(self.folder),
                 remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
             )
         try:
-            return pq.read_table(self._path(name), partitioning=None)
+            table = pq.read_table(self._path(name), partitioning=None)
         except (pa.ArrowException, OSError) as error:
             raise _damaged(self._path(name), str(error)) from error
+        missing = [column for column in columns_of(name, table.column_names) if column not in table.column_names]
+        if missing:
+            raise _damaged(self._path(name), f"no column {missing[0]}")
+        return table
 
     def frame(self, name: TableName) -> pd.DataFrame:
         """One table as a pandas frame with ``protocol`` and ``seed`` in front."""
@@ -82,11 +87,10 @@ class StoredRun:
 
     def tables(self) -> RunTables:
         """All tables of the run, checked against the schemas. Raises ResultsError where one is damaged."""
+        metrics = self.table("metrics")
         kept = {name: self.table(name) if self.has(name) else None for name in ("rounds", "events")}
         try:
-            return RunTables(self.table("metrics"), **kept)
-        except NotRecordedError:
-            raise
+            return RunTables(metrics, **kept)
         except ResultsError as error:
             raise _damaged(self.folder, error.what) from error
 
@@ -248,7 +252,7 @@ class Results:
 
     def _frame(self, name: TableName) -> pd.DataFrame:
         if name not in self._frames:
-            frames = [run.frame(name) for run in self.runs if run.has(name)]
+            frames = [run.frame(name) for run in self.runs if name == "metrics" or run.has(name)]
             if not frames:
                 self.runs[0].table(name)  # says that nothing was recorded, and how to mend it
             self._frames[name] = _joined(frames)
@@ -258,7 +262,8 @@ class Results:
 def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """One frame of many, categories united (plain concatenation would turn them into objects)."""
     for name in frames[0].select_dtypes("category"):
-        together = pd.api.types.union_categoricals([frame[name] for frame in frames]).categories
+        # Not union_categoricals: it refuses a column that is null throughout (a run without a single message).
+        together = pd.Index(dict.fromkeys(word for frame in frames for word in frame[name].cat.categories), dtype="str")
         for frame in frames:
             frame[name] = frame[name].cat.set_categories(together)
     return pd.concat(frames, ignore_index=True)

@@ -96,7 +96,9 @@ def quantity(value: float, unit: str, half: float = math.nan) -> str:
     else:
         exponent = math.floor(math.log10(half))
         decimals = max(0, (1 if half < 2 * 10**exponent else 0) - exponent)
-        text = f"{value:.{decimals}f} ± {half:.{decimals}f}"
+        # No more than five digits: an interval as narrow as rounding errors says nothing.
+        most = max(0, 4 - math.floor(math.log10(max(abs(value), half))))
+        text = f"{value:.{decimals}f} ± {half:.{decimals}f}" if decimals <= most else f"{value:.4g} ± 0"
     return _signed(f"{text} {shown}".strip())
 
 
@@ -147,7 +149,7 @@ def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
     columns.append((("round_duration", None), "mean round"))
     columns = [column for column in columns if len(_select(summary, *column[0]))]
 
-    first = results.protocols[0]
+    first = _baseline(results)
     differ = len(results.protocols) > 1 and len(_select(summary, *compared)) > 0
     reached = f"reached {targets[0].split()[-1]}" if targets else "seeds"
     header = ["protocol", reached, *(head for _, head in columns)]
@@ -169,9 +171,14 @@ def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[st
     elif declared := targets_of(results):
         yield f"Target {declared[0]} was not evaluated in these runs."
     if differ:
-        yield f"“vs {results.protocols[0]}”: mean of paired differences over common seeds."
+        yield f"“vs {_baseline(results)}”: mean of paired differences over common seeds."
     for run in results.failed:
         yield f"Failed and left out: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
+
+
+def _baseline(results: Results) -> str:
+    """What the others are compared with: the first protocol that has a finished run."""
+    return next((run.protocol for run in results.runs if not run.failed), results.protocols[0])
 
 
 def _cost_columns(target: str) -> list[tuple[tuple[str, str | None], str]]:

@@ -18,6 +18,8 @@ Record = Literal["events", "rounds", "summary"]
 
 Age = Literal["client_age", "row_age"]
 
+TableName = Literal["metrics", "rounds", "events"]
+
 SERVER = "server"
 SPLITS = ("train", "validation", "test")
 OUTCOMES = ("done", "abandoned", "unfinished")
@@ -79,6 +81,12 @@ def metrics_schema(names: Iterable[str]) -> pa.Schema:
     fixed = {name for name, _ in (*_METRICS_FIRST, *_METRICS_LAST)}
     evaluated = [(name, pa.float64()) for name in names if name not in fixed and split_of(name)]
     return _schema([*_METRICS_FIRST, *evaluated, *_METRICS_LAST])
+
+
+def columns_of(table: TableName, there: Iterable[str]) -> list[str]:
+    """Names of the columns that a table must have, of metrics given those that are ``there``."""
+    schema = {"rounds": ROUNDS, "events": EVENTS}.get(table) or metrics_schema(there)
+    return list(schema.names)
 
 
 def split_of(column: str) -> str | None:

@@ -110,6 +110,18 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
     yield from _each(drawn[drawn["index"] < 0], "was drawn, but has no index")
 
 
+def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party's messages of a kind are numbered as they are sent: none is missing, none stands there twice."""
+    if frames.events is None:
+        return
+    transfers = frames.events[frames.events["kind"].astype(str).str.startswith("transfer.")]
+    yield from _each(transfers[transfers.duplicated(["party", "kind", "index"])], "is accounted for twice")
+    for (party, kind), numbers in transfers.groupby(["party", "kind"], observed=True, sort=False)["index"]:
+        lost = int(numbers.max()) + 1 - numbers.nunique()
+        if lost > 0:
+            yield f"events: {party} sent {int(numbers.max()) + 1} {kind}, of which {lost} are not accounted for"
+
+
 def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Transfers up to a metrics row add up to its bytes; at the last row exactly, with all transfers.
 
@@ -198,6 +210,7 @@ RULES: tuple[Rule, ...] = (
     _outcomes_are_accounted_for,
     _parties_compute_one_thing_at_a_time,
     _draws_are_numbered_once,
+    _messages_are_accounted_for,
     _bytes_add_up,
     _staleness_is_bounded,
     _rounds_are_contiguous,

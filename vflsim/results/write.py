@@ -7,12 +7,11 @@ nothing of the machine; wall-clock figures stand in ``run.json`` alone.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -43,7 +42,7 @@ class Prepared:
     action: Literal["created", "kept", "moved"]
     folder: Path
     moved_to: Path | None = None
-    made: tuple[Path, ...] = ()
+    made: tuple[Path, ...] = field(default=(), compare=False)
 
 
 def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
@@ -104,8 +103,6 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
     out = Path(os.path.abspath(out))
     prepared = Prepared("created", out)
     with _errors_named(out):
-        if out.exists() and not out.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, "there is a file of this name")
         if out.exists() and any(out.iterdir()):
             if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
                 _clear_leftovers(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.models.build import least_batch, seeded
@@ -26,8 +26,9 @@ def read_and_check(scenario: Scenario) -> Data:
     loaded = {name: data.of(scenario.training_of(name)) for name in scenario.protocols}
     first = next(iter(loaded.values()))
     problems = list(problems_in(scenario, first.task.name, first.outputs)) or list(_clients(scenario, first))
+    problems = problems or list(_sizes(scenario, loaded))
     for name in loaded if not problems else ():
-        problems += _protocol(scenario, name, loaded[name])
+        problems += _batches(scenario, name, loaded[name])
     if problems:
         raise failure(problems, scenario.document)
     return data
@@ -35,50 +36,49 @@ def read_and_check(scenario: Scenario) -> Data:
 
 def _clients(scenario: Scenario, data: LoadedData) -> Iterator[Problem]:
     """Whether every client's model can take its features."""
-    asked: set[tuple[int, tuple[int, ...]]] = set()
-    where = _model_keys(scenario)
+    keys, asked = _model_keys(scenario), set()
+    wrong: dict[tuple[Location, str], list[int]] = {}
     for client, (model, shape) in enumerate(zip(client_models(scenario), data.shapes, strict=True), start=1):
-        if (id(model), shape) in asked:
-            continue
-        asked.add((id(model), shape))
-        try:
-            model.check(shape)
-        except ValueError as error:
-            yield Problem.said(where[client - 1], f"client {client}: {error}")
+        if (id(model), shape) not in asked:
+            asked.add((id(model), shape))
+            try:
+                model.check(shape)
+            except ValueError as error:
+                wrong.setdefault((keys[client - 1], str(error)), []).append(client)
+    for (key, what), clients in wrong.items():
+        yield Problem.said(key, f"client {clients[0]}: {what}")
 
 
-def _protocol(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Problem]:
-    """Whether a protocol's batches suit its models, and its models this machine."""
-    training, place = scenario.training_of(name), said_at(scenario, name, "training", "batch")
+def _sizes(scenario: Scenario, loaded: Mapping[str, LoadedData]) -> Iterator[Problem]:
+    """Whether this machine can hold the models."""
+    remedy = "make embeddings or hidden layers narrower"
+    try:
+        needed = {name: size_of(scenario, name, data).bytes for name, data in loaded.items()}
+    except ValueError as error:
+        yield Problem(("models",), str(error), "models that fit into memory", remedy)
+        return
+    there, largest = machine_memory(), max(needed, key=needed.__getitem__)
+    if needed[largest] > there:
+        takes = f"{largest} needs {quantity(needed[largest], 'B')} for features, weights, gradients and table"
+        yield Problem(("models",), takes, f"up to {quantity(there, 'B')}, the memory of this machine", remedy)
+
+
+def _batches(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Problem]:
+    """Whether every batch of a protocol is large enough for its models."""
+    training, key = scenario.training_of(name), said_at(scenario, name, "training", "batch")
     try:
         smallest = BatchSequence(data.rows, training, 0, 0).smallest
     except ValueError as error:
-        yield Problem.said(place, str(error))
+        yield Problem.said(key, str(error))
         return
-    problem = _size(scenario, name, data)
-    if problem is not None:
-        yield problem
-    elif smallest < 2:
-        for who in _who_needs_two_rows(scenario, name, data):
-            what = f"{who} cannot train on one row (batch normalisation?), and "
-            if min(training.batch, data.rows) == 1:
-                yield Problem(place, f"{what}every batch has one", "at least 2", "raise batch, or change the model")
-            else:
-                what += f"so many has the last batch of {data.rows:,} training rows in batches of {training.batch}"
-                remedy = "say last_batch: drop, or choose a batch that leaves another rest"
-                yield Problem(said_at(scenario, name, "training", "last_batch"), what, "at least 2 rows", remedy)
-
-
-def _size(scenario: Scenario, name: str, data: LoadedData) -> Problem | None:
-    remedy = "make embeddings or hidden layers narrower"
-    try:
-        needed, there = size_of(scenario, name, data).bytes, machine_memory()
-    except ValueError as error:
-        return Problem(("models",), str(error), "models that fit into memory", remedy)
-    if needed < there:
-        return None
-    what = f"{name} needs {quantity(needed, 'B')} for features, weights, gradients and the server's table"
-    return Problem(("models",), what, f"below {quantity(there, 'B')}, the memory of this machine", remedy)
+    for who in _who_needs_two_rows(scenario, name, data) if smallest < 2 else ():
+        what = f"{who} cannot train on one row (batch normalisation?), and "
+        if min(training.batch, data.rows) == 1:
+            yield Problem(key, f"{what}every batch has one", "at least 2", "raise batch, or change the model")
+        else:
+            what += f"the last batch of {data.rows:,} training rows in batches of {training.batch} has one"
+            remedy = "say last_batch: drop, or choose a batch that leaves another rest"
+            yield Problem((*key[:-1], "last_batch"), what, "at least 2 rows", remedy)
 
 
 def _who_needs_two_rows(scenario: Scenario, name: str, data: LoadedData) -> Iterator[str]:

@@ -69,6 +69,6 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
 def _rounds(stop: Stop, **per_round: float) -> float:
     """The rounds until the first limit of ``stop`` is met, of which a round uses up so much."""
     limits = [
-        getattr(stop, key) / amount for key, amount in per_round.items() if getattr(stop, key) is not None and amount > 0
+        limit / amount for key, amount in per_round.items() if (limit := getattr(stop, key)) is not None and amount > 0
     ]
     return min(limits, default=float("inf"))

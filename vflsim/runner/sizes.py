@@ -27,7 +27,9 @@ def size_of(scenario: Scenario, name: str, data: LoadedData) -> Size:
     models, item = client_models(scenario), training.torch_dtype.itemsize
     widths = [models[client - 1].embedding for client in clients]
     counted: dict[tuple[int, tuple[int, ...]], int] = {}  # alike clients are counted once
-    parameters = parameters_of(lambda: scenario.models.server.build(scenario.models.aggregate.width(widths), data.outputs))
+    parameters = parameters_of(
+        lambda: scenario.models.server.build(scenario.models.aggregate.width(widths), data.outputs)
+    )
     for client in clients:
         model, shape = models[client - 1], data.shapes[client - 1]
         key = id(model), shape

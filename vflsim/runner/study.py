@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflsim.errors import ScenarioError, VflsimError
+from vflsim.errors import VflsimError
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
 from vflsim.results.write import Prepared, prepare_folder, run_folder, withdraw, write_run
 from vflsim.runner.checks import read_and_check
 from vflsim.runner.conductor import Progress
 from vflsim.runner.run import Outcome, run_protocol
+from vflsim.scenario.checks import said_at
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.problems import Problem, failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,14 @@ def run_study(
 
 def _must_end(scenario: Scenario) -> None:
     """Raise ScenarioError for a protocol that would go on for ever without training."""
-    for name in scenario.protocols:
-        if scenario.stop_of(name).criteria.keys() <= {"target"}:
-            raise ScenarioError(
-                f"{name} stops at a target alone, which a timing-only run never reaches",
-                "stop",
-                "time, rounds, updates, epochs or wall_clock besides",
-                "add `time: 600 s`, say, or leave out --timing-only",
-            )
+    allowed, remedy = "time, rounds, updates, epochs or wall_clock besides", "add `time: 600 s`, say, or train"
+    problems = [
+        Problem(said_at(scenario, name, "stop"), "a timing-only run never reaches a target alone", allowed, remedy)
+        for name in scenario.protocols
+        if scenario.stop_of(name).criteria.keys() <= {"target"}
+    ]
+    if problems:
+        raise failure(problems, scenario.document)
 
 
 def _reporting(watcher: Watcher, stage: Stage) -> Callable[[Progress], None]:

@@ -188,9 +188,13 @@ class World(ABC):
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool = False) -> Task:
         """Start ``coroutine`` at this instant; its failure ends the run. Observers survive ``finish``."""
+        task = self._enlist(coroutine, who, party, observer)
+        self.after(0.0, task.begin, Moment.RESUME)
+        return task
+
+    def _enlist(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool) -> Task:
         task = Task(self, coroutine, who, party, observer)
         self._tasks[task] = None
-        self.after(0.0, task.begin, Moment.RESUME)
         return task
 
     def current(self) -> Task:
@@ -235,9 +239,13 @@ class World(ABC):
         return self._reason or ""
 
     def conclude(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """After ``run``: run ``coroutine`` to its end with the observers still there, then close everything."""
+        """After ``run``: run ``coroutine`` to its end with the observers still there, then close everything.
+
+        It begins at once, before whatever else was to happen in the instant in which the run ended.
+        """
         try:
-            last = self.spawn(coroutine, "observer", 0, observer=True)
+            last = self._enlist(coroutine, "observer", 0, observer=True)
+            last.begin()
             self._advance(lambda: last.done)
         finally:
             self.close()

@@ -19,6 +19,8 @@ class Wanted:
     round: int | None
     senders: frozenset[int] | None
     count: int
+    turn: int
+    """How many receives of the mailbox began before it."""
     timed_out: bool = False
     met: int = 0
     heard: set[int] = field(default_factory=set)
@@ -82,6 +84,7 @@ class Mailbox:
         self._wanted: dict[str, list[Wanted]] = {}
         self._watches: dict[str, list[Watch]] = {}
         self._collecting = False
+        self._turn = 0
 
     def deliver(self, message: Message) -> None:
         """A message arrives: it ends the blocks it makes useless at once, and is handed out as the instant ends."""
@@ -96,7 +99,9 @@ class Mailbox:
     def want(self, kind: str, count: int, senders: Collection[int] | None = None, round_: int | None = None) -> Wanted:
         """Begin to wait for ``count`` messages, or for one from each of ``senders``."""
         chosen = None if senders is None else frozenset(senders)
-        wanted = Wanted(self._world.signal(), kind, round_, chosen, count if chosen is None else len(chosen))
+        self._turn += 1
+        enough = count if chosen is None else len(chosen)
+        wanted = Wanted(self._world.signal(), kind, round_, chosen, enough, self._turn)
         wanted.signal.about = wanted
         wanted.recount(self._messages.get(kind, ()))
         self._wanted.setdefault(kind, []).append(wanted)
@@ -160,12 +165,12 @@ class Mailbox:
 
     def _resolve(self) -> None:
         self._collecting = False
-        for kind, waiting in self._wanted.items():
-            for wanted in [w for w in waiting if w.ready]:
-                if wanted.ready:  # those before it may have taken what it counted on
-                    waiting.remove(wanted)
-                    wanted.signal.set(self._pick(wanted))
-                    self._recount(kind)
+        ready = [wanted for waiting in self._wanted.values() for wanted in waiting if wanted.ready]
+        for wanted in sorted(ready, key=lambda wanted: wanted.turn):  # whoever has waited longest goes on first
+            if wanted.ready:  # those before it may have taken what it counted on
+                self._wanted[wanted.kind].remove(wanted)
+                wanted.signal.set(self._pick(wanted))
+                self._recount(wanted.kind)
 
     def _recount(self, kind: str) -> None:
         """Some messages have been taken: they no longer count."""

@@ -251,11 +251,9 @@ class Node:
             raise ProtocolError("gather takes a count or the senders", allowed="exactly one of the two")
         if count is not None and count < 0:
             raise ProtocolError(f"gather(count={count})", allowed="a count ≥ 0")
-        strangers = set(senders or ()) - self.shared.mailboxes.keys()
+        strangers = [sender for sender in senders or () if sender not in self.shared.mailboxes]
         if strangers:
-            raise ProtocolError(
-                f"gather from {sorted(strangers)}", allowed=f"0 (the server) and the clients {self.clients}"
-            )
+            raise ProtocolError(f"gather from {strangers}", allowed=f"0 (the server) and the clients {self.clients}")
         return await self._gather(kind, count or 0, senders, round, timeout)
 
     async def _gather(

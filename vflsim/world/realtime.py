@@ -120,8 +120,9 @@ class RealTimeWorld(World):
         if self._start is None:
             self._start = self._loop.time()
         self._ended = ended
-        self._loop.call_soon(self._dispatch, lambda: None)  # there may be nothing to wait for
-        self._loop.run_forever()
+        if not ended() and self._failure is None:
+            self._loop.call_soon(self._dispatch, lambda: None)  # there may be nothing to wait for
+            self._loop.run_forever()
         self._stopped = self.now()
         self._raise_failure()
 

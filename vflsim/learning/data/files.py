@@ -46,6 +46,7 @@ def read_entry(entry: Entry) -> RawData:
     for file in entry.files:
         path = locate(entry, file)
         if path is None:
+            _check_variable(entry, file)
             searched = ", ".join(str(folder / entry.folder) for folder in folders())
             raise DataError(
                 f"the file {file.name} is not there",
@@ -57,6 +58,18 @@ def read_entry(entry: Entry) -> RawData:
         verify(path, file)
         paths.append(path)
     return entry.read(paths)
+
+
+def _check_variable(entry: Entry, file: RemoteFile) -> None:
+    """Say so if the variable points nowhere: then that is why nothing was found."""
+    named = os.environ.get(VARIABLE)
+    if named and not Path(named).is_dir():
+        raise DataError(
+            f"there is no folder {named!r}",
+            f"the environment variable {VARIABLE}",
+            f"a folder that holds {entry.folder}/{file.name}",
+            f"correct it, or unset it and fetch the data with `vflsim data get {entry.name}`",
+        )
 
 
 def verify(path: Path, file: RemoteFile) -> None:

@@ -56,5 +56,7 @@ def parameters_of(build: Callable[[], nn.Module]) -> int:
             try:
                 module = build()
             except (TypeError, RuntimeError) as error:
-                raise ValueError(f"a model cannot be built: {str(error).splitlines()[0]}") from error
+                reason = str(error).splitlines()[0]
+                reason = "it has more weights than PyTorch can count" if "verflow" in reason else reason
+                raise ValueError(f"a model cannot be built: {reason}") from error
     return sum(parameter.numel() for parameter in module.parameters())

@@ -41,7 +41,7 @@ def construct(path: str, arguments: Mapping[str, Any], **offered: Any) -> nn.Mod
     extra = {key: value for key, value in offered.items() if key in _parameters(target)}
     try:
         module = target(**{**extra, **arguments})
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         given = ", ".join([*arguments, *(key for key in extra if key not in arguments)]) or "no arguments"
         raise ValueError(f"{path} could not be built with {given}: {_reason(error)}") from error
     if not isinstance(module, nn.Module):
@@ -61,7 +61,7 @@ def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...],
         before = torch.get_rng_state()
         try:
             output = module(torch.zeros((_ROWS, *shape)))
-        except Exception as error:  # the user's code may raise anything
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise ValueError(f"{path} failed on {fed}: {_reason(error)}") from error
         drawn = not torch.equal(before, torch.get_rng_state())
     if not isinstance(output, Tensor):
@@ -88,7 +88,7 @@ def _imported(path: str) -> Any:
         raise ValueError(
             f"{path} does not import: no module named {error.name}; is its folder on PYTHONPATH?"
         ) from error
-    except Exception as error:  # importing runs the user's code, which may raise anything
+    except (Exception, SystemExit) as error:  # importing runs the user's code, which may raise anything
         raise ValueError(f"{path} does not import: {_reason(error)}") from error
     try:
         return reduce(getattr, names.split("."), module)
@@ -108,5 +108,5 @@ def _described(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")

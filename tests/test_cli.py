@@ -1,0 +1,482 @@
+"""The command line, end to end: what it prints, writes and returns, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from vflsim.cli import main
+from vflsim.learning.server import ServerLearner
+from vflsim.scenario import load
+from vflsim.scenario.tables import TABLES
+
+SCENARIO = """\
+name: tiny
+data: {name: digits, train_rows: 100, test_fraction: 0.2}
+partition: {clients: 4, by: columns}
+models:
+  client: {kind: linear, embedding: 6}
+  aggregate: mean
+  server: {kind: mlp, hidden: [8]}
+training:
+  batch: 20
+  client_optimizer: {kind: sgd, lr: 0.2}
+  server_optimizer: {kind: sgd, lr: 0.1}
+timing:
+  server: {compute: 1 ms, link: {up: 100 Mbps, down: 100 Mbps}}
+  clients:
+    - {select: all, compute: 2 ms, link: {up: 50 Mbps, down: 50 Mbps}}
+    - {select: 3..N, upload_delay: {kind: exponential, mean: 20*i ms}}
+protocols:
+  wait: {kind: synchronous}
+  async: {kind: asynchronous}
+stop: {rounds: 10, time: 60 s}
+evaluate: {every: 5 rounds}
+seeds: [0, 1]
+"""
+RUNS = ("wait/seed-0", "async/seed-0", "wait/seed-1", "async/seed-1")
+DIVERGING = "protocols.wait.training={server_optimizer: {kind: sgd, lr: 1e+30}}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int | str | None
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(SCENARIO)
+
+
+@pytest.fixture
+def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The console script, in this process."""
+
+    def call(*argv: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["vflsim", *argv])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        return Ended(caught.value.code, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def tiny_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from vflsim.runner.study import run_study
+
+    folder = tmp_path_factory.mktemp("tiny") / "results"
+    run_study(load(SCENARIO), folder)
+    return folder
+
+
+def files(folder: str | Path) -> dict[str, bytes]:
+    found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def in_terminal(*argv: str, columns: int = 80) -> str:
+    """What a terminal of this width shows at the end, control sequences removed."""
+    pty = pytest.importorskip("pty")
+    import fcntl
+    import struct
+    import termios
+
+    mine, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "VFLSIM_DATA": ""}
+    environment.pop("COLUMNS", None)
+    command = [sys.executable, "-m", "vflsim", *argv]
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment)
+    os.close(its)
+    shown = b""
+    while True:
+        try:
+            more = os.read(mine, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not more:
+            break
+        shown += more
+    os.close(mine)
+    process.wait()
+    return shown.decode()
+
+
+def lines(shown: str) -> list[str]:
+    """Lines as they stand at the end: colours removed, overwritten text gone."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    return [line.rsplit("\r", 1)[-1] for line in plain.replace("\r\n", "\n").split("\n")]
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_says_what_each_run_did_and_ends_with_the_comparison_and_where_the_files_are(
+    vflsim: Callable[..., Ended],
+) -> None:
+    ended = vflsim("run", "tiny.yaml")
+    assert (ended.status, ended.err) == (0, "")
+    assert [line.split()[:4] for line in ended.out.splitlines()[:4]] == [
+        [f"{number}/4", run.split("/")[0], "seed", run[-1]] for number, run in enumerate(RUNS, start=1)
+    ]
+    assert re.search(r"^1/4 wait   seed 0 .* 10 rounds  accuracy 0\.\d{4}  stop: rounds$", ended.out, re.MULTILINE)
+    assert re.search(r"^protocol +seeds +test accuracy", ended.out, re.MULTILINE)
+    assert "files in results/tiny\nnext: vflsim plot results/tiny\n" in ended.out
+    assert {f"{run}/metrics.parquet" for run in RUNS} < files("results/tiny").keys()
+    assert load("results/tiny/scenario.yaml") == load("tiny.yaml")
+
+
+def test_plain_output_holds_no_control_sequences(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("run", "tiny.yaml")
+    assert "\x1b" not in ended.out
+    assert "\r" not in ended.out
+
+
+def test_run_takes_overrides_and_seeds(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim(
+        "run",
+        "tiny.yaml",
+        "--out",
+        "there",
+        "--seeds",
+        "3:5",
+        "--set",
+        "record=rounds",
+        "--set",
+        "protocols.async=null",
+    )
+    assert ended.status == 0
+    assert {name for name in files("there") if name.endswith((".parquet", "run.json"))} == {
+        "summary.parquet",
+        *(f"wait/seed-{seed}/{name}" for seed in (3, 4) for name in ("metrics.parquet", "rounds.parquet", "run.json")),
+    }
+
+
+def test_timing_only_simulates_without_training(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("run", "tiny.yaml", "--timing-only")
+    assert ended.status == 0
+    assert "accuracy" not in ended.out
+    assert "mean round" in ended.out
+
+
+def test_running_again_replaces_run_by_run(vflsim: Callable[..., Ended]) -> None:
+    vflsim("run", "tiny.yaml")
+    before = files("results/tiny")
+    ended = vflsim("run", "tiny.yaml")
+    assert ended.status == 0
+    assert "holds results of this very scenario: they are replaced run by run" in ended.out
+    after = files("results/tiny")
+    assert {name: after[name] for name in after if not name.endswith("run.json")} == {
+        name: before[name] for name in before if not name.endswith("run.json")
+    }
+    assert [path.name for path in Path("results").iterdir()] == ["tiny"]
+
+
+def test_results_of_another_scenario_are_moved_aside(vflsim: Callable[..., Ended]) -> None:
+    vflsim("run", "tiny.yaml")
+    before = files("results/tiny")
+    ended = vflsim("run", "tiny.yaml", "--set", "stop.rounds=5")
+    assert ended.status == 0
+    assert re.search(r"the results of another scenario that were there are now in .*tiny\.previous-1$", ended.out, re.M)
+    assert files("results/tiny.previous-1") == before
+
+
+# --- runs that fail ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_diverges_does_not_stop_the_others(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("run", "tiny.yaml", "--set", DIVERGING)
+    assert ended.status == 1
+    assert re.search(r"^1/4 wait   seed 0  failed: server, server_step, round \d+ at ", ended.out, re.MULTILINE)
+    assert re.search(r"^2/4 async  seed 0 .* stop: rounds$", ended.out, re.MULTILINE)
+    assert "0 (2 failed)" in ended.out
+    messages = re.findall(r"^error: .*", ended.err, re.MULTILINE)
+    assert len(messages) == 2
+    for seed, message in enumerate(messages):
+        assert re.match(rf"error: wait, seed {seed}: server, server_step, round \d+ at [\d.e-]+ s: .*loss", message)
+    assert "remedy: a smaller learning rate" in ended.err
+    assert "Traceback" not in ended.err
+    states = {run: json.loads(Path(f"results/tiny/{run}/run.json").read_text())["status"] for run in RUNS}
+    assert states == dict(zip(RUNS, ["failed", "finished"] * 2, strict=True))
+
+
+def test_a_study_of_which_every_run_fails_still_ends_orderly(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("run", "tiny.yaml", "--set", DIVERGING, "--set", "protocols.async=null")
+    assert ended.status == 1
+    assert "0 (2 failed)" in ended.out
+    for command, status in (("compare", 0), ("plot", 0), ("verify", 2)):
+        assert vflsim(command, "results/tiny").status == status
+    assert vflsim("verify", "results/tiny").out.count("the run failed") == 2
+
+
+def test_an_error_in_python_code_is_blamed_on_party_round_and_time(
+    vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = ServerLearner.server_step
+
+    def failing(learner: ServerLearner, *arguments: object) -> object:
+        if learner.staleness.step == 3 and learner.parts.table:
+            raise LookupError("no such thing")
+        return step(learner, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ServerLearner, "server_step", failing)
+    ended = vflsim("run", "tiny.yaml", "--seeds", "[0]")
+    assert ended.status == 1
+    assert re.match(
+        r"error: async, seed 0, after 3 rounds: server at [\d.]+ s: LookupError: no such thing\n"
+        r"  raised in: .*test_cli\.py:\d+, failing\n$",
+        ended.err,
+    )
+    assert re.search(r"^1/2 wait .*stop: rounds$", ended.out, re.MULTILINE)
+    assert re.search(r"^2/2 async  seed 0  failed: server at ", ended.out, re.MULTILINE)
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the ``step``-th server step of the study."""
+    take, count = ServerLearner.server_step, iter(range(step))
+
+    def server_step(learner: ServerLearner, *arguments: object) -> object:
+        if next(count, None) is None:
+            raise KeyboardInterrupt
+        return take(learner, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ServerLearner, "server_step", server_step)
+
+
+def test_an_interrupted_study_keeps_the_runs_that_had_ended(
+    vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_at(25, patch)
+        ended = vflsim("run", "tiny.yaml")
+    assert ended.status == 130
+    assert ended.err == (
+        "interrupted: 2 of 4 runs had ended and are kept in results/tiny\n  see them with: vflsim compare results/tiny\n"
+    )
+    kept = files("results/tiny")
+    assert {name.rpartition("/")[0] for name in kept} == {"", "wait/seed-0", "async/seed-0"}
+    assert not any(path.name.startswith(".") for path in Path("results").rglob("*"))
+    compared = vflsim("compare", "results/tiny")
+    assert compared.status == 0
+    assert vflsim("verify", "results/tiny").status == 0
+    again = vflsim("run", "tiny.yaml")
+    assert again.status == 0
+    for name in (f"{run}/events.parquet" for run in RUNS[:2]):
+        assert files("results/tiny")[name] == kept[name]
+
+
+@pytest.mark.parametrize("earlier", ["nothing", "the same", "another"])
+def test_a_study_interrupted_in_its_first_run_leaves_everything_as_it_was(
+    earlier: str, vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if earlier != "nothing":
+        vflsim("run", "tiny.yaml", *(["--set", "stop.rounds=5"] if earlier == "another" else []))
+    before = files(".")
+    interrupt_at(3, monkeypatch)
+    ended = vflsim("run", "tiny.yaml")
+    assert ended.status == 130
+    assert ended.err == "interrupted before the first run had ended: results/tiny is as it was before\n"
+    assert files(".") == before
+    assert Path("results").exists() is (earlier != "nothing")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")
+def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
+    command = [sys.executable, "-u", "-m", "vflsim", "run", "tiny.yaml", "--set", "protocols.async.stop={rounds: null}"]
+    command += ["--set", "stop.time=1000000 s"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert first.startswith("1/4 wait")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny\n")
+    assert "Traceback" not in err
+    assert {name.rpartition("/")[0] for name in files("results/tiny")} == {"", "wait/seed-0"}
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_check_says_what_would_run_without_training_or_writing(
+    vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.optim.SGD.step", None)  # nothing may train
+    ended = vflsim("check", "tiny.yaml")
+    assert (ended.status, ended.err) == (0, "")
+    assert "tiny.yaml is valid\ntiny: 2 protocols × 2 seeds = 4 runs\n" in ended.out
+    assert "data: digits, 100 train, 359 test rows, 64 features at 4 clients" in ended.out
+    header = "protocol  kind          clients  a step takes  rounds at most  bytes a round  parameters    memory"
+    assert header in ended.out
+    # 4 clients of 16 · 6 + 6 weights, and a server of 6 · 8 + 8 + 8 · 10 + 10
+    assert re.search(r"^wait +synchronous +4 +[\d.]+ ms +10 +4\.\d+ kB +554 ", ended.out, re.MULTILINE)
+    assert os.listdir() == ["tiny.yaml"]
+
+
+def test_the_expected_step_is_the_mean_of_the_simulated_ones(vflsim: Callable[..., Ended]) -> None:
+    constant = ["--set", "timing.clients=[{select: all, compute: 2 ms, upload_delay: 40 ms}]"]
+    free = ["--set", "timing.server={compute: 8 ms}", "--set", "stop={time: 5.8 s}"]
+    ended = vflsim("check", "tiny.yaml", *constant, *free)
+    # embed, upload, server step; then every client steps while nobody else works: 2 + 40 + 8 + 2 ms, the first without
+    step = re.search(r"^wait +synchronous +4 +([\d.]+) ms +(\d+) ", ended.out, re.MULTILINE)
+    assert step is not None
+    assert float(step[1]) == pytest.approx(52, abs=0.1)
+    assert int(step[2]) == pytest.approx(5800 / 52, abs=1)
+
+
+def test_check_says_when_the_data_are_absent(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsim.learning.data.files.cache_folder", lambda: Path("cache"))
+    monkeypatch.delenv("VFLSIM_DATA", raising=False)
+    ended = vflsim("check", "tiny.yaml", "--set", "data={name: mnist}")
+    assert ended.status == 2
+    assert ended.out == "tiny.yaml: the scenario itself is valid, but its data cannot be used\n"
+    assert "vflsim data get mnist" in ended.err
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def test_plot_draws_every_figure_or_those_asked_for(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    shutil.copytree(tiny_results, "results")
+    everything = vflsim("plot", "results")
+    assert everything.status == 0
+    assert set(everything.out.split()) == {
+        f"results/{kind}.png" for kind in ("time", "rounds", "bytes", "durations", "timeline")
+    }
+    two = vflsim("plot", "results", "--kind", "time", "--kind", "bytes", "--out", "figures")
+    assert two.out.split() == ["figures/time.png", "figures/bytes.png"]
+    assert all(content.startswith(b"\x89PNG") for content in files("figures").values())
+
+
+def test_compare_prints_one_table_a_folder(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    one = vflsim("compare", str(tiny_results))
+    assert one.out.startswith("tiny\nprotocol")
+    shutil.copytree(tiny_results, "other")
+    both = vflsim("compare", str(tiny_results), "other")
+    assert both.status == 0
+    assert both.out.count("\nprotocol  seeds") == 2
+    assert "tiny (other)\n" in both.out
+
+
+def test_verify_finds_sound_runs_sound(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    ended = vflsim("verify", str(tiny_results))
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out == f"4 runs in {tiny_results} are sound\n"
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+def test_list_names_every_kind_with_its_keys(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("list")
+    assert ended.status == 0
+    for name, classes in TABLES.items():
+        assert f"{name}\n" in ended.out
+        for entry in classes:
+            assert f"  {entry.model_fields['kind'].default}" in ended.out
+    assert "  t_synchronous{t, " in ended.out
+    assert "``" not in ended.out
+
+
+def test_list_of_one_table_holds_nothing_else(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("list", "networks")
+    assert ended.out.startswith("networks\n  fifo ")
+    assert "synchronous" not in ended.out
+
+
+def test_schema_is_json(vflsim: Callable[..., Ended]) -> None:
+    schema = json.loads(vflsim("schema").out)
+    assert schema["title"] == "vflsim scenario"
+    assert {"data", "protocols", "timing"} <= schema["properties"].keys()
+
+
+def test_data_list_says_where_each_set_is(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsim.learning.data.files.cache_folder", lambda: Path("cache"))
+    monkeypatch.delenv("VFLSIM_DATA", raising=False)
+    ended = vflsim("data", "list")
+    assert ended.status == 0
+    assert re.search(r"^digits +1,797 +64 +10 +multiclass +CC BY 4.0 +embedded", ended.out, re.MULTILINE)
+    assert re.search(r"^mnist +70,000 .* absent", ended.out, re.MULTILINE)
+    assert "vflsim data get NAME" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 120
+
+
+def test_data_get_of_an_embedded_set_has_nothing_to_do(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("data", "get", "digits")
+    assert (ended.status, ended.out) == (0, "digits comes with scikit-learn: there is nothing to fetch\n")
+
+
+def test_the_version_is_the_packages(vflsim: Callable[..., Ended]) -> None:
+    assert vflsim("--version").out == f"vflsim {version('vflsim')}\n"
+
+
+# --- real processes and terminals -------------------------------------------------------------------------------------
+
+
+def test_help_does_not_wait_for_pytorch() -> None:
+    code = (
+        "import sys; from vflsim.cli import main; sys.argv = ['vflsim', *sys.argv[1:]]\n"
+        "try: main()\n"
+        "finally: print(sorted({'torch', 'pandas', 'scipy', 'sympy', 'matplotlib', 'simpy'} & sys.modules.keys()))"
+    )
+    for argv in (["--help"], ["run", "--help"], ["--version"]):
+        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
+        assert done.stdout.endswith("[]\n")
+
+
+def test_the_console_script_is_installed() -> None:
+    script = shutil.which("vflsim", path=str(Path(sys.executable).parent))
+    assert script is not None
+    done = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
+    assert "check" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    piped = f"{sys.executable} -m vflsim schema | head -n 1"
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_an_encoding_without_the_signs_does_not_end_a_command(tiny_results: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "vflsim", "compare", str(tiny_results)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert " ? 0." in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_a_terminal_shows_progress_and_tables_that_fit() -> None:
+    shown = in_terminal("run", "tiny.yaml", "--seeds", "[0]", columns=80)
+    assert "━" in shown
+    assert re.search(r"1/2  (\x1b\[\d+m)?wait(\x1b\[0m)?, seed 0 +[\d.]+ m?s of 60 s +round \d+", shown)
+    assert max(map(len, lines(shown))) <= 80
+    words = " ".join(lines(shown)).split()
+    for word in ("protocol", "accuracy", "rounds", "bytes", "async"):
+        assert word in words
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_data_list_fits_100_columns() -> None:
+    shown = lines(in_terminal("data", "list", columns=100))
+    assert max(map(len, shown)) <= 100
+    assert any("embedded" in line for line in shown if line.startswith("digits"))

@@ -1,0 +1,5 @@
+"""``python -m vflsim`` is the console script."""
+
+from vflsim.cli import main
+
+main()
