@@ -95,6 +95,17 @@ def test_a_batch_embedded_in_between_leads_to_a_new_forward_pass(client: ClientL
         assert torch.allclose(after, before - 0.5 * slope, atol=1e-15)
 
 
+def test_a_second_gradient_for_a_batch_is_taken_at_the_present_parameters(client: ClientLearner, features) -> None:
+    received = torch.ones(2, WIDTH, dtype=torch.float64)
+    client.embed(batch(0, 5)).run()
+    client.client_step(batch(0, 5), gradient(received)).run()
+    w = [tensor.requires_grad_() for tensor in weights(client)]
+    expected = torch.autograd.grad(embedding(w, features["train"][[0, 5]]).sum(), w)
+    client.client_step(batch(0, 5), gradient(received)).run()
+    for before, slope, after in zip(w, expected, client.model.parameters(), strict=True):
+        assert torch.allclose(after, before - 0.5 * slope, atol=1e-15)
+
+
 def test_answers_and_evaluations_leave_the_step_under_way_alone(client: ClientLearner, features) -> None:
     received = torch.ones(2, WIDTH, dtype=torch.float64)
     alone = ClientLearner(client.parts)

@@ -151,6 +151,21 @@ def test_the_last_row_is_not_written_twice() -> None:
     assert table["time_s"].tolist() == [0, 7, 16]
 
 
+def test_the_last_row_counts_the_bytes_of_messages_cut_off_by_the_end() -> None:
+    links = {"up": "100 kbps", "down": "100 Mbps"}  # an embedding needs 80 ms
+    timing = {
+        "server": {"compute": "1 ms"},
+        "clients": [{"select": "all", "compute": "2 ms", "link": links, "upload_delay": "(30*m) ms"}],
+        "network": "dedicated",
+    }
+    stop = {"target": {"train_loss": 1e9}}  # met as soon as there is one
+    outcome = run(tiny("asynchronous", timing=timing, stop=stop, evaluate={"every": "1 rounds"}))
+    cut = events(outcome, "transfer.embedding").query("outcome == 'unfinished'")
+    assert (cut["bytes"] > 0).any()
+    assert metrics(outcome)["round"].tolist() == [0, 1]
+    assert metrics(outcome)["bytes_up"].iloc[-1] == events(outcome, "transfer.embedding")["bytes"].sum()
+
+
 def test_evaluation_neither_moves_the_clock_nor_leaves_events() -> None:
     often, seldom = (run(slow({"rounds": 3}, every)) for every in ("0.25 s", "100 s"))
     assert_frame_equal(events(often), events(seldom))

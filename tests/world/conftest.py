@@ -22,7 +22,8 @@ from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.network import Dedicated, Fifo, Link
 from vflsim.world.kernel import World
 from vflsim.world.messages import Message
-from vflsim.world.node import Draws, Node, PartyClock, Shared
+from vflsim.world.node import Node
+from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Recorder
 from vflsim.world.transport import Transport, party_name

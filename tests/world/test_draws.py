@@ -7,7 +7,7 @@ import pytest
 from vflsim.timing.activation import Poisson
 from vflsim.timing.delays import Exponential, Uniform
 from vflsim.timing.sampler import Sampler
-from vflsim.world.node import Draws
+from vflsim.world.party import Draws
 
 LAW = Uniform(low=0.5, high=1.5)
 SEED = 7

@@ -20,7 +20,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
 from vflsim.streams import torch_seed
 from vflsim.world.kernel import World
-from vflsim.world.node import Draws, Node, PartyClock, Shared
+from vflsim.world.node import Node
+from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection, Coroutine
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from vflsim.errors import ProtocolError
@@ -13,61 +12,16 @@ from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.operations import Operation
 from vflsim.learning.staleness import StepFacts
 from vflsim.streams import SHARED
-from vflsim.timing.activation import ActivationProcess
-from vflsim.timing.compute import AnyCompute, duration, law
-from vflsim.timing.delays import Delay
-from vflsim.timing.sampler import Sampler
-from vflsim.world.kernel import Moment, Task, World
+from vflsim.timing.compute import duration, law
+from vflsim.world.kernel import Moment, Task
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
+from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.processor import Processor
-from vflsim.world.record import Recorder
 from vflsim.world.scopes import Until
-from vflsim.world.transport import Transfer, Transport, party_name
+from vflsim.world.transport import Transfer, party_name
 
 T = TypeVar("T")
-
-
-class Draws:
-    """A party's random times. The index of a draw is how often the party *began* that kind of activity, so the k-th
-    draw is the same number under every protocol (common random numbers)."""
-
-    def __init__(self, seed: int, party: int) -> None:
-        self._seed, self._party = seed, party
-        self._samplers: dict[str, Sampler] = {}
-        self._begun: dict[str, int] = {}
-
-    def next(self, purpose: str, delay: Delay) -> tuple[int, float]:
-        """Index and seconds of the next draw for ``purpose``; it is used up even if the work is abandoned."""
-        index = self._begun.get(purpose, 0)
-        self._begun[purpose] = index + 1
-        sampler = self._samplers.get(purpose)
-        if sampler is None:
-            sampler = self._samplers[purpose] = Sampler(delay, self._seed, self._party, purpose)
-        return index, sampler.draw(index)
-
-
-@dataclass(frozen=True, slots=True)
-class PartyClock:
-    """What decides a party's times: its compute model, its upload delay and its activations."""
-
-    compute: AnyCompute
-    upload_delay: Delay
-    activation: ActivationProcess | None = None
-
-
-@dataclass(slots=True)
-class Shared:
-    """What all nodes of one run share."""
-
-    world: World
-    transport: Transport
-    recorder: Recorder
-    codec: Any
-    clients: tuple[int, ...]
-    sequence: BatchSequence
-    mailboxes: dict[int, Mailbox] = field(default_factory=dict)
-    progressed: Callable[[], None] | None = None
 
 
 class Node:
