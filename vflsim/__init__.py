@@ -39,8 +39,8 @@ def run(
 ) -> Results:
     """Run every protocol with every seed; the results are written to ``results/<name>`` (or ``out``) and returned.
 
-    Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A run that fails does not stop the others: the first one's
-    ``RunError`` is raised after all have been tried, and the results are there for ``open_results``.
+    Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A run that fails does not stop the others: its
+    ``RunError`` (the first one's) is raised after all have been tried, and the results wait for ``open_results``.
     """
     from vflsim.runner.study import run_study
     from vflsim.scenario.models import Scenario
@@ -48,8 +48,8 @@ def run(
     study = run_study(scenario if isinstance(scenario, Scenario) else load(scenario), out, timing_only=timing_only)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
-            f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed, "
-            f"all are kept: vflsim.open_results({str(study.results.folder)!r})"
+            f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed"
+            f"; all are kept: vflsim.open_results({str(study.results.folder)!r})"
         )
         raise error
     return study.results

@@ -130,7 +130,8 @@ def failure(protocol: str, seed: int, error: VflsimError, rounds: int) -> str:
 def interrupted(display: Display, folder: Path) -> str:
     """What an interruption leaves: how many runs are kept, and where."""
     if not display.count:
-        return f"interrupted before the first run had ended: {folder} is as it was before"
+        left = f"{folder} is as it was before" if folder.exists() else "nothing was written"
+        return f"interrupted before the first run had ended: {left}"
     return (
         f"interrupted: {display.count} of {display.total} runs had ended and are kept in {folder}\n"
         f"  see them with: vflsim compare {folder}"

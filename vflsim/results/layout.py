@@ -34,17 +34,20 @@ class TextTable:
     ) -> None:
         self.header, self.rows, self.title, self.notes, self.left = header, rows, title, notes, left
         cells = [[cell_len(cell) for cell in column] for column in zip(*rows, strict=True)] or [[0] for _ in header]
-        self._full = [max(cell_len(name), *lengths) for name, lengths in zip(header, cells, strict=True)]
-        longest = [max(map(cell_len, name.split()), default=0) for name in header]
-        self._narrow = [max(word, *lengths) for word, lengths in zip(longest, cells, strict=True)]
+        self._full, self._on_two_lines, self._narrow = (
+            [max(_header_width(name, lines), *lengths) for name, lengths in zip(header, cells, strict=True)]
+            for lines in (1, 2, len(max(header, key=len)))
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
             yield Text(self.title, style="bold")
-        width = options.max_width
-        blocks = self._blocks(width)
-        while len(evened := self._blocks(width - 1)) == len(blocks) > 1:
-            blocks, width = evened, width - 1
+        blocks = self._blocks(options.max_width)
+        for narrower in range(options.max_width, 0, -1) if len(blocks) > 1 else ():  # of much the same width, then
+            evened = self._blocks(narrower)
+            if len(evened) > len(blocks):
+                break
+            blocks = evened
         for number, block in enumerate(blocks):
             if number:
                 yield Text("")
@@ -62,7 +65,12 @@ class TextTable:
         return blocks
 
     def _table(self, block: list[int], width: int) -> Table:
-        widths = self._full if _width(self._full, block) <= width else self._narrow
+        widths, spare = list(self._narrow), width - _width(self._narrow, block)
+        for wider in (self._on_two_lines, self._full):
+            for column in block:
+                more = wider[column] - widths[column]
+                if more <= spare:
+                    widths[column], spare = wider[column], spare - more
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
         for column in block:
             justify = "left" if column in self.left else "right"
@@ -86,3 +94,11 @@ def say(console: Console, text: str) -> None:
 
 def _width(widths: Sequence[int], block: Sequence[int]) -> int:
     return sum(widths[column] for column in block) + _GAP * (len(block) - 1)
+
+
+def _header_width(name: str, lines: int) -> int:
+    """The least width at which a header, broken between words, takes no more than so many lines."""
+    width = max(map(cell_len, name.split()), default=0)
+    while len(textwrap.wrap(name, max(1, width), break_long_words=False, break_on_hyphens=False)) > lines:
+        width += 1
+    return width

@@ -67,7 +67,7 @@ class Conductor:
         """The row at the run's end, unless the latest row already stands there."""
         self._parties.shared.transport.close()
         if self._evaluated == (self._recorder.rounds, self._recorder.updates, self._world.now()):
-            pass
+            self._recorder.recount()
             return
         await self._write_row(free=True)
 
