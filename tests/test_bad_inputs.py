@@ -422,7 +422,11 @@ def test_bad_idx_file(
 def test_a_data_store_that_is_not_there_is_named(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VFLSIM_DATA", "/nowhere/at all")
     place("bad.yaml", SCENARIO.replace(FILE, "name: mnist"))
-    one_message(vflsim("check", "bad.yaml"), "VFLSIM_DATA", "'/nowhere/at all'", "vflsim data get mnist")
+    one_message(
+        vflsim("check", "bad.yaml"),
+        "correct VFLSIM_DATA (there is no folder '/nowhere/at all')",
+        "vflsim data get mnist",
+    )
     listed = vflsim("data", "list")
     assert listed.status == 0
     assert "/nowhere/at all (no such folder)" in listed.out

@@ -305,12 +305,15 @@ def test_a_study_interrupted_in_its_first_run_leaves_everything_as_it_was(
 def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
     command = [sys.executable, "-u", "-m", "vflsim", "run", "tiny.yaml", "--set", "protocols.async.stop={rounds: null}"]
     command += ["--set", "stop.time=1000000 s"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    first = process.stdout.readline()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert first.startswith("1/4 wait")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny\n")
     assert "Traceback" not in err

@@ -22,6 +22,11 @@ BLOCK = 64
 _PER_COUNT = 4  # 64-bit words that Philox4x64 gives per value of its counter
 
 
+def party_name(party: int) -> str:
+    """The name of a party in results and messages."""
+    return "server" if party == 0 else f"client-{party}"
+
+
 def stream_key(seed: int, party: int, purpose: str) -> int:
     """Give the 128-bit key of a stream: BLAKE2b of ``vflsim/1/<seed>/<party>/<purpose>``, read little-endian."""
     text = f"vflsim/1/{seed:d}/{party:d}/{purpose}".encode()

@@ -23,7 +23,7 @@ class Log:
                 raise fail
             handle.set(number)
 
-        return Operation("embed", 1, run, handle, nbytes=handle.nbytes, where="client-1, embed, round 3 at 2 s")
+        return Operation("embed", 1, run, handle, nbytes=handle.nbytes, at=(3, 2.0))
 
 
 @pytest.fixture

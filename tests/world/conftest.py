@@ -16,7 +16,7 @@ import pytest
 from vflsim.learning.batches import Batch
 from vflsim.learning.executor import ImmediateExecutor
 from vflsim.learning.operations import Handle, Operation
-from vflsim.streams import SHARED
+from vflsim.streams import SHARED, party_name
 from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.network import Dedicated, Fifo, Link
@@ -26,7 +26,7 @@ from vflsim.world.node import Node
 from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Recorder
-from vflsim.world.transport import Transport, party_name
+from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 
 SPEED = 25.0

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 
 from vflsim.errors import RunError
+from vflsim.streams import party_name
 
 T = TypeVar("T")
 
@@ -65,4 +66,12 @@ class Operation(Generic[T]):
     commit: Callable[[], Any] | None = None
     counts: Literal["round", "update"] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    where: str = ""
+    at: tuple[int, float] | None = None
+    """Server steps done before, and virtual seconds at its end: where an error found late belongs to."""
+
+    @property
+    def where(self) -> str:
+        """Party, kind, round and virtual time, in words."""
+        if self.at is None:
+            return ""
+        return f"{party_name(self.party)}, {self.kind}, round {self.at[0]} at {self.at[1]:.6g} s"

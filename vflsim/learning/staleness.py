@@ -24,13 +24,13 @@ class Staleness:
         self.step = 0
         self._column = {client: j for j, client in enumerate(clients)}
         self._clients = np.asarray(clients)
-        # One array a client: refreshing and looking up a client's rows touches consecutive memory only.
-        self._rows = [np.full(rows, -1, dtype=np.int32) for _ in clients]
+        # A row a sample, as in the table itself: what a step looks up are rows of all clients.
+        self._rows = np.full((rows, len(clients)), -1, dtype=np.int32)
         self._last = np.full(len(clients), -1, dtype=np.int64)
 
     def refresh(self, client: int, batch: Batch) -> None:
         """An embedding of ``batch`` arrived from ``client`` for the present step."""
-        self._rows[self._column[client]][batch.ids] = self.step
+        self._rows[batch.ids, self._column[client]] = self.step
         self._last[self._column[client]] = self.step
 
     def client_ages(self) -> NDArray[np.int64]:
@@ -39,17 +39,15 @@ class Staleness:
 
     def row_ages(self, batch: Batch) -> NDArray[np.int64]:
         """Oldest age among the rows of ``batch``, for every client in client order."""
-        return self.step - np.array([rows[batch.ids].min() for rows in self._rows], dtype=np.int64)
+        return self.step - self._rows[batch.ids].min(axis=0).astype(np.int64)
 
     def row_age_sums(self, batch: Batch, clients: Sequence[int]) -> tuple[float, int, int]:
         """Sum, count and maximum of the ages of the rows of ``batch`` of ``clients``."""
-        total, count, oldest = 0, 0, 0
-        for client in clients:
-            stamps = self._rows[self._column[client]][batch.ids]
-            total += self.step * len(stamps) - int(stamps.sum(dtype=np.int64))
-            count += len(stamps)
-            oldest = max(oldest, self.step - int(stamps.min()))
-        return total, count, oldest
+        stamps = self._rows[batch.ids]
+        if len(clients) < len(self._clients):
+            stamps = stamps[:, [self._column[client] for client in clients]]
+        total = self.step * stamps.size - int(stamps.sum(dtype=np.int64))
+        return total, stamps.size, self.step - int(stamps.min())
 
     def older_than(self, bound: int, age: str, batches: Sequence[Batch]) -> list[tuple[int, Batch]]:
         """(client, batch) pairs about to be used whose ``client_age`` or ``row_age`` exceeds ``bound``.

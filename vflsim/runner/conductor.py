@@ -12,8 +12,8 @@ from vflsim.learning.tasks import reached
 from vflsim.protocols.evaluation import answer_evaluation, evaluate
 from vflsim.runner.build import Parties
 from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.streams import party_name
 from vflsim.world.kernel import Moment, Signal
-from vflsim.world.transport import party_name
 
 
 @dataclass(slots=True)

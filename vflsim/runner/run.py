@@ -22,10 +22,10 @@ from vflsim.results.schema import Age, RunInfo, RunTables
 from vflsim.runner.build import LoadedData, Parties, parties
 from vflsim.runner.conductor import Conductor, Progress
 from vflsim.scenario.models import Scenario
+from vflsim.streams import party_name
 from vflsim.world.kernel import World
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Events, Recorder
-from vflsim.world.transport import party_name
 from vflsim.world.virtual import VirtualWorld
 
 THREADS = 1

@@ -11,7 +11,7 @@ from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.operations import Operation
 from vflsim.learning.staleness import StepFacts
-from vflsim.streams import SHARED
+from vflsim.streams import SHARED, party_name
 from vflsim.timing.compute import duration, law
 from vflsim.world.kernel import Moment, Task
 from vflsim.world.mailbox import Mailbox, Wanted
@@ -19,7 +19,7 @@ from vflsim.world.messages import Message
 from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.processor import Processor
 from vflsim.world.scopes import Until
-from vflsim.world.transport import Transfer, party_name
+from vflsim.world.transport import Transfer
 
 T = TypeVar("T")
 
@@ -111,8 +111,7 @@ class Node:
         return operation.result
 
     async def _perform(self, operation: Operation[Any], seconds: float) -> None:
-        party, round_ = party_name(self.party), self.shared.recorder.rounds
-        operation.where = f"{party}, {operation.kind}, round {round_} at {self.now + seconds:.6g} s"
+        operation.at = self.shared.recorder.rounds, self.now + seconds
         await self.world.perform(operation, seconds)
 
     def _count(self, operation: Operation[Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vflsim.errors import ProtocolError
+from vflsim.streams import party_name
 from vflsim.timing.delays import Constant
 from vflsim.timing.network import AnyNetwork, Dedicated, Link
 from vflsim.timing.sampler import Sampler
@@ -165,8 +166,3 @@ class _Latency:
         """The next message's index and latency in seconds."""
         self._index += 1
         return self._index, self._constant + sum(sampler.draw(self._index) for sampler in self._samplers)
-
-
-def party_name(party: int) -> str:
-    """The name of a party in results and messages."""
-    return "server" if party == 0 else f"client-{party}"

@@ -46,13 +46,12 @@ def read_entry(entry: Entry) -> RawData:
     for file in entry.files:
         path = locate(entry, file)
         if path is None:
-            _check_variable(entry, file)
             searched = ", ".join(str(folder / entry.folder) for folder in folders())
             raise DataError(
                 f"the file {file.name} is not there",
                 f"data set {entry.name}",
                 f"in one of {searched}",
-                f"fetch it with `vflsim data get {entry.name}`, or set {VARIABLE} to the folder that holds "
+                f"fetch it with `vflsim data get {entry.name}`, or {_variable()} to the folder that holds "
                 f"{entry.folder}/{file.name}",
             )
         verify(path, file)
@@ -60,16 +59,11 @@ def read_entry(entry: Entry) -> RawData:
     return entry.read(paths)
 
 
-def _check_variable(entry: Entry, file: RemoteFile) -> None:
-    """Say so if the variable points nowhere: then that is why nothing was found."""
+def _variable() -> str:
+    """What to do to the variable: it may point nowhere."""
     named = os.environ.get(VARIABLE)
-    if named and not Path(named).is_dir():
-        raise DataError(
-            f"there is no folder {named!r}",
-            f"the environment variable {VARIABLE}",
-            f"a folder that holds {entry.folder}/{file.name}",
-            f"correct it, or unset it and fetch the data with `vflsim data get {entry.name}`",
-        )
+    nowhere = named and not Path(named).is_dir()
+    return f"correct {VARIABLE} (there is no folder {named!r})" if nowhere else f"set {VARIABLE}"
 
 
 def verify(path: Path, file: RemoteFile) -> None:
