@@ -39,7 +39,8 @@ class Staleness:
 
     def row_ages(self, batch: Batch) -> NDArray[np.int64]:
         """Oldest age among the rows of ``batch``, for every client in client order."""
-        return self.step - self._rows[batch.ids].min(axis=0).astype(np.int64)
+        oldest: NDArray[np.int64] = self._rows[batch.ids].min(axis=0).astype(np.int64)
+        return self.step - oldest
 
     def row_age_sums(self, batch: Batch, clients: Sequence[int]) -> tuple[float, int, int]:
         """Sum, count and maximum of the ages of the rows of ``batch`` of ``clients``."""
