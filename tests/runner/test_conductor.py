@@ -241,3 +241,11 @@ def test_progress_is_reported_with_every_row() -> None:
     rows = {each.time_s: each.metrics for each in told if each.metrics and each.metrics["time_s"] == each.time_s}
     assert {0.0, 16.0, 34.0, 43.0} <= set(rows)
     assert rows[43.0]["round"] == 5
+
+
+def test_an_evaluation_of_the_centralised_reference_takes_computation_but_no_messages() -> None:
+    free = run(tiny("centralised", stop={"rounds": 4}, evaluate={"every": "2 rounds"}))
+    paid = run(tiny("centralised", stop={"rounds": 4}, evaluate={"every": "2 rounds", "costs_time": True}))
+    assert metrics(paid)["bytes_down"].max() == metrics(paid)["bytes_up"].max() == 0
+    assert metrics(paid)["time_s"].max() > metrics(free)["time_s"].max()
+    assert set(events(paid)["kind"].astype(str)) == {"compute.server_step", "compute.evaluate"}

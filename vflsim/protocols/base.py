@@ -48,6 +48,10 @@ class Protocol(Part, ABC):
         """Passes over the training data after so many server steps and embeddings used."""
         return rounds / batches_per_epoch
 
+    def placed(self, node: Node) -> Node:
+        """The node as this protocol's party has it: a reference may spare its parties time or messages."""
+        return node
+
     @abstractmethod
     async def server(self, node: Node) -> None:
         """What the server does."""

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.synchronous import Synchronous
+from vflsim.streams import SERVER
 from vflsim.world.node import Node
 
 
@@ -19,10 +20,14 @@ class Centralised(Protocol):
     kind: Literal["centralised"] = "centralised"
     needs_shared_batches: ClassVar[bool] = True
 
+    def placed(self, node: Node) -> Node:
+        """The server's computations take their time, and nothing else does."""
+        return node.free(messages_only=node.party == SERVER)
+
     async def server(self, node: Node) -> None:
         """Synchronous, with messages that cost nothing."""
-        await Synchronous().server(node.free(messages_only=True))
+        await Synchronous().server(node)
 
     async def client(self, node: Node) -> None:
         """Synchronous, in no time."""
-        await Synchronous().client(node.free())
+        await Synchronous().client(node)

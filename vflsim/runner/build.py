@@ -142,7 +142,7 @@ def learners(
 def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: World, recorder: Recorder) -> Parties:
     """The nodes of a run of protocol ``name`` in ``world``."""
     training = scenario.training_of(name)
-    timings = party_timings(scenario)
+    timings, protocol = party_timings(scenario), scenario.protocols[name].protocol
     server, clients = learners(scenario, name, seed, data)
     transport = Transport(world, scenario.timing.network, [timing.link for timing in timings], seed, recorder)
     shared = Shared(
@@ -156,7 +156,8 @@ def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: W
 
     def node(party: int, learner: ServerLearner | ClientLearner) -> Node:
         own = BatchSequence(data.rows, training, seed, party) if training.batches == "own" else shared.sequence
-        return Node(party, shared, _clock(timings[party], seed, party), Draws(seed, party), learner, own)
+        made = Node(party, shared, _clock(timings[party], seed, party), Draws(seed, party), learner, own)
+        return protocol.placed(made)
 
     return Parties(node(0, server), tuple(node(client, learner) for client, learner in clients.items()), shared)
 
