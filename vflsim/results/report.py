@@ -153,7 +153,8 @@ def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
     differ = len(results.protocols) > 1 and len(_select(summary, *compared)) > 0
     reached = f"reached {targets[0].split()[-1]}" if targets else "seeds"
     header = ["protocol", reached, *(head for _, head in columns)]
-    header += [f"{'time' if targets else header[2]} vs {first}"] if differ else []
+    what = "time" if targets else next((head for key, head in columns if key == compared), "")
+    header += [f"{what} vs {first}"] if differ else []
     rows = []
     for name in results.protocols:
         row = [name, _runs(results, summary, name), *(_cell(summary, name, *key) for key, _ in columns)]
