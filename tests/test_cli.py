@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -299,6 +300,24 @@ def test_a_study_interrupted_in_its_first_run_leaves_everything_as_it_was(
     assert ended.err == f"interrupted before the first run had ended: {left}\n"
     assert files(".") == before
     assert Path("results").exists() is (earlier != "nothing")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")
+def test_an_interrupt_that_a_library_swallows_still_ends_the_study(
+    vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = ServerLearner.server_step
+
+    def swallowing(learner: ServerLearner, *arguments: object) -> object:
+        if learner.staleness.step == 3:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        return step(learner, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ServerLearner, "server_step", swallowing)
+    before = signal.getsignal(signal.SIGINT)
+    assert vflsim("run", "tiny.yaml").status == 130
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")

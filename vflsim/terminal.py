@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -24,6 +27,34 @@ from vflsim.scenario.models import Scenario
 _BAR = 8
 
 
+class Interrupt:
+    """Ctrl-C that cannot get lost: a library in whose callback it arrives may swallow the exception (pydantic does).
+
+    It is raised as ever, and once more at the next ``check``.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._on_signal)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, *_: object) -> None:
+        self._wanted = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if there was one that has not ended the study."""
+        if self._wanted:
+            raise KeyboardInterrupt
+
+
 class Display(Watcher):
     """One changing line for the run under way (in a terminal), and a line that stays for every run that has ended.
 
@@ -35,9 +66,11 @@ class Display(Watcher):
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._name_width = max(map(len, scenario.protocols))
         self._prepared: Prepared | None = None
+        self._interrupt = Interrupt()
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
 
     def __enter__(self) -> Display:
+        self._interrupt.__enter__()
         if self._live is not None:
             self._live.start()
         return self
@@ -48,6 +81,7 @@ class Display(Watcher):
         if self._live is not None:
             self._live.update("")
             self._live.stop()
+        self._interrupt.__exit__()
 
     def prepared(self, what: Prepared) -> None:
         """Say what becomes of earlier results."""
@@ -55,8 +89,13 @@ class Display(Watcher):
         if what.action == "kept":
             say(self._console, f"{what.folder} holds results of this very scenario: they are replaced run by run")
 
+    def began(self, stage: Stage) -> None:
+        """A run begins, unless there was a Ctrl-C."""
+        self._interrupt.check()
+
     def progressed(self, stage: Stage, progress: Progress) -> None:
         """Show how far the run and the whole study are."""
+        self._interrupt.check()
         if self._live is not None:
             self._live.update(self._progress(stage, progress))
 

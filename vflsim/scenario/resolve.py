@@ -31,7 +31,8 @@ def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
     """The timing of every party: index 0 is the server, index m client m."""
     server = scenario.timing.server
     timings = [PartyTiming()] * (scenario.clients + 1)
-    timings[0] = PartyTiming(compute=server.compute, link=server.link)
+    # Copied, not validated a second time: in the middle of its validation pydantic can swallow a Ctrl-C.
+    timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link})
     for entry in scenario.timing.clients:
         for client, said in entry:
             timings[client] = timings[client].refined(said)

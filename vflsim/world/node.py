@@ -13,7 +13,7 @@ from vflsim.learning.operations import Operation
 from vflsim.learning.staleness import StepFacts
 from vflsim.streams import SHARED, party_name
 from vflsim.timing.compute import duration, law
-from vflsim.world.kernel import Moment, Task
+from vflsim.world.kernel import Abandoned, Moment, Task
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.party import Draws, PartyClock, Shared
@@ -93,6 +93,8 @@ class Node:
         await self._enter()
         await self._processor.acquire()
         try:
+            if self.world.over:  # an observer's turn came with the end of the run: nothing begins any more
+                raise Abandoned
             purpose = f"compute.{operation.kind}"
             model = self._clock.compute
             index, drawn = self._draws.next(purpose, law(model))
