@@ -249,3 +249,8 @@ def test_an_evaluation_of_the_centralised_reference_takes_computation_but_no_mes
     assert metrics(paid)["bytes_down"].max() == metrics(paid)["bytes_up"].max() == 0
     assert metrics(paid)["time_s"].max() > metrics(free)["time_s"].max()
     assert set(events(paid)["kind"].astype(str)) == {"compute.server_step", "compute.evaluate"}
+
+
+def test_an_evaluation_every_nanosecond_happens_once_a_change() -> None:
+    outcome = run(slow({"rounds": 3}, "1e-9 s"))
+    assert list(metrics(outcome)["time_s"]) == pytest.approx([0, 7, 9, 16, 18, 25], abs=2e-9)

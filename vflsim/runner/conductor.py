@@ -46,7 +46,7 @@ class Conductor:
         self._world, self._recorder = parties.server.world, parties.shared.recorder
         self._report = report
         self._trigger: Signal | None = None
-        self._asked = False
+        self._asked = self._ticking = False
         self._evaluated: tuple[int, int, float] | None = None
         self._number = 0
         self._began = time.monotonic()
@@ -60,8 +60,6 @@ class Conductor:
         self._world.spawn(self._observe(begin), "observer", 0, observer=True)
         if self._stop.time is not None:
             self._world.after(self._stop.time, lambda: self._world.finish("time"), Moment.OBSERVE, observer=True)
-        if self._every.every.unit == "seconds":
-            self._tick(1)
 
     async def last_row(self) -> None:
         """The row at the run's end, unless the latest row already stands there."""
@@ -81,14 +79,17 @@ class Conductor:
                 observer=free,
             )
 
-    def _tick(self, k: int) -> None:
-        at = k * self._every.every.amount
+    def _tick(self) -> None:
+        """Ask at the next multiple of ``every``: only set when something has changed, so a tiny one costs nothing."""
+        self._ticking = True
+        now, every = self._world.now(), self._every.every.amount
+        at = math.ceil(now / every) * every
 
         def fire() -> None:
+            self._ticking = False
             self._ask()
-            self._tick(k + 1)
 
-        self._world.after(max(0.0, at - self._world.now()), fire, Moment.OBSERVE, observer=True)
+        self._world.after(max(0.0, at - now), fire, Moment.OBSERVE, observer=True)
 
     def _ask(self) -> None:
         self._asked = not self._world.over  # the last row is on its way then
@@ -141,6 +142,8 @@ class Conductor:
             self._world.finish("epochs")
         if stop.wall_clock is not None and time.monotonic() - self._began >= stop.wall_clock:
             self._world.finish("wall_clock")
+        if every.unit == "seconds" and not self._ticking:
+            self._tick()
         count = {"rounds": recorder.rounds, "updates": recorder.updates}.get(every.unit)
         if count is not None and count % every.amount == 0 and count != self._last_count:
             self._last_count = count

@@ -125,6 +125,7 @@ class Task:
         if not self.done:
             self._end()
             self._coroutine.close()
+        self._world.forget(self)  # even if an interrupt from outside cut its end short
 
     def _end(self) -> None:
         self.done, self.waiting = True, None
