@@ -73,17 +73,17 @@ def _options(
 @app.command()
 def run(
     scenario: ScenarioFile,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Where results go (default: results/NAME).")] = None,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="Where results go (default: results/NAME, or NAME-timing).")] = None,
     overrides: Overrides = None,
     seeds: Seeds = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = _load(scenario, overrides, seeds)
-    from vflsim.runner.study import run_study
+    from vflsim.runner.study import default_folder, run_study
     from vflsim.terminal import Display, failure, interrupted, show_comparison
 
-    console, folder = _console(), out_folder or Path("results") / loaded.name
+    console, folder = _console(), out_folder or default_folder(loaded, timing_only)
     display = Display(console, loaded)
     try:
         with display:

@@ -58,7 +58,7 @@ def test_deferred_work_that_was_never_submitted_never_runs(log: Log) -> None:
 
 
 def test_deferred_work_runs_when_its_results_would_exceed_the_limit(log: Log) -> None:
-    executor = DeferredExecutor(limit_bytes=100)
+    executor = DeferredExecutor(limit_bytes=100, overhead=0)
     for k in range(3):
         executor.submit(log.operation(k, elements=5))  # 40 bytes each
         assert log.ran == ([] if k < 2 else [0, 1, 2])
@@ -108,3 +108,10 @@ def test_timing_only_runs_nothing_and_has_no_values(log: Log) -> None:
     assert not executor.values
     with pytest.raises(RunError, match="timing-only"):
         executor.force(operation.result)
+
+
+def test_operations_without_results_count_towards_the_limit_too(log: Log) -> None:
+    executor = DeferredExecutor(limit_bytes=100, overhead=30)
+    for k in range(4):
+        executor.submit(log.operation(k, elements=0))
+        assert log.ran == ([] if k < 3 else [0, 1, 2, 3])

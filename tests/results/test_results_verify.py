@@ -91,6 +91,16 @@ def index_twice(metrics, rounds, events):
     events["index"][first(events, "upload", "client-2", skip=1)] = 0
 
 
+def upload_missing(metrics, rounds, events):
+    at = first(events, "upload", "client-2")
+    for column in events.values():
+        del column[at]
+
+
+def upload_longer_than_drawn(metrics, rounds, events):
+    events["drawn_s"][first(events, "upload")] += 1e-6
+
+
 def drawn_without_index(metrics, rounds, events):
     events["index"][first(events, "upload")] = -1
 
@@ -189,6 +199,8 @@ def a_client_twice(metrics, rounds, events):
         (no_receiver, "has no receiver"),
         (index_twice, "uses an index for the second time"),
         (drawn_without_index, "was drawn, but has no index"),
+        (upload_missing, "the highest index is"),
+        (upload_longer_than_drawn, "did not last as long as was drawn"),
         (a_message_lost, "of which 1 are not accounted for"),
         (a_message_twice, "is accounted for twice"),
         (a_byte_too_many, "metrics at 18.0 s: bytes_up is"),

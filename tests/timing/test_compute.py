@@ -53,3 +53,8 @@ def test_a_plain_quantity_is_a_constant_time():
 def test_bad_compute_models_are_refused(bad, says):
     with pytest.raises(ValidationError, match=says):
         adapter.validate_python(bad)
+
+
+def test_a_sampled_time_grows_with_the_mini_batches_and_flops_are_counted_once() -> None:
+    assert duration(Constant(value=0.002), 0.002, flops=1e9, units=3.5) == pytest.approx(0.007)
+    assert duration(Flops(rate=1e9), 1.0, flops=3.5e6, units=3.5) == pytest.approx(0.0035)

@@ -124,7 +124,7 @@ def test_a_place_in_the_processors_queue_given_up_uses_up_nothing(tiny) -> None:
     assert [row["index"] for row in world.events("compute.embed")] == [0, 1]
 
 
-def test_an_abandoned_message_uses_up_its_latency(virtual) -> None:
+def test_an_abandoned_message_uses_up_its_latency_and_leaves_an_event(virtual) -> None:
     world = virtual(1, links={1: virtual.Link(latency=Uniform(low=2.0, high=3.0))})
 
     async def client(node):
@@ -140,8 +140,9 @@ def test_an_abandoned_message_uses_up_its_latency(virtual) -> None:
 
     world.run(server, client)
     law = Uniform(low=2.0, high=3.0)
-    (row,) = world.events("latency")
-    assert (row["index"], row["drawn"]) == (1, draw("latency.client-1→server", 1, law=law))
+    found = [(row["index"], row["drawn"], row["outcome"]) for row in world.events("latency")]
+    first, second = (draw("latency.client-1→server", index, law=law) for index in (0, 1))
+    assert found == [(0, first, "abandoned"), (1, second, "done")]
 
 
 def test_two_protocols_that_ask_in_different_orders_meet_the_same_delays(virtual) -> None:

@@ -11,6 +11,9 @@ from vflsim.learning.operations import Handle, Operation
 
 T = TypeVar("T")
 
+_OVERHEAD = 4096
+"""Bytes that a queued operation costs beside its results: about what Python needs for it."""
+
 
 def run_operation(operation: Operation[Any]) -> None:
     """Run ``operation``; an error found late names the party, the round and the virtual time it belongs to."""
@@ -55,14 +58,14 @@ class DeferredExecutor(Executor):
     ``limit_bytes`` (counted from shapes, hence the same in every repetition) the queue is run.
     """
 
-    def __init__(self, limit_bytes: int = 256 * 2**20) -> None:
+    def __init__(self, limit_bytes: int = 256 * 2**20, overhead: int = _OVERHEAD) -> None:
         self._queue: deque[Operation[Any]] = deque()
-        self._bytes, self._limit = 0, limit_bytes
+        self._bytes, self._limit, self._overhead = 0, limit_bytes, overhead
 
     def submit(self, operation: Operation[Any]) -> None:
         """Queue a completed operation."""
         self._queue.append(operation)
-        self._bytes += operation.nbytes
+        self._bytes += operation.nbytes + self._overhead
         if self._bytes > self._limit:
             self.flush()
 
@@ -79,7 +82,7 @@ class DeferredExecutor(Executor):
 
     def _run_first(self) -> None:
         operation = self._queue.popleft()
-        self._bytes -= operation.nbytes
+        self._bytes -= operation.nbytes + self._overhead
         run_operation(operation)
 
 

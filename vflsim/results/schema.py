@@ -154,6 +154,7 @@ class RunInfo(BaseModel):
     stop_reason: str | None = None
     error: str | None = None
     reproducible: bool = True
+    timing_only: bool = False
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"
     threads: int = 1

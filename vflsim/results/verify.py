@@ -16,6 +16,7 @@ from vflsim.errors import ResultsError
 from vflsim.results.read import Results
 from vflsim.results.schema import OUTCOMES, SERVER, RunInfo, RunTables
 
+_ROUNDING = 1e-12
 SHOWN = 3
 """How many examples of one broken rule are spelt out; the rest are counted."""
 
@@ -102,12 +103,22 @@ def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Itera
 
 
 def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Among drawn durations, (party, kind, index) occurs once: no draw serves two activities."""
+    """Among drawn durations every index of a (party, kind) occurs once; an upload lasts what was drawn for it."""
     if frames.events is None:
         return
     drawn = frames.events[frames.events["drawn_s"].notna()]
     yield from _each(drawn[drawn.duplicated(["party", "kind", "index"])], "uses an index for the second time")
     yield from _each(drawn[drawn["index"] < 0], "was drawn, but has no index")
+    kinds = drawn["kind"].astype(str)
+    counted = drawn[~kinds.str.startswith("activation")]  # those that found their party busy are lost
+    for (party, kind), own in counted.groupby(["party", "kind"], observed=True, sort=False):
+        if own["index"].max() >= len(own):
+            yield f"{party} {kind}: {len(own)} events, but the highest index is {own['index'].max()}: some are missing"
+    uploads = drawn[kinds.str.startswith("upload") & (drawn["outcome"] == "done")]
+    lasted = uploads["end_s"] - uploads["start_s"]
+    off = (lasted - uploads["drawn_s"]).abs() > _ROUNDING * (1 + uploads["end_s"])
+    if info.reproducible:  # the clock of a run in real time is the machine's
+        yield from _each(uploads[off], "did not last as long as was drawn")
 
 
 def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:

@@ -97,6 +97,7 @@ def run_protocol(
         stop_reason=reason,
         error=None if error is None else str(error),
         reproducible=scenario.stop_of(name).wall_clock is None and not isinstance(world, RealTimeWorld),
+        timing_only=timing_only,
         versions=_versions(),
         threads=THREADS,
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},

@@ -63,7 +63,7 @@ def run_study(
     timing_only: bool = False,
     watcher: Watcher | None = None,
 ) -> Study:
-    """Run every protocol with every seed and write ``results/<scenario>`` (or ``out``).
+    """Run every protocol with every seed and write ``results/<scenario>`` (``…-timing``; or ``out``).
 
     A run that fails is kept as far as it went and does not stop the others. Seeds go round by round, so that an
     interrupted study has compared all protocols on its first seeds; its finished runs are kept, and where there are
@@ -71,11 +71,12 @@ def run_study(
     """
     watcher = watcher or Watcher()
     began = time.monotonic()
-    folder = Path(out) if out is not None else Path("results") / scenario.name
+    folder = Path(out) if out is not None else default_folder(scenario, timing_only)
     if timing_only:
         _must_end(scenario)
     data = read_and_check(scenario)  # whatever is wrong is said before anything is written
-    prepared = prepare_folder(folder, dump(scenario))
+    # Timing alone and training are never results of the same folder: the one would replace the other.
+    prepared = prepare_folder(folder, dump(scenario) + ("# run with --timing-only\n" if timing_only else ""))
     watcher.prepared(prepared)
     failures: dict[tuple[str, int], VflsimError] = {}
     runs = [(name, seed) for seed in scenario.seeds for name in scenario.protocols]
@@ -108,6 +109,11 @@ def run_study(
     results = Results.open(folder)
     write_summary(results)
     return Study(results, failures, time.monotonic() - began)
+
+
+def default_folder(scenario: Scenario, timing_only: bool) -> Path:
+    """Where results go if nothing else is said."""
+    return Path("results") / (f"{scenario.name}-timing" if timing_only else scenario.name)
 
 
 def _must_end(scenario: Scenario) -> None:

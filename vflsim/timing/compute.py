@@ -38,6 +38,9 @@ def law(compute: ComputeKind) -> Delay:
     return compute
 
 
-def duration(compute: ComputeKind, draw: float, flops: float) -> float:
-    """Give the seconds that an operation of ``flops`` takes, given its draw from ``law(compute)``."""
-    return flops / compute.rate * draw if isinstance(compute, Flops) else draw
+def duration(compute: ComputeKind, draw: float, flops: float, units: float = 1.0) -> float:
+    """Give the seconds that an operation takes, given its draw from ``law(compute)``.
+
+    ``flops`` is its real cost; ``units`` its size in mini-batches, by which a sampled time is multiplied.
+    """
+    return flops / compute.rate * draw if isinstance(compute, Flops) else draw * units

@@ -98,7 +98,8 @@ class Node:
             purpose = f"compute.{operation.kind}"
             model = self._clock.compute
             index, drawn = self._draws.next(purpose, law(model))
-            seconds = duration(model, drawn, operation.flops() if model.kind == "flops" else 0.0) * operation.units
+            flops = operation.flops() if model.kind == "flops" else 0.0
+            seconds = duration(model, drawn, flops, operation.units)
             start, done = self.now, False
             try:
                 await self._perform(operation, seconds)

@@ -26,6 +26,7 @@ class Transfer:
     rate: float
     index: int
     deliver: Callable[[Message], None]
+    latency: tuple[str, int, float]  # purpose, index and seconds of its draw
     state: Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished"] = "latency"
     began: float = float("nan")
     timer: Timer | None = None
@@ -63,17 +64,15 @@ class Transport:
         index = self._sent_count.get((sender, message.kind), 0)
         self._sent_count[sender, message.kind] = index + 1
         rate = min(self._links[sender].up, self._links[receiver].down)
-        transfer = Transfer(message, size, rate, index, deliver)
-        self._open[transfer] = None
         latency = self._latencies.get((sender, receiver))
         if latency is None:
             latency = _Latency(self._links, sender, receiver, self._seed)
             self._latencies[sender, receiver] = latency
-        number, drawn = latency.draw()
-        if drawn > 0:
-            transfer.timer = self._world.after(
-                drawn, lambda: self._after_latency(transfer, latency.purpose, number, drawn)
-            )
+        drawn = latency.draw()
+        transfer = Transfer(message, size, rate, index, deliver, drawn)
+        self._open[transfer] = None
+        if drawn[2] > 0:
+            transfer.timer = self._world.after(drawn[2], lambda: self._after_latency(transfer))
         else:
             self._enter(transfer)
         return transfer
@@ -97,16 +96,20 @@ class Transport:
     def _cut(self, transfer: Transfer, outcome: Literal["abandoned", "unfinished"]) -> None:
         if transfer.timer is not None:  # it may be due at this very instant
             transfer.timer.cancel()
+        if transfer.state == "latency":
+            self._record_latency(transfer, outcome)
         sent = self._sent(transfer) if transfer.state == "moving" else 0
         transfer.state = outcome
         self._close(transfer, sent, outcome)
 
-    def _after_latency(self, transfer: Transfer, purpose: str, index: int, drawn: float) -> None:
-        message = transfer.message
-        self._recorder.event(
-            message.sent, self._world.now(), message.sender, purpose, message.round, message.receiver, 0, index, drawn
-        )
+    def _after_latency(self, transfer: Transfer) -> None:
+        self._record_latency(transfer, "done")
         self._enter(transfer)
+
+    def _record_latency(self, transfer: Transfer, outcome: str) -> None:
+        message, (purpose, index, drawn) = transfer.message, transfer.latency
+        start, end, round_ = message.sent, self._world.now(), message.round
+        self._recorder.event(start, end, message.sender, purpose, round_, message.receiver, 0, index, drawn, outcome)
 
     def _enter(self, transfer: Transfer) -> None:
         transfer.state = "queued"
@@ -162,7 +165,8 @@ class _Latency:
         ]
         self._index = -1
 
-    def draw(self) -> tuple[int, float]:
-        """The next message's index and latency in seconds."""
+    def draw(self) -> tuple[str, int, float]:
+        """Purpose and index of the next message's draw, and its latency in seconds."""
         self._index += 1
-        return self._index, self._constant + sum(sampler.draw(self._index) for sampler in self._samplers)
+        seconds = self._constant + sum(sampler.draw(self._index) for sampler in self._samplers)
+        return self.purpose, self._index, seconds
