@@ -73,7 +73,9 @@ def _options(
 @app.command()
 def run(
     scenario: ScenarioFile,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Where results go (default: results/NAME, or NAME-timing).")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: results/NAME, or NAME-timing).")
+    ] = None,
     overrides: Overrides = None,
     seeds: Seeds = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,

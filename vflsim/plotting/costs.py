@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vflsim.plotting.style import Picture, Style, legend, picture, protocol_styles, spread_widely, x_axis
+from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, spread_widely, x_axis
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import estimate, outcomes
 
@@ -45,7 +45,10 @@ def costs_to_target(results: Results, target: dict[str, float] | None = None) ->
         panels[0].set_yticks(range(len(protocols)), protocols)
         panels[0].invert_yaxis()
         figure.suptitle(
-            f"{results.name}: cost to {measured['target'].iloc[0].replace('_', ' ')}", x=0.01, ha="left", fontsize=9.5
+            f"{results.name}: cost to {measured['target'].iloc[0].replace('_', ' ')}{failures(results)}",
+            x=0.01,
+            ha="left",
+            fontsize=9.5,
         )
         legend(figure, *_key(bool(measured["censored"].any()), measured["seed"].nunique() > 1))
     return figure
@@ -77,6 +80,8 @@ def _panel(
                 capsize=2.5,
                 capthick=1.2,
             )
+        if end == 0:
+            axes.annotate("0", (left, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
         if len(values) > 1:
             dots: dict[str, Any] = {
                 "markersize": 2.8,

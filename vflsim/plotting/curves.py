@@ -14,6 +14,7 @@ from vflsim.errors import ResultsError
 from vflsim.plotting.style import (
     Picture,
     Style,
+    failures,
     legend,
     metric_label,
     picture,
@@ -26,6 +27,8 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats, band, step_values
 from vflsim.results.summary import targets_of
 
+_BANDED = 3
+"""Seeds from which a band says more than their single lines (with two, the t factor is 12.7)."""
 POINTS = 4000
 """No curve is drawn through more points than this."""
 
@@ -66,8 +69,10 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     curves = {name: found for name in results.protocols if (found := _runs(results, name, horizontal.column, metric))}
     if not curves:
         raise NotRecordedError("no finished run", str(results.folder))
+    if horizontal is TIME and not any(x[-1] > 0 for runs in curves.values() for x, _ in runs):
+        raise NotRecordedError("no virtual time passed in these runs", str(results.folder))
     styles = protocol_styles(results.protocols)
-    several = max(map(len, curves.values())) > 1
+    several, fewest = max(map(len, curves.values())) > 1, min(map(len, curves.values()))
     logarithmic = spread_widely(max(x[-1] for x, _ in runs) for runs in curves.values())
     with picture(5.6, 3.6) as figure:
         axes = figure.add_subplot()
@@ -78,10 +83,12 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
         _targets(axes, targets)
         _limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs)]))
         axes.set_title(results.name, loc="left")
-        remark(axes, "mean and 95 % band over seeds; markers: where runs end" if several else "one seed")
+        shown = f"mean and {'95 % band over' if fewest >= _BANDED else 'single'} seeds; markers: where runs end"
+        remark(axes, (shown if several else "one seed") + failures(results))
         # Whoever sends nothing (a centralised reference) has no place on an axis of bytes, but is not passed over.
         moved = {name: any(x[-1] > 0 for x, _ in runs) for name, runs in curves.items()}
-        legend(figure, handles, [name if moved[name] else f"{name} (none)" for name in curves])
+        none = horizontal is BYTES
+        legend(figure, handles, [name if moved[name] or not none else f"{name} (none)" for name in curves])
     return figure
 
 
@@ -112,13 +119,16 @@ def _draw(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithm
         grid = grid[grid > 0]
     if len(grid):
         mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
-        axes.fill_between(grid, low, high, step="post", color=style.color, alpha=0.18, linewidth=0)
+        if len(runs) >= _BANDED:
+            axes.fill_between(grid, low, high, step="post", color=style.color, alpha=0.18, linewidth=0)
         axes.step(grid, mean, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
     for x, y in runs:
-        after = x > common
+        after = x > (common if len(runs) >= _BANDED else -1.0)
         if after.any():
-            x_tail = np.concatenate([[common], x[after]])
-            y_tail = np.concatenate([step_values(x, y, np.array([common])), y[after]])
+            x_tail, y_tail = x, y
+            if not after.all():
+                x_tail = np.concatenate([[common], x[after]])
+                y_tail = np.concatenate([step_values(x, y, np.array([common])), y[after]])
             axes.step(x_tail, y_tail, where="post", color=style.color, linewidth=0.7, alpha=0.5)
         axes.plot(x[-1:], y[-1:], marker=style.marker, markersize=3.2, color=style.color, linestyle="none")
     return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=3.2)

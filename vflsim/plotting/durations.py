@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from vflsim.plotting.style import Picture, Style, legend, picture, protocol_styles, remark, spread_widely, x_axis
+from vflsim.plotting.style import (
+    Picture,
+    Style,
+    failures,
+    legend,
+    picture,
+    protocol_styles,
+    remark,
+    spread_widely,
+    x_axis,
+)
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats
 
@@ -37,7 +48,7 @@ def round_durations(results: Results, histogram: bool = False) -> Picture:
         axes.set_ylabel("cumulative share of rounds")
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
         (above or [axes])[0].set_title(results.name, loc="left")
-        remark((above or [axes])[0], "all seeds together; markers: means")
+        remark((above or [axes])[0], f"all seeds together; markers: means{failures(results)}")
         labels = [f"{name} (mean {values.mean():.3g} s, n = {len(values)})" for name, values in seconds.items()]
         legend(figure, handles, labels, columns=2)
     return figure
@@ -47,12 +58,12 @@ def _distribution(axes: Axes, values: Floats, style: Style) -> object:
     """The empirical distribution function, and a dot on it at the mean."""
     share = np.arange(1, len(values) + 1) / len(values)
     x, y = np.concatenate([values[:1], values]), np.concatenate([[0.0], share])
-    (line,) = axes.step(x, y, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
+    axes.step(x, y, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
     mean = float(values.mean())
     # The mean of equal numbers may differ from them in the last bit.
     at = np.searchsorted(values, mean * (1 + 1e-9), side="right") / len(values)
     axes.plot([mean], [at], marker=style.marker, color=style.color, markersize=5, markeredgecolor="white", zorder=4)
-    return line
+    return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=4)
 
 
 def _densities(axes: Axes, seconds: dict[str, Floats], styles: dict[str, Style], logarithmic: bool) -> None:

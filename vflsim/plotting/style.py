@@ -16,7 +16,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from vflsim.results.read import Results
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 """Okabe and Ito's colours, told apart by colour-blind eyes too; without yellow, which is lost on white."""
@@ -121,6 +123,8 @@ def x_axis(axes: Axes, label: str, unit: str, *, logarithmic: bool) -> None:
         axes.set_xlim(left=0)
     if unit == "B":
         axes.set_xlabel(label)
+        if not logarithmic:
+            axes.xaxis.set_major_locator(MaxNLocator(5))  # their labels are long
         axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
 
 
@@ -134,6 +138,12 @@ def remark(axes: Axes, text: str) -> None:
     axes.annotate(
         text, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=7.5, color="#666666"
     )
+
+
+def failures(results: Results) -> str:
+    """What a figure leaves out, for its remark: the protocols of which runs have failed."""
+    names = dict.fromkeys(run.protocol for run in results.failed)
+    return f"; failed runs left out: {', '.join(names)}" if names else ""
 
 
 def metric_label(column: str) -> str:
