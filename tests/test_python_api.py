@@ -77,8 +77,8 @@ def test_run_returns_results_that_are_on_disk(results: Results) -> None:
 def test_run_writes_below_results_unless_told_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = vflsim.run(vflsim.load(SCENARIO, {"seeds": [0], "protocols.async": None}), timing_only=True)
-    assert made.folder == Path("results/small")
-    assert Path("results/small/wait/seed-0/rounds.parquet").is_file()
+    assert made.folder == Path("results/small-timing")
+    assert Path("results/small-timing/wait/seed-0/rounds.parquet").is_file()
     assert made.evaluated == ()
 
 
@@ -146,3 +146,14 @@ def test_importing_the_package_imports_no_pytorch() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert vflsim.__version__ == version("vflsim")
+
+
+def test_timing_alone_never_replaces_what_was_trained(tmp_path: Path) -> None:
+    scenario = vflsim.load(SCENARIO, {"seeds": [0], "protocols.async": None})
+    vflsim.run(scenario, tmp_path / "out")
+    timing = vflsim.run(scenario, tmp_path / "out", timing_only=True)
+    assert bool(timing.info["timing_only"].all())
+    assert not timing.evaluated
+    kept = vflsim.open_results(tmp_path / "out.previous-1")
+    assert "test_accuracy" in kept.metrics
+    assert vflsim.load(tmp_path / "out" / "scenario.yaml") == scenario

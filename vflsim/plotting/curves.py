@@ -129,6 +129,8 @@ def _draw(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithm
             if not after.all():
                 x_tail = np.concatenate([[common], x[after]])
                 y_tail = np.concatenate([step_values(x, y, np.array([common])), y[after]])
+            if logarithmic:
+                x_tail, y_tail = x_tail[x_tail > 0], y_tail[x_tail > 0]
             axes.step(x_tail, y_tail, where="post", color=style.color, linewidth=0.7, alpha=0.5)
         axes.plot(x[-1:], y[-1:], marker=style.marker, markersize=3.2, color=style.color, linestyle="none")
     return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=3.2)
