@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import inf, nan, sqrt
+from math import nan, sqrt
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -139,11 +139,6 @@ def higher_is_better(metric: str) -> bool:
 def reached(metric: str, value: float, target: float) -> bool:
     """Whether ``value`` is at least as good as ``target``; never for NaN."""
     return value >= target if higher_is_better(metric) else value <= target
-
-
-def worst(metric: str) -> float:
-    """The value that anything is better than."""
-    return -inf if higher_is_better(metric) else inf
 
 
 def _bare(metric: str) -> str:
