@@ -1,0 +1,83 @@
+"""What every command shares: the application, its consoles, options and complaints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+import vflsim
+from vflsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from vflsim.scenario.models import Scenario
+
+app = typer.Typer(
+    name="vflsim",
+    help="Compare vertical-federated-learning protocols under identical timing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+PLAIN_WIDTH = 120
+"""Columns of a page that no terminal shows: a file, a pipe."""
+
+ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", metavar="SCENARIO")]
+ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")
+]
+Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the scenario's: 0:5 or [1, 7].")]
+
+
+def console(stderr: bool = False) -> Console:
+    """The page that commands print to."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if terminal else PLAIN_WIDTH, highlight=False, markup=False)
+
+
+def say(text: str) -> None:
+    """Print a line, wrapped to the page."""
+    from vflsim.results import layout
+
+    layout.say(console(), text)
+
+
+def load(scenario: Path, overrides: list[str] | None, seeds: str | None = None) -> Scenario:
+    """The scenario of a file, with what the command line overrides."""
+    return vflsim.load(scenario, [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console().print(f"vflsim {vflsim.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def known(name: str, known: object, what: str, where: str) -> None:
+    """Refuse a name that is not among those ``known``."""
+    from vflsim.scenario.problems import nearest
+
+    names = [str(each) for each in known]  # type: ignore[attr-defined]
+    if name not in names:
+        remedy = nearest(name, names) or "use one of them"
+        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)
+
+
+def complain(text: str) -> None:
+    """Print a line to the standard error."""
+    from vflsim.results import layout
+
+    layout.say(console(stderr=True), text)

@@ -1,0 +1,55 @@
+"""``vflsim data``: the data sets that scenarios can name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from vflsim.cli.app import app, console, say
+
+data_app = typer.Typer(help="Data sets that scenarios can name.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+@data_app.command("list")
+def data_list_command() -> None:
+    """List the data sets that a scenario can name, and where each was found."""
+    from vflsim.learning.data.download import data_list
+    from vflsim.learning.data.files import folders
+    from vflsim.results.layout import TextTable
+
+    rows, page = data_list(), console()
+    header = ("name", "rows", "features", "classes", "task", "licence", "where")
+    cells = [
+        (row.name, f"{row.rows:,}", str(row.features), str(row.classes), row.task, row.licence, row.where)
+        for row in rows
+    ]
+    page.print(TextTable(header, cells, left=(0, 4, 5, 6)))
+    page.print()
+    sources = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        sources.add_row(Text(row.name), Text(row.source))
+    page.print(sources)
+    if any(row.where == "absent" for row in rows):
+        searched = ", ".join(f"{folder}{'' if folder.is_dir() else ' (no such folder)'}" for folder in folders())
+        page.print()
+        say(f"absent: not in {searched}; fetch it with vflsim data get NAME, or set VFLSIM_DATA to its folder")
+
+
+@data_app.command("get")
+def data_get_command(
+    name: str, folder: Annotated[Path | None, typer.Option("--to", help="Folder (default: the cache).")] = None
+) -> None:
+    """Download a data set's original files and check their checksums."""
+    from vflsim.learning.data.download import data_get
+
+    paths = data_get(name, folder, progress=sys.stdout.isatty())
+    for path in paths:
+        say(str(path))
+    if not paths:
+        say(f"{name} comes with scikit-learn: there is nothing to fetch")

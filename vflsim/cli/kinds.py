@@ -1,0 +1,49 @@
+"""``vflsim list`` and ``vflsim schema``: what a scenario can say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vflsim.cli.app import app, console, known
+
+
+@app.command("list")
+def list_kinds(
+    what: Annotated[str | None, typer.Argument(help="delays, protocols, …; everything if left out.")] = None,
+) -> None:
+    """List what a scenario can say: delays, compute models, networks, activations, protocols, models, …."""
+    from vflsim.scenario.tables import TABLES
+
+    if what is not None:
+        known(what, TABLES, "list", "vflsim list")
+    page = console()
+    for name, classes in TABLES.items():
+        if what in (None, name):
+            table = Table.grid(padding=(0, 2, 0, 0))
+            table.add_column(max_width=30)
+            table.add_column()
+            for entry in classes:
+                fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]
+                ordered = sorted(fields, key=lambda pair: not pair[1].is_required())
+                keys = ", ".join(key if field.is_required() else f"{key}?" for key, field in ordered)
+                kind = str(entry.model_fields["kind"].default)
+                said = Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else "")
+                table.add_row(said, Text((entry.__doc__ or "").strip().splitlines()[0].replace("``", "")))
+            page.print(Text(name, style="bold"))
+            page.print(Padding(table, (0, 0, 0, 2)))
+    page.print(Text("A key with ? may be left out.", style="dim"))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from vflsim.scenario.load import schema as json_schema
+
+    sys.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n")

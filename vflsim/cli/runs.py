@@ -1,0 +1,67 @@
+"""``vflsim run`` and ``vflsim check``: what a scenario does, and what it would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.errors import DataError
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+
+@app.command()
+def run(
+    scenario: ScenarioFile,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: results/NAME, or NAME-timing).")
+    ] = None,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+) -> None:
+    """Run every protocol of a scenario with every seed, and compare them."""
+    loaded = load(scenario, overrides, seeds)
+    from vflsim.runner.study import default_folder, run_study
+    from vflsim.terminal import Display, failure, interrupted, show_comparison
+
+    page, folder = console(), out_folder or default_folder(loaded, timing_only)
+    display = Display(page, loaded)
+    try:
+        with display:
+            study = run_study(loaded, folder, timing_only=timing_only, watcher=display)
+    except KeyboardInterrupt:
+        complain(interrupted(display, folder))
+        raise typer.Exit(INTERRUPTED) from None
+    show_comparison(page, study, folder)
+    for (protocol, seed), error in study.failures.items():
+        complain(failure(protocol, seed, error, study.results.run(protocol, seed).info.counts["rounds"]))
+    if study.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = None) -> None:
+    """Say whether a scenario is valid, what it would run, and how big that is."""
+    loaded = load(scenario, overrides, seeds)
+    from vflsim.runner.checks import read_and_check
+    from vflsim.runner.expected import expectation
+    from vflsim.terminal import expectation_table
+
+    try:
+        data = read_and_check(loaded)
+    except DataError:
+        say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
+        raise
+    found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
+    page, runs = console(), len(loaded.protocols) * len(loaded.seeds)
+    page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
+    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")
+    say(f"data: {data.of(loaded.training).summary()}")
+    page.print()
+    page.print(expectation_table(loaded, found))
