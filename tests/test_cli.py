@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 
 from vflsim.cli import main
 from vflsim.learning.server import ServerLearner
+from vflsim.plotting import PLOTS
 from vflsim.scenario import load
 from vflsim.scenario.tables import TABLES
 
@@ -165,6 +167,7 @@ def test_run_takes_overrides_and_seeds(vflsim: Callable[..., Ended]) -> None:
     assert ended.status == 0
     assert {name for name in files("there") if name.endswith((".parquet", "run.json"))} == {
         "summary.parquet",
+        "closed_forms.parquet",
         *(f"wait/seed-{seed}/{name}" for seed in (3, 4) for name in ("metrics.parquet", "rounds.parquet", "run.json")),
     }
 
@@ -384,12 +387,29 @@ def test_plot_draws_every_figure_or_those_asked_for(vflsim: Callable[..., Ended]
     shutil.copytree(tiny_results, "results")
     everything = vflsim("plot", "results")
     assert everything.status == 0
-    assert set(everything.out.split()) == {
-        f"results/{kind}.png" for kind in ("time", "rounds", "bytes", "durations", "timeline")
-    }
+    # There is no target in it.
+    assert everything.out.split() == [f"results/{kind}.png" for kind in PLOTS if kind != "target"]
     two = vflsim("plot", "results", "--kind", "time", "--kind", "bytes", "--out", "figures")
     assert two.out.split() == ["figures/time.png", "figures/bytes.png"]
     assert all(content.startswith(b"\x89PNG") for content in files("figures").values())
+
+
+def test_plot_names_the_figures_that_there_are(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    ended = vflsim("plot", str(tiny_results), "--kind", "timelime")
+    assert (ended.status, ended.out) == (2, "")
+    assert "there is no figure 'timelime'" in ended.err
+    assert "did you mean 'timeline'" in ended.err
+
+
+def test_trace_writes_the_runs_asked_for(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    shutil.copytree(tiny_results, "results")
+    assert vflsim("trace", "results").out == "results/trace.json\n"
+    ended = vflsim("trace", "results", "--protocol", "wait", "--seed", "0", "--out", "one.json.gz")
+    assert ended.out == "one.json.gz\n"
+    trace = json.loads(gzip.decompress(Path("one.json.gz").read_bytes()))
+    names = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"]
+    assert names == ["wait, seed 0"]
+    assert vflsim("trace", "results", "--seed", "9").status == 2
 
 
 def test_compare_prints_one_table_a_folder(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
@@ -424,7 +444,7 @@ def test_list_names_every_kind_with_its_keys(vflsim: Callable[..., Ended]) -> No
 
 def test_list_of_one_table_holds_nothing_else(vflsim: Callable[..., Ended]) -> None:
     ended = vflsim("list", "networks")
-    assert ended.out.startswith("networks\n  fifo ")
+    assert ended.out.startswith("networks\n  fifo")
     assert "synchronous" not in ended.out
 
 

@@ -66,6 +66,17 @@ def test_blocks_in_any_order_equal_the_sequential_stream():
     np.testing.assert_array_equal(np.concatenate(backwards[::-1]), sequential * 2.0**-53)
 
 
+@pytest.mark.parametrize("per_draw", [1, 2, 3, 7])
+def test_many_blocks_are_the_blocks_one_after_the_other(per_draw):
+    uniforms = Uniforms(1, 2, "upload")
+    many = uniforms.blocks(5, 6, per_draw)
+    assert many.shape == ((6 * BLOCK,) if per_draw == 1 else (6 * BLOCK, per_draw))
+    np.testing.assert_array_equal(many, np.concatenate([uniforms.block(5 + k, per_draw) for k in range(6)]))
+    # Draw k has the uniforms k * per_draw, … of the stream.
+    flat = uniforms.blocks(0, 11 * per_draw)
+    np.testing.assert_array_equal(many.ravel(), flat[5 * BLOCK * per_draw :])
+
+
 def test_uniforms_are_uniform_and_streams_uncorrelated():
     parties = [np.concatenate([Uniforms(0, m, "upload").block(b) for b in range(200)]) for m in (1, 2)]
     for u in parties:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vflsim.errors import VflsimError
 
@@ -35,17 +35,23 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapp
 
 
 def run(
-    scenario: Scenario | str | Path | Mapping[str, Any], out: str | Path | None = None, *, timing_only: bool = False
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    *,
+    timing_only: bool = False,
+    path: Literal["auto", "event", "vectorised"] = "auto",
 ) -> Results:
     """Run every protocol with every seed; the results are written to ``results/<name>`` (or ``out``) and returned.
 
+    ``path`` says how the times of timing-only runs are found, event by event or by arrays; their tables are the same.
     Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A run that fails does not stop the others: its
     ``RunError`` (the first one's) is raised after all have been tried, and the results wait for ``open_results``.
     """
     from vflsim.runner.study import run_study
     from vflsim.scenario.models import Scenario
 
-    study = run_study(scenario if isinstance(scenario, Scenario) else load(scenario), out, timing_only=timing_only)
+    loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
+    study = run_study(loaded, out, timing_only=timing_only, path=path)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
             f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed"

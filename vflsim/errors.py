@@ -56,7 +56,15 @@ class DeadlockError(RunError):
 
 
 class NoProgressError(RunError):
-    """A million events went by without the clock moving."""
+    """A million events went by without the clock moving, or thousands of outages without a server step."""
+
+
+class IncompleteRoundError(RunError):
+    """A round can never be completed: who it needs is down for good."""
+
+
+class DisconnectedError(RunError):
+    """The one party whose message was waited for has gone down."""
 
 
 class NonFiniteError(RunError):

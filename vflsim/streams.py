@@ -8,8 +8,10 @@ change every published result.
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 SERVER = 0
@@ -43,15 +45,39 @@ def torch_seed(seed: int, party: int, purpose: str) -> int:
     return stream_key(seed, party, purpose) & (2**63 - 1)
 
 
+class _Key(ISeedSequence):
+    """A key as numpy's "seed sequence": without one, every Philox would first ask the system for entropy."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, key: int) -> None:
+        self._words = np.array([key & (2**64 - 1), key >> 64], dtype=np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[np.uint64]:
+        """Give the two words of a Philox key."""
+        return self._words
+
+
 class Uniforms:
     """The uniforms in [0, 1) of one stream (Philox4x64-10), by blocks, in any order."""
 
-    def __init__(self, seed: int, party: int, purpose: str) -> None:
-        self._key = stream_key(seed, party, purpose)
+    __slots__ = ("_key",)
 
-    def block(self, number: int) -> NDArray[np.float64]:
-        """Give uniforms ``number * BLOCK`` up to ``(number + 1) * BLOCK`` (shape (BLOCK,), float64)."""
-        bits = np.random.Philox(key=self._key, counter=number * (BLOCK // _PER_COUNT))
+    def __init__(self, seed: int, party: int, purpose: str) -> None:
+        self._key = _Key(stream_key(seed, party, purpose))
+
+    def block(self, number: int, per_draw: int = 1) -> NDArray[np.float64]:
+        """Give the uniforms of draws ``number * BLOCK`` up to ``(number + 1) * BLOCK``, ``per_draw`` each.
+
+        Shape (BLOCK,), or (BLOCK, per_draw) where a draw consumes more than one; float64.
+        """
+        return self.blocks(number, 1, per_draw)
+
+    def blocks(self, first: int, count: int, per_draw: int = 1) -> NDArray[np.float64]:
+        """Give ``count`` blocks from ``first`` on, one after the other: the very numbers that ``block`` gives."""
+        size = BLOCK * per_draw
+        bits = np.random.Philox(self._key, counter=first * (size // _PER_COUNT))  # type: ignore[arg-type]  # numpy's stubs
         # The raw words are covered by numpy's compatibility promise, the methods of Generator are not.
-        words: NDArray[np.uint64] = bits.random_raw(BLOCK)
-        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        words: NDArray[np.uint64] = bits.random_raw(count * size)
+        uniforms = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return uniforms if per_draw == 1 else uniforms.reshape(count * BLOCK, per_draw)

@@ -20,8 +20,11 @@ from vflsim.results.report import comparison_table, quantity
 from vflsim.results.write import Prepared
 from vflsim.runner.conductor import Progress
 from vflsim.runner.expected import TRIAL_STEPS, Expectation
+from vflsim.runner.paths import Choice
 from vflsim.runner.run import Outcome
 from vflsim.runner.study import Stage, Study, Watcher
+from vflsim.runner.sweep import Step, SweepWatcher
+from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario
 
 _BAR = 8
@@ -89,6 +92,18 @@ class Display(Watcher):
         if what.action == "kept":
             say(self._console, f"{what.folder} holds results of this very scenario: they are replaced run by run")
 
+    def chosen(self, paths: Mapping[str, Choice]) -> None:
+        """Which protocols are quick, and why the others are not."""
+        quick = [name for name, choice in paths.items() if choice.path == "vectorised"]
+        if quick:
+            say(self._console, f"vectorised: {', '.join(quick)}")
+        others: dict[str, list[str]] = {}
+        for name, choice in paths.items():
+            if choice.path == "event":
+                others.setdefault(choice.why, []).append(name)
+        for why, names in others.items():
+            say(self._console, f"event by event: {', '.join(names)}" + (f" ({why})" if why else ""))
+
     def began(self, stage: Stage) -> None:
         """A run begins, unless there was a Ctrl-C."""
         self._interrupt.check()
@@ -119,7 +134,8 @@ class Display(Watcher):
         metric = self._metric(stage, row)
         count = f"{quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>5,} rounds  "
         said = f"{metric}  " if metric else ""
-        self._console.print(Text.assemble(*head, count, said, f"stop: {outcome.info.stop_reason}"))
+        note = f"  ({outcome.note})" if outcome.note else ""
+        self._console.print(Text.assemble(*head, count, said, f"stop: {outcome.info.stop_reason}{note}"))
 
     def _progress(self, stage: Stage, progress: Progress) -> Text:
         stop = self._scenario.stop_of(stage.protocol)
@@ -143,6 +159,70 @@ class Display(Watcher):
         wanted = [*(self._scenario.stop_of(stage.protocol).target or ()), *(n for n in row if n.startswith("test_"))]
         known = [name for name in wanted if name in row and name != "test_loss"]
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
+
+
+class SweepDisplay(SweepWatcher):
+    """Like ``Display`` for the runs under way, but with one line that stays for every value of a sweep."""
+
+    def __init__(self, console: Console, key: str) -> None:
+        self._console, self._key = console, key
+        self._folder = Path()
+        self._moved_to: Path | None = None
+        self._count = self._total = 0
+
+    def prepared(self, folder: Path, moved_to: Path | None) -> None:
+        """Remember where the results go."""
+        self._folder, self._moved_to = folder, moved_to
+
+    def watching(self, step: Step) -> Display:
+        """A line for the runs of one value."""
+        self._total = step.total
+        return _ValueDisplay(self._console, step.scenario, f"{step.number}/{step.total} {self.said(step.value)}")
+
+    def ended(self, step: Step, study: Study) -> None:
+        """A line for the value."""
+        if not self._count and self._moved_to is not None:
+            say(self._console, f"another sweep that was there is now in {self._moved_to}")
+        self._count = step.number
+        head = f"{step.number:>{len(str(step.total))}}/{step.total} "
+        count = f"  {len(study.results.runs)} runs in {study.seconds:.1f} s"
+        failed = (f", {len(study.failures)} failed", "red") if study.failures else ""
+        self._console.print(Text.assemble(head, (self.said(step.value), "bold"), count, failed))
+
+    def said(self, value: object) -> str:
+        """A value with its key: ``t = 4``."""
+        return f"{self._key.rpartition('.')[2]} = {flow(value)}"
+
+    def interrupted(self) -> str:
+        """What an interruption leaves: how many values are kept, and where."""
+        if not self._count:
+            left = f"what had ended is kept in {self._folder}" if self._folder.exists() else "nothing was written"
+            return f"interrupted before the first value had finished: {left}"
+        return (
+            f"interrupted: {self._count} of {self._total} values had finished and are kept in {self._folder}\n"
+            f"  see them with: vflsim compare {self._folder}"
+        )
+
+
+class _ValueDisplay(Display):
+    """The runs of one value of a sweep: no line stays."""
+
+    def __init__(self, console: Console, scenario: Scenario, head: str) -> None:
+        super().__init__(console, scenario)
+        self._head = head
+
+    def prepared(self, what: Prepared) -> None:
+        """The sweep has said where its results are."""
+
+    def chosen(self, paths: Mapping[str, Choice]) -> None:
+        """No line stays."""
+
+    def ended(self, stage: Stage, outcome: Outcome) -> None:
+        """Only count."""
+        self.count = stage.number
+
+    def _progress(self, stage: Stage, progress: Progress) -> Text:
+        return Text.assemble((f"{self._head}  ", "bold"), super()._progress(stage, progress))
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
@@ -200,6 +280,8 @@ def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable
         "Rounds at most: until stop's time, rounds, updates or epochs are used up; a target may end a run earlier.",
         "Memory: features, weights with gradients, and the table of a server that keeps one.",
     ]
+    if any(scenario.stop_of(each.protocol).precision for each in found):
+        notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
     return TextTable(header, rows, notes=notes, left=(0, 1))
 
 

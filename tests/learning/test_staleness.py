@@ -24,20 +24,20 @@ def test_what_never_came_counts_from_one_step_before_the_first(staleness: Stalen
 
 
 def test_a_trace_by_hand(staleness: Staleness) -> None:
-    staleness.refresh(1, batch(0, 1))  # step 0
+    staleness.refresh([1], batch(0, 1))  # step 0
     assert staleness.client_ages().tolist() == [0, 1, 1]
     assert staleness.row_ages(batch(0, 1)).tolist() == [0, 1, 1]
     assert staleness.row_age_sums(batch(0, 1), (1, 2, 5)) == (4, 6, 1)
     staleness.step = 1
-    staleness.refresh(5, batch(1, 2))
+    staleness.refresh([5], batch(1, 2))
     assert staleness.client_ages().tolist() == [1, 2, 0]
     # client 1: rows 1, 2 from steps 0, -1; client 2: never; client 5: now
     assert staleness.row_ages(batch(1, 2)).tolist() == [2, 2, 0]
     assert staleness.row_age_sums(batch(1, 2), (1, 2, 5)) == (1 + 2 + 2 + 2, 6, 2)
     assert staleness.row_age_sums(batch(1, 2), (5,)) == (0, 2, 0)
     staleness.step = 2
-    staleness.refresh(1, batch(2, 3))
-    staleness.refresh(2, batch(0))
+    staleness.refresh([1], batch(2, 3))
+    staleness.refresh([2], batch(0))
     assert staleness.client_ages().tolist() == [0, 0, 1]
     assert staleness.row_age_sums(batch(0, 1, 2, 3), (1, 2, 5)) == (2 + 2 + 0 + 0 + 0 + 3 * 3 + 3 + 1 + 1 + 3, 12, 3)
 
@@ -55,22 +55,22 @@ def test_a_trace_by_hand(staleness: Staleness) -> None:
 def test_older_than_names_the_clients_beyond_the_bound_in_client_order(
     staleness: Staleness, bound: int, age: str, named: list[int]
 ) -> None:
-    staleness.refresh(5, batch(0, 1, 2, 3, 4, 5))
+    staleness.refresh([5], batch(0, 1, 2, 3, 4, 5))
     staleness.step = 1
-    staleness.refresh(1, batch(0, 1))
+    staleness.refresh([1], batch(0, 1))
     asked = batch(1, 2)
     assert staleness.older_than(bound, age, [asked]) == [(client, asked) for client in named]
 
 
 def test_older_than_names_a_client_once_for_each_batch(staleness: Staleness) -> None:
     one, other = batch(0, index=0), batch(1, index=1)
-    staleness.refresh(1, one)
+    staleness.refresh([1], one)
     assert staleness.older_than(0, "client_age", [one, other]) == [(2, one), (5, one), (2, other), (5, other)]
     assert staleness.older_than(0, "row_age", [one, other]) == [(2, one), (5, one), (1, other), (2, other), (5, other)]
 
 
 def test_only_the_rows_of_the_batch_are_refreshed_even_if_the_batch_is_another_clients_own() -> None:
     staleness = Staleness((1, 2), 4)
-    staleness.refresh(2, Batch(0, np.array([3, 1]), origin=1))
+    staleness.refresh([2], Batch(0, np.array([3, 1]), origin=1))
     assert staleness.row_ages(batch(0)).tolist() == [1, 1]
     assert staleness.row_ages(batch(1, 3)).tolist() == [1, 0]

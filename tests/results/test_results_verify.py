@@ -72,7 +72,7 @@ def before_the_start(metrics, rounds, events):
 
 
 def unknown_outcome(metrics, rounds, events):
-    events["outcome"][first(events, "transfer")] = "lost"
+    events["outcome"][first(events, "transfer")] = "vanished"
 
 
 def unfinished_too_early(metrics, rounds, events):
@@ -257,7 +257,7 @@ def test_a_transfer_that_ends_at_a_metrics_row_may_stand_on_either_side_of_it(to
 
 def test_many_violations_of_a_rule_are_counted_not_listed(toy: tuple[RunTables, RunInfo]):
     def change(metrics, rounds, events):
-        events["outcome"] = ["lost"] * len(events["outcome"])
+        events["outcome"] = ["vanished"] * len(events["outcome"])
 
     problems = broken(toy, change)
     assert len(problems) == 4

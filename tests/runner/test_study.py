@@ -48,7 +48,7 @@ def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Pa
         assert run_study(scenario, tmp_path / folder).failures == {}
     one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
     assert one == two
-    assert set(one) == {"summary.parquet"} | {
+    assert set(one) == {"summary.parquet", "closed_forms.parquet"} | {
         f"{name}/seed-0/{table}.parquet" for name in PROTOCOLS for table in EXPECTED[record]
     }
     for name in PROTOCOLS:

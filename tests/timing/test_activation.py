@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
+from vflsim.streams import BLOCK
 from vflsim.timing.activation import ACTIVATIONS, ActivationKind, AnyActivation, Immediate, Poisson
 from vflsim.timing.delays import Exponential
 from vflsim.timing.sampler import Sampler
@@ -84,6 +85,40 @@ def test_an_abandoned_wait_gives_its_activation_back(busy):
     assert ticking.next(0.0).index == waited_for.index + 1
 
 
+@pytest.mark.parametrize("busy", ["skip", "queue"])
+@pytest.mark.parametrize("first_back", [0, 1])
+def test_two_waits_that_are_both_abandoned_give_both_activations_back(busy, first_back):
+    ticking, times = process(busy), arrivals(4)
+    waited_for = [ticking.next(0.0), ticking.next(0.0)]
+    ticking.put_back(waited_for[first_back])
+    ticking.put_back(waited_for[1 - first_back])
+    assert [ticking.next(0.0).time for _ in range(4)] == times
+
+
+def test_an_activation_given_back_is_not_given_out_with_those_that_others_still_wait_for():
+    ticking, times = process(), arrivals(3)
+    mine, _others = ticking.next(0.0), ticking.next(0.0)
+    ticking.put_back(mine)
+    assert [ticking.next(0.0).time for _ in range(2)] == [times[0], times[2]]
+
+
+def test_an_activation_given_back_is_lost_if_it_finds_the_client_busy():
+    ticking, times = process("skip"), arrivals(3)
+    ticking.put_back(ticking.next(0.0))
+    assert ticking.next(times[0]).time == times[1]
+    queueing = process("queue")
+    queueing.put_back(queueing.next(0.0))
+    assert queueing.next(times[1]).time == times[0]
+
+
+def test_a_long_skip_lands_on_the_same_arrival_as_one_by_one():
+    times = arrivals(40 * BLOCK)
+    between = (times[900] + times[901]) / 2
+    for now in (times[BLOCK - 1], np.nextafter(times[BLOCK], 0), times[7 * BLOCK], times[-5], between):
+        found = process("skip").next(now)
+        assert (found.time, found.index) == next((t, k) for k, t in enumerate(times) if t > now)
+
+
 def test_arrivals_are_a_function_of_seed_and_party_and_not_of_the_policy():
     assert process("skip").next(0.0) == process("queue").next(0.0)
     firsts = {process(seed=s, party=m).next(0.0).time for s in range(3) for m in range(1, 4)}
@@ -108,7 +143,7 @@ def test_counts_in_windows_are_poisson():
         ({"kind": "poisson", "rate": 1e-320}, "no finite gap"),
         ({"kind": "poisson", "rate": 1, "busy": "wait"}, "'skip' or 'queue'"),
         ("poisson", "Field required"),
-        ("sometimes", "'immediate', 'poisson'"),
+        ("sometimes", "'immediate', 'poisson', 'varying_poisson', 'schedule'"),
     ],
 )
 def test_bad_activations_are_refused(bad, says):

@@ -44,5 +44,5 @@ def test_a_network_may_be_its_kind_alone(text, network):
 
 
 def test_an_unknown_network_is_refused():
-    with pytest.raises(ValidationError, match=r"'wifi'.*'fifo', 'dedicated'"):
+    with pytest.raises(ValidationError, match=r"'wifi'.*'fifo', 'dedicated', 'fair'"):
         TypeAdapter(AnyNetwork).validate_python("wifi")

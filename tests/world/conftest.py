@@ -6,8 +6,10 @@ One simulated second is ``1 / SPEED`` real ones in real time, where only the ord
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,15 +21,19 @@ from vflsim.learning.operations import Handle, Operation
 from vflsim.streams import SHARED, party_name
 from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.delays import Constant, Delay
-from vflsim.timing.network import Dedicated, Fifo, Link
-from vflsim.world.kernel import World
+from vflsim.timing.network import Dedicated, Fair, Fifo, Link
+from vflsim.timing.profile import Profile
+from vflsim.world.kernel import Task, World
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
+from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Recorder
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
+
+sys.path.append(str(Path(__file__).parents[1]))  # for fluid
 
 SPEED = 25.0
 Main = Callable[[Node], Coroutine[Any, Any, Any]]
@@ -74,10 +80,12 @@ class Tiny:
         clients: int = 2,
         *,
         links: Mapping[int, Link] | None = None,
-        network: Fifo | Dedicated | None = None,
+        network: Fifo | Dedicated | Fair | None = None,
+        gates: Mapping[int, Profile] | None = None,
         compute: Any = None,
         upload: Delay | None = None,
         activation: Callable[[int], ActivationProcess | None] = lambda party: None,
+        availability: Mapping[int, Any] | None = None,
         own_batches: bool = False,
         seed: int = 7,
     ) -> None:
@@ -86,7 +94,9 @@ class Tiny:
         self.world: World = RealTimeWorld(executor, SPEED) if self.real else VirtualWorld(executor)
         self.recorder = Recorder()
         everybody = [(links or {}).get(party, Link()) for party in range(clients + 1)]
-        self.transport = Transport(self.world, network or Fifo(), everybody, seed, self.recorder)
+        self.outages = Outages(availability, seed) if availability else None
+        gates = self.outages.gates() if self.outages else gates
+        self.transport = Transport(self.world, network or Fifo(), everybody, seed, self.recorder, gates)
         self.shared = Shared(
             self.world,
             self.transport,
@@ -94,6 +104,7 @@ class Tiny:
             BytesAreNumbers(),
             tuple(range(1, clients + 1)),
             Batches(SHARED),  # type: ignore[arg-type]
+            outages=self.outages,
         )
         clock = compute or Constant(value=1.0), upload or Constant(value=0.0)
         self.nodes = [
@@ -126,8 +137,15 @@ class Tiny:
             if left == 0 and until_all_end:
                 self.world.finish("all have returned")
 
-        for node, main in zip(self.nodes, mains, strict=False):
-            self.world.spawn(count_down(main, node), party_name(node.party), node.party)
+        def start(node: Node) -> Task:
+            return self.world.spawn(count_down(mains[node.party], node), party_name(node.party), node.party)
+
+        start(self.server)
+        clients = self.nodes[1 : len(mains)]
+        if self.outages is not None:
+            self.outages.begin(clients, start)
+        for node in clients if self.outages is None else ():
+            start(node)
         if stop_at is not None:
             self.world.after(stop_at, lambda: self.world.finish("time"), observer=True)
         self.reason = self.world.run()
@@ -135,7 +153,7 @@ class Tiny:
         return self
 
     async def _last(self) -> None:
-        self.transport.close()
+        self.shared.close()
 
     def happened(self, *expected: Entry) -> None:
         """Assert the whole log: (time, *what) in this order; in real time the order alone."""
@@ -169,7 +187,7 @@ class Tiny:
 class Toolbox:
     """What the tests make worlds and messages of."""
 
-    Ball, Halt, Link, Fifo, Dedicated = Ball, Halt, Link, Fifo, Dedicated
+    Ball, Halt, Link, Fifo, Dedicated, Fair = Ball, Halt, Link, Fifo, Dedicated, Fair
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

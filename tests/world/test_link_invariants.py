@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsim.learning.executor import TimingOnlyExecutor
-from vflsim.timing.network import Dedicated, Fifo, Link
+from vflsim.timing.network import Dedicated, Fair, Fifo, Link
+from vflsim.timing.profile import Steps
 from vflsim.world.messages import Message
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transfer, Transport
@@ -29,26 +30,13 @@ schedules = st.lists(
 )
 
 
-class Watched(Transport):
-    """Checks at every start of a transfer, and notes when each one moved."""
-
-    def __init__(self, *args, **more) -> None:
-        super().__init__(*args, **more)
-        self.moved: list[tuple[Transfer, float]] = []
-        self.queued: list[Transfer] = []
-
-    def _enter(self, transfer: Transfer) -> None:
-        self.queued.append(transfer)
-        super()._enter(transfer)
-
-    def _start(self, transfer: Transfer) -> None:
-        super()._start(transfer)
-        self.moved.append((transfer, self._world.now()))
-
-
-def simulate(network, ends, schedule, until: float):
+def simulate(network, ends, schedule, until: float, gates=None, outages=()):
+    """What a transport does with a schedule: who came to the links in which order, records, arrivals, transfers."""
     world, recorder = VirtualWorld(TimingOnlyExecutor()), Recorder()
-    transport = Watched(world, network, ends, 0, recorder)
+    transport = Transport(world, network, ends, 0, recorder, gates)
+    queued: list[Transfer] = []
+    enter = transport._carrier.enter
+    transport._carrier.enter = lambda transfer: (queued.append(transfer), enter(transfer))  # type: ignore[assignment]
     arrived: list[tuple[float, Message]] = []
     sent: list[tuple[Transfer, float | None, float]] = []
 
@@ -63,10 +51,14 @@ def simulate(network, ends, schedule, until: float):
 
     for time, pair, size, patience in schedule:
         world.after(time, lambda t=time, p=pair, s=size, q=patience: send(t, p, s, q))
+    for time, party in outages:
+        world.after(time, lambda p=party: transport.lose(p))
+        world.after(time, lambda p=party: transport.shut(p))
+        world.after(time + 1.0, lambda p=party: transport.open(p))
     world.after(until, lambda: world.finish("end"))
     world.run()
     transport.close()
-    return transport, recorder, arrived, sent
+    return queued, recorder, arrived, sent
 
 
 def intervals(recorder: Recorder, column: str, party: int) -> list[tuple[float, float]]:
@@ -80,10 +72,39 @@ def intervals(recorder: Recorder, column: str, party: int) -> list[tuple[float, 
     return sorted(spans)
 
 
+outages = st.lists(st.tuples(st.integers(0, 20).map(float), st.integers(0, PARTIES - 1)), max_size=3)
+gates = st.dictionaries(
+    st.integers(0, PARTIES - 1), st.sampled_from([Steps([0, 3, 5], [1, 0, 1]), Steps([0, 1], [1, 0], 2)])
+)
+
+
+def nothing_is_lost_unnoticed(recorder, arrived, sent) -> None:
+    """Every message is accounted for once: delivered whole, abandoned, lost or unfinished; and so are its bytes."""
+    assert {t.state for t, _, _ in sent} <= {"delivered", "abandoned", "unfinished", "lost"}
+    assert sorted(map(id, (m for _, m in arrived))) == sorted(
+        id(t.message) for t, _, _ in sent if t.state == "delivered"
+    )
+    e = recorder.events
+    rows = [i for i in range(len(e)) if e.kind[i] == e.kinds.get("transfer.message")]
+    assert len(rows) == len(sent)
+    assert sum(e.bytes[i] for i in rows) == recorder.bytes_up + recorder.bytes_down + recorder.bytes_peer
+    whole = sum(t.size for t, _, _ in sent if t.state == "delivered")
+    assert whole <= sum(e.bytes[i] for i in rows) <= sum(t.size for t, _, _ in sent)
+
+
 @settings(max_examples=250, deadline=None, derandomize=True)
-@given(ends=st.lists(links, min_size=PARTIES, max_size=PARTIES), schedule=schedules, until=st.integers(1, 60))
-def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(ends, schedule, until) -> None:
-    transport, recorder, arrived, sent = simulate(Fifo(), ends, schedule, float(until))
+@given(
+    ends=st.lists(links, min_size=PARTIES, max_size=PARTIES),
+    schedule=schedules,
+    until=st.integers(1, 60),
+    gates=gates,
+    outages=outages,
+)
+def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(
+    ends, schedule, until, gates, outages
+) -> None:
+    queued, recorder, arrived, sent = simulate(Fifo(), ends, schedule, float(until), gates, outages)
+    nothing_is_lost_unnoticed(recorder, arrived, sent)
 
     # Never two moving transfers on one up link, nor on one down link.
     for column in ("party", "peer"):
@@ -92,30 +113,16 @@ def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(ends,
                 assert start >= end - 1e-9
 
     # Each link starts its transfers in the order in which they came to it.
-    place = {transfer: k for k, transfer in enumerate(transport.queued)}
+    place = {transfer: k for k, transfer in enumerate(queued)}
+    moved = [transfer for transfer in queued if transfer.began == transfer.began]
     for end in ("sender", "receiver"):
         for party in range(PARTIES):
-            started = [place[t] for t, _ in transport.moved if getattr(t.message, end) == party]
-            assert started == sorted(started)
-
-    # Every message is accounted for once: delivered whole, abandoned, or unfinished.
-    assert {t.state for t, _, _ in sent} <= {"delivered", "abandoned", "unfinished"}
-    assert sorted(map(id, (m for _, m in arrived))) == sorted(
-        id(t.message) for t, _, _ in sent if t.state == "delivered"
-    )
-
-    # Bytes: what the events say is what was counted; a delivered message is all there, no other more than all.
-    e = recorder.events
-    rows = [i for i in range(len(e)) if e.kind[i] == e.kinds.get("transfer.message")]
-    assert len(rows) == len(sent)
-    assert sum(e.bytes[i] for i in rows) == recorder.bytes_up + recorder.bytes_down + recorder.bytes_peer
-    whole = sum(t.size for t, _, _ in sent if t.state == "delivered")
-    assert whole <= sum(e.bytes[i] for i in rows) <= sum(t.size for t, _, _ in sent)
+            began = [(t.began, place[t]) for t in moved if getattr(t.message, end) == party]
+            assert sorted(began) == sorted(began, key=lambda pair: pair[1])
 
     # Nobody is kept waiting on an idle pair of links: at the end, the head of both its lines would be moving.
     # (States were cut when the run ended, so this looks at who had started.)
-    moved = {t for t, _ in transport.moved}
-    waiting = [t for t in transport.queued if t not in moved and t.state == "unfinished"]
+    waiting = [t for t in queued if t not in moved and t.state == "unfinished"]
     moving = [t for t in moved if t.state == "unfinished"]
     for transfer in waiting:
         ahead = [t for t in waiting + moving if t is not transfer and place[t] < place[transfer]]
@@ -123,6 +130,39 @@ def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(ends,
             t.message.sender == transfer.message.sender or t.message.receiver == transfer.message.receiver
             for t in ahead
         )
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    ends=st.lists(links, min_size=PARTIES, max_size=PARTIES),
+    schedule=schedules,
+    until=st.integers(1, 60),
+    gates=gates,
+    outages=outages,
+    network=st.sampled_from([Dedicated(), Fair()]),
+)
+def test_shared_and_dedicated_links_account_for_everything(ends, schedule, until, gates, outages, network) -> None:
+    _, recorder, arrived, sent = simulate(network, ends, schedule, float(until), gates, outages)
+    nothing_is_lost_unnoticed(recorder, arrived, sent)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    ends=st.lists(links, min_size=PARTIES, max_size=PARTIES), schedule=schedules, gates=gates, outages=outages,
+    network=st.sampled_from([Fifo(), Dedicated(), Fair()]),
+)  # fmt: skip
+def test_nothing_under_way_survives_an_outage_of_either_end(ends, schedule, gates, outages, network) -> None:
+    _, recorder, _, sent = simulate(network, ends, schedule, 100.0, gates, outages)
+    e = recorder.events
+    for i in range(len(e)):
+        for time, party in outages:
+            # At the very time either may come first.
+            assert party not in (e.party[i], e.peer[i]) or not e.start_s[i] < time < e.end_s[i]
+    downs = [(time, party) for time, party in outages]
+    for transfer, _, time in sent:
+        if transfer.state == "lost":
+            pair = (transfer.message.sender, transfer.message.receiver)
+            assert any(party in pair and time <= down + 1.0 for down, party in downs)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

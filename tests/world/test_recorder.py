@@ -51,7 +51,7 @@ def test_a_round_lasts_from_the_previous_step_to_its_own() -> None:
         recorder.step(facts(used=(1, 2), missing=()), end)
     rows = recorder.round_rows
     assert list(zip(rows["round"], rows["start_s"], rows["end_s"], strict=True)) == [(0, 0.0, 2.0), (1, 2.0, 5.0)]
-    assert rows["used"] == [[1, 2], [1, 2]]
+    assert [list(used) for used in rows["used"]] == [[1, 2], [1, 2]]
 
 
 def test_losses_and_ages_are_over_the_steps_since_the_row_before() -> None:

@@ -27,7 +27,7 @@ def list_kinds(
     for name, classes in TABLES.items():
         if what in (None, name):
             table = Table.grid(padding=(0, 2, 0, 0))
-            table.add_column(max_width=30)
+            table.add_column(max_width=32)
             table.add_column()
             for entry in classes:
                 fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]

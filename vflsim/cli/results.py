@@ -1,4 +1,4 @@
-"""Commands that read a results folder: plot, compare, verify."""
+"""Commands that read a results folder: plot, trace, compare, verify."""
 
 from __future__ import annotations
 
@@ -13,37 +13,56 @@ from vflsim.errors import ResultsError
 
 @app.command()
 def plot(
-    results: ResultsFolder,
+    results: Annotated[Path, typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS")],
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this figure (may be repeated).")] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="Where figures go (default: the folder).")] = None,
 ) -> None:
-    """Draw the figures of a results folder."""
-    from vflsim.plotting import PLOTS, draw, save_all
-    from vflsim.results.read import Results
+    """Draw the figures of a results folder, or of a sweep."""
+    from vflsim.plotting import draw, opened, plots_of, save_all
     from vflsim.results.write import write_file
 
+    found = opened(results)
     for name in kind or ():
-        known(name, PLOTS, "figure", "vflsim plot --kind")
-    opened = Results.open(results)
+        known(name, plots_of(found), "figure", "vflsim plot --kind")
     if kind:
-        figures = [(name, draw(name, opened).png()) for name in kind]
+        figures = [(name, draw(name, found).png()) for name in kind]
         paths = [write_file((out_folder or results) / f"{name}.png", picture) for name, picture in figures]
     else:
-        paths = save_all(opened, out_folder)
+        paths = save_all(found, out_folder)
     for path in paths:
         say(str(path))
 
 
 @app.command()
-def compare(results: Annotated[list[Path], typer.Argument(help="Results folders.", metavar="RESULTS...")]) -> None:
-    """Print the comparison of one or several results folders."""
+def trace(
+    results: ResultsFolder,
+    protocol: Annotated[str | None, typer.Option(help="Only this protocol's runs.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Only this seed's runs.")] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="The file (default: RESULTS/trace.json); .gz compresses it.")
+    ] = None,
+) -> None:
+    """Write runs as a trace for ui.perfetto.dev or chrome://tracing: who did what when, messages as arrows."""
     from vflsim.results.read import Results
-    from vflsim.results.report import comparison_table
+    from vflsim.results.trace import write_trace
 
-    tables = [(folder, comparison_table(Results.open(folder))) for folder in results]
+    say(str(write_trace(Results.open(results), out_file, protocol, seed)))
+
+
+@app.command()
+def compare(
+    results: Annotated[list[Path], typer.Argument(help="Results folders (of runs or sweeps).", metavar="RESULTS...")],
+    quantiles: Annotated[
+        bool, typer.Option("--quantiles", help="Quantiles of round durations with 95 % intervals instead.")
+    ] = False,
+) -> None:
+    """Print the comparison of one or several results folders."""
+    from vflsim.results.tables import tables_of
+
+    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles)]
     page = console()
     for number, (folder, table) in enumerate(tables):
-        if len(tables) > 1:
+        if len(results) > 1:
             table.title = f"{table.title} ({folder})"
         if number:
             page.print()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.text import Text
@@ -24,6 +24,10 @@ def run(
     overrides: Overrides = None,
     seeds: Seeds = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    path: Annotated[
+        Literal["auto", "event", "vectorised"],
+        typer.Option(help="How timing-only runs are simulated: vectorised (quick) where possible, or one way for all."),
+    ] = "auto",
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
@@ -34,7 +38,7 @@ def run(
     display = Display(page, loaded)
     try:
         with display:
-            study = run_study(loaded, folder, timing_only=timing_only, watcher=display)
+            study = run_study(loaded, folder, timing_only=timing_only, path=path, watcher=display)
     except KeyboardInterrupt:
         complain(interrupted(display, folder))
         raise typer.Exit(INTERRUPTED) from None

@@ -61,7 +61,7 @@ class BatchSequence:
         full, rest = divmod(rows, self.size)
         self._last = rest if rest and training.last_batch == "keep" else self.size
         self.per_epoch = full + (self._last != self.size)
-        self._epochs: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
+        self._epochs: OrderedDict[int, tuple[Batch, ...]] = OrderedDict()
 
     @property
     def smallest(self) -> int:
@@ -77,16 +77,23 @@ class BatchSequence:
         if k < 0:
             raise ValueError(f"batches are numbered from 0, not {k}")
         epoch, place = divmod(k, self.per_epoch)
-        start = place * self.size
-        return Batch(k, self._permutation(epoch)[start : start + self.length(k)], self.origin)
-
-    def _permutation(self, epoch: int) -> NDArray[np.int64]:
-        if epoch not in self._epochs:
-            permutation = generator(self.seed, self.origin, f"batches/{epoch}").permutation(self.rows)
-            permutation = permutation.astype(np.int64, copy=False)
-            permutation.setflags(write=False)
-            self._epochs[epoch] = permutation
-            if len(self._epochs) > _REMEMBERED:
-                self._epochs.popitem(last=False)
+        batches = self._epochs.get(epoch)
+        if batches is None:
+            batches = self._cut(epoch)
         self._epochs.move_to_end(epoch)
-        return self._epochs[epoch]
+        return batches[place]
+
+    def _cut(self, epoch: int) -> tuple[Batch, ...]:
+        """The batches of an epoch: cut once, for all the parties that ask for them."""
+        permutation = generator(self.seed, self.origin, f"batches/{epoch}").permutation(self.rows)
+        permutation = permutation.astype(np.int64, copy=False)
+        permutation.setflags(write=False)
+        first, size = epoch * self.per_epoch, self.size
+        batches = tuple(
+            Batch(first + place, permutation[place * size : place * size + self.length(place)], self.origin)
+            for place in range(self.per_epoch)
+        )
+        self._epochs[epoch] = batches
+        if len(self._epochs) > _REMEMBERED:
+            self._epochs.popitem(last=False)
+        return batches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
@@ -46,6 +46,10 @@ class Handle(Generic[T]):
         return size
 
 
+def _nothing() -> float:
+    return 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Operation(Generic[T]):
     """Work of one party: what it costs is known at once, what it yields only after ``run``.
@@ -62,10 +66,9 @@ class Operation(Generic[T]):
     round: int = -1
     nbytes: int = 0
     units: float = 1.0
-    flops: Callable[[], float] = field(default=lambda: 0.0)
+    flops: Callable[[], float] = _nothing
     commit: Callable[[], Any] | None = None
     counts: Literal["round", "update"] | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
     at: tuple[int, float] | None = None
     """Server steps done before, and virtual seconds at its end: where an error found late belongs to."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -100,7 +101,7 @@ class ServerLearner:
         if bound is None:
             return []
         self._refresh(embeddings)
-        return self.staleness.older_than(bound, age, _batches(embeddings))
+        return self.staleness.older_than(bound, age, [batch for batch, _ in _groups(embeddings)])
 
     def server_step(self, embeddings: Sequence[Any], refreshed: Sequence[Any] = ()) -> Operation[ServerStep]:
         """One step of θ_0 on the embeddings that arrived, and ∂ℓ/∂h_m for each of them.
@@ -108,8 +109,8 @@ class ServerLearner:
         One loss per distinct batch among them; the other clients' rows come from the table (this step's arrivals and
         ``refreshed`` answers included), or are missing where no table is kept. θ_0 steps on the mean over the losses.
         """
-        ordered = sorted(embeddings, key=lambda message: message.sender)
-        groups = [(batch, [m for m in ordered if m.batch == batch]) for batch in _batches(embeddings)]
+        ordered = sorted(embeddings, key=_sender)
+        groups = _groups(ordered)
         step = ServerStep()
         promised = {id(message): step.promise(message) for message in ordered}
         self._refresh([*embeddings, *refreshed])
@@ -140,7 +141,7 @@ class ServerLearner:
 
         def run() -> None:
             self.model.eval()
-            ordered = sorted(answers, key=lambda message: message.sender)
+            ordered = sorted(answers, key=_sender)
             target = self.parts.labels[split]
             with torch.no_grad():
                 joined = self.parts.aggregate.combine([message.value.value for message in ordered], self.parts.widths)
@@ -194,19 +195,17 @@ class ServerLearner:
         loss.set(float(total.detach()) / len(losses))
 
     def _refresh(self, messages: Sequence[Any]) -> None:
-        for message in messages:
-            self.staleness.refresh(message.sender, message.batch)
+        for batch, group in _groups(messages):
+            self.staleness.refresh([message.sender for message in group], batch)
 
     def _commit(self, groups: list[tuple[Batch, list[Any]]], fresh: list[Any], loss: Handle[float]) -> StepFacts:
         used = [message.sender for message in fresh]
-        here = set(used)
         total, count, oldest = 0.0, 0, 0
         for batch, group in groups:
             read = self.parts.clients if self.parts.table else [message.sender for message in group]
             ages = self.staleness.row_age_sums(batch, read)
             total, count, oldest = total + ages[0], count + ages[1], max(oldest, ages[2])
-        missing = [client for client in self.parts.clients if client not in here]
-        facts = StepFacts(used, missing, (total, count, oldest), self.staleness.client_ages().tolist(), loss)
+        facts = StepFacts(used, self.staleness.others(used), (total, count, oldest), self.staleness.client_ages(), loss)
         self.staleness.step += 1
         return facts
 
@@ -218,7 +217,16 @@ class ServerLearner:
         return self._flops[kind, rows]
 
 
-def _batches(messages: Sequence[Any]) -> list[Batch]:
-    """The distinct batches among ``messages``, in an order that does not depend on who came first."""
-    distinct = {(message.batch.origin, message.batch.index): message.batch for message in messages}
-    return [distinct[key] for key in sorted(distinct)]
+_sender = attrgetter("sender")
+
+
+def _groups(messages: Sequence[Any]) -> list[tuple[Batch, list[Any]]]:
+    """The distinct batches among ``messages`` and whose they are, in an order independent of who came first."""
+    groups: dict[tuple[int, int], tuple[Batch, list[Any]]] = {}
+    for message in messages:
+        batch = message.batch
+        key = batch.origin, batch.index
+        if key not in groups:
+            groups[key] = batch, []
+        groups[key][1].append(message)
+    return [groups[key] for key in sorted(groups)]

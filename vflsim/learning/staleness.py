@@ -23,15 +23,22 @@ class Staleness:
     def __init__(self, clients: Sequence[int], rows: int) -> None:
         self.step = 0
         self._column = {client: j for j, client in enumerate(clients)}
-        self._clients = np.asarray(clients)
+        self._clients = np.asarray(clients, dtype=np.int64)
         # A row a sample, as in the table itself: what a step looks up are rows of all clients.
         self._rows = np.full((rows, len(clients)), -1, dtype=np.int32)
         self._last = np.full(len(clients), -1, dtype=np.int64)
 
-    def refresh(self, client: int, batch: Batch) -> None:
-        """An embedding of ``batch`` arrived from ``client`` for the present step."""
-        self._rows[batch.ids, self._column[client]] = self.step
-        self._last[self._column[client]] = self.step
+    def refresh(self, clients: Sequence[int], batch: Batch) -> None:
+        """Embeddings of ``batch`` arrived from ``clients`` for the present step."""
+        columns = [self._column[client] for client in clients]
+        self._rows[batch.ids[:, np.newaxis], columns] = self.step
+        self._last[columns] = self.step
+
+    def others(self, clients: Sequence[int]) -> NDArray[np.int64]:
+        """Every client but ``clients``, in client order."""
+        other = np.ones(len(self._clients), dtype=bool)
+        other[[self._column[client] for client in clients]] = False
+        return self._clients[other]
 
     def client_ages(self) -> NDArray[np.int64]:
         """Age of every client at the present step, in client order."""
@@ -70,7 +77,7 @@ class StepFacts:
     """
 
     used: Sequence[int]
-    missing: Sequence[int]
+    missing: Sequence[int] | NDArray[np.int64]
     row_ages: tuple[float, int, int]
-    client_ages: Sequence[int]
+    client_ages: Sequence[int] | NDArray[np.int64]
     loss: Handle[float] | None = None

@@ -1,4 +1,4 @@
-"""Figures from results: each is a function from :class:`vflsim.results.Results` to a matplotlib Figure."""
+"""Figures from results, each a function from :class:`vflsim.results.Results` (or a sweep of them) to a Picture."""
 
 from __future__ import annotations
 
@@ -7,33 +7,64 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.ages import staleness
+from vflsim.plotting.breakdown import time_breakdown
 from vflsim.plotting.costs import costs_to_target
 from vflsim.plotting.curves import metric_against_bytes, metric_against_rounds, metric_against_time
-from vflsim.plotting.durations import round_durations
+from vflsim.plotting.durations import round_durations, survival
+from vflsim.plotting.speedup import speed_up
 from vflsim.plotting.style import Picture, protocol_styles
+from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.timeline import timeline
+from vflsim.plotting.utilisation import link_utilisation
+from vflsim.plotting.waited import waited_for
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.write import write_file
+from vflsim.results.sweep import Sweep
+from vflsim.results.write import SWEEP, write_file
 
 PLOTS: dict[str, Callable[..., Picture]] = {
     "time": metric_against_time,
     "rounds": metric_against_rounds,
     "bytes": metric_against_bytes,
-    "durations": round_durations,
     "target": costs_to_target,
+    "speedup": speed_up,
+    "durations": round_durations,
+    "survival": survival,
+    "waited": waited_for,
+    "breakdown": time_breakdown,
+    "staleness": staleness,
+    "utilisation": link_utilisation,
     "timeline": timeline,
 }
-"""Every figure by the name under which ``Results.plot`` and the file it is saved in know it."""
+"""Every figure of one scenario's results by the name under which ``Results.plot`` and its file know it."""
+
+SWEEP_PLOTS: dict[str, Callable[..., Picture]] = {
+    "sweep": round_time_against,
+    "sweep-target": time_to_target_against,
+}
+"""Every figure of a sweep, likewise."""
 
 
-def draw(kind: str, results: Results, **options: Any) -> Picture:
+def opened(folder: Path | str) -> Results | Sweep:
+    """What a folder holds. Raises ResultsError where it is neither a results folder nor a sweep's."""
+    return Sweep.open(folder) if (Path(folder) / SWEEP).is_file() else Results.open(folder)
+
+
+def plots_of(results: Results | Sweep) -> dict[str, Callable[..., Picture]]:
+    """The figures that there are of results, or of a sweep."""
+    return SWEEP_PLOTS if isinstance(results, Sweep) else PLOTS
+
+
+def draw(kind: str, results: Results | Sweep, **options: Any) -> Picture:
     """One figure by name; options are those of its function. Raises ResultsError for an unknown name."""
-    if kind not in PLOTS:
-        raise ResultsError(f"there is no figure {kind!r}", "plot", ", ".join(PLOTS))
-    return PLOTS[kind](results, **options)
+    known = plots_of(results)
+    if kind not in known:
+        what = "a sweep" if isinstance(results, Sweep) else "one scenario's results"
+        raise ResultsError(f"there is no figure {kind!r} of {what}", "plot", ", ".join(known))
+    return known[kind](results, **options)
 
 
-def save_all(results: Results, folder: Path | str | None = None) -> list[Path]:
+def save_all(results: Results | Sweep, folder: Path | str | None = None) -> list[Path]:
     """Save every figure that these results have the data for as ``<name>.png``, whole or not at all.
 
     ``folder`` is the results' own by default and is made if absent; one figure is drawn at a time. Raises ResultsError
@@ -41,7 +72,7 @@ def save_all(results: Results, folder: Path | str | None = None) -> list[Path]:
     """
     folder = results.folder if folder is None else Path(folder)
     paths = []
-    for name, function in PLOTS.items():
+    for name, function in plots_of(results).items():
         try:
             figure = function(results)
         except NotRecordedError:
@@ -52,14 +83,25 @@ def save_all(results: Results, folder: Path | str | None = None) -> list[Path]:
 
 __all__ = [
     "PLOTS",
+    "SWEEP_PLOTS",
     "Picture",
     "costs_to_target",
     "draw",
+    "link_utilisation",
     "metric_against_bytes",
     "metric_against_rounds",
     "metric_against_time",
+    "opened",
+    "plots_of",
     "protocol_styles",
     "round_durations",
+    "round_time_against",
     "save_all",
+    "speed_up",
+    "staleness",
+    "survival",
+    "time_breakdown",
+    "time_to_target_against",
     "timeline",
+    "waited_for",
 ]

@@ -1,11 +1,16 @@
-"""How long rounds take: the distribution of server-step durations."""
+"""How long rounds take: the distribution of server-step durations, its tail, and their closed forms."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from vflsim.plotting import closed
+from vflsim.plotting.selection import finished
 from vflsim.plotting.style import (
     Picture,
     Style,
@@ -20,50 +25,134 @@ from vflsim.plotting.style import (
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats
 
+POINTS = 4000
+"""No distribution is drawn through many more points than this; its tails keep every one of theirs."""
+_LOWEST = 0.6
+"""The survival axis ends at this part of the share that one single round has."""
+
 
 def round_durations(results: Results, histogram: bool = False) -> Picture:
     """Empirical distribution of round durations per protocol, seeds pooled; the dot is the mean.
 
-    With ``histogram`` the densities stand above it. Raises NotRecordedError where rounds were not kept.
+    Where the results have a closed form it is drawn over it, dashed. With ``histogram`` the densities stand above.
+    Raises NotRecordedError where rounds were not kept.
     """
-    rounds = results.rounds
-    failed = {(run.protocol, run.seed) for run in results.failed}
-    kept = [key not in failed for key in zip(rounds["protocol"], rounds["seed"], strict=True)]
-    rounds = rounds[kept]
-    seconds = {
-        str(name): np.sort((own["end_s"] - own["start_s"]).to_numpy(dtype=np.float64))
-        for name, own in rounds.groupby("protocol", observed=True, sort=False)
-    }
-    if not seconds:
-        raise NotRecordedError("no round was completed in these runs", str(results.folder))
-    pooled = np.concatenate(list(seconds.values()))
-    logarithmic = spread_widely(np.quantile(pooled, [0.02, 0.98]))
+    seconds = durations(results)
+    logarithmic = _spread(seconds)
     styles = protocol_styles(results.protocols)
     with picture(5.6, 5.2 if histogram else 3.6) as figure:
         *above, axes = figure.subplots(2 if histogram else 1, 1, sharex=True, squeeze=False)[:, 0]
         for upper in above:
             _densities(upper, seconds, styles, logarithmic)
-        handles = [_distribution(axes, values, styles[name]) for name, values in seconds.items()]
+        for name, values in seconds.items():
+            _distribution(axes, values, styles[name])
+        x_axis(axes, "round duration", "s", logarithmic=logarithmic)
+        known = _closed_forms(axes, results, seconds, survival=False)
         axes.set_ylim(0, 1.02)
         axes.set_ylabel("cumulative share of rounds")
-        x_axis(axes, "round duration", "s", logarithmic=logarithmic)
         (above or [axes])[0].set_title(results.name, loc="left")
         remark((above or [axes])[0], f"all seeds together; markers: means{failures(results)}")
-        labels = [f"{name} (mean {values.mean():.3g} s, n = {len(values)})" for name, values in seconds.items()]
-        legend(figure, handles, labels, columns=2)
+        _key(figure, seconds, styles, known, markers=True)
     return figure
 
 
-def _distribution(axes: Axes, values: Floats, style: Style) -> object:
+def survival(results: Results) -> Picture:
+    """How many rounds last longer than x, on logarithmic axes: what the tail of round durations looks like.
+
+    Seeds are pooled; where the results have a closed form it is drawn over it, dashed. Raises NotRecordedError where
+    rounds were not kept, or none of them took any time.
+    """
+    seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
+    if not seconds:
+        raise NotRecordedError("no round of these runs took any time", str(results.folder))
+    styles = protocol_styles(results.protocols)
+    with picture(5.6, 3.6) as figure:
+        axes = figure.add_subplot()
+        axes.set_yscale("log")
+        for name, values in seconds.items():
+            _tail(axes, values, styles[name])
+        x_axis(axes, "round duration", "s", logarithmic=True)
+        axes.set_xlim(left=0.5 * min(float(np.quantile(values[values > 0], 0.01)) for values in seconds.values()))
+        known = _closed_forms(axes, results, seconds, survival=True)
+        axes.set_ylim(_LOWEST / max(map(len, seconds.values())), 1.3)
+        axes.set_ylabel("share of rounds that last longer")
+        axes.set_title(results.name, loc="left")
+        remark(axes, f"all seeds together{failures(results)}")
+        _key(figure, seconds, styles, known, markers=False)
+    return figure
+
+
+def durations(results: Results) -> dict[str, Floats]:
+    """Durations of all completed rounds in seconds, ascending, seeds pooled, by protocol.
+
+    Raises NotRecordedError where rounds were not kept, or none was completed.
+    """
+    pooled = {}
+    for name, runs in finished(results, "rounds").items():
+        tables = [run.table("rounds") for run in runs]
+        pooled[name] = np.sort(np.concatenate([t["end_s"].to_numpy() - t["start_s"].to_numpy() for t in tables]))
+    pooled = {name: values for name, values in pooled.items() if len(values)}
+    if not pooled:
+        raise NotRecordedError("no round was completed in these runs", str(results.folder))
+    return pooled
+
+
+def _spread(seconds: dict[str, Floats]) -> bool:
+    ends = [np.quantile(values, [0.02, 0.98]) for values in seconds.values()]
+    return spread_widely(np.concatenate(ends))
+
+
+def _ranks(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Positions among n sorted values that are drawn: all, or evenly many and ever denser towards both ends."""
+    if n <= POINTS:
+        return np.arange(n)
+    even, outwards = np.linspace(0, n - 1, POINTS // 2), np.geomspace(1, n, POINTS // 4) - 1
+    return np.unique(np.concatenate([even, outwards, n - 1 - outwards]).astype(np.int64))
+
+
+def _distribution(axes: Axes, values: Floats, style: Style) -> None:
     """The empirical distribution function, and a dot on it at the mean."""
-    share = np.arange(1, len(values) + 1) / len(values)
-    x, y = np.concatenate([values[:1], values]), np.concatenate([[0.0], share])
-    axes.step(x, y, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
+    ranks = _ranks(len(values))
+    x, y = np.concatenate([values[:1], values[ranks]]), np.concatenate([[0.0], (ranks + 1) / len(values)])
+    axes.step(x, y, where="post", **_line(style))
     mean = float(values.mean())
     # The mean of equal numbers may differ from them in the last bit.
     at = np.searchsorted(values, mean * (1 + 1e-9), side="right") / len(values)
     axes.plot([mean], [at], marker=style.marker, color=style.color, markersize=5, markeredgecolor="white", zorder=4)
-    return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=4)
+
+
+def _tail(axes: Axes, values: Floats, style: Style) -> None:
+    """Share of rounds that last longer than x: 1 before the shortest, 0 (not on the axis) from the longest on."""
+    ranks = _ranks(len(values))
+    ranks = ranks[values[ranks] > 0]
+    axes.step(values[ranks], 1 - ranks / len(values), where="pre", **_line(style))
+
+
+def _closed_forms(axes: Axes, results: Results, protocols: Iterable[str], *, survival: bool) -> bool:
+    """Draw what there is, within the limits that the rounds have set; whether there was any."""
+    limits, known = axes.get_xlim(), False
+    for name in protocols:
+        if (curve := closed.round_duration(results, name)) is not None:
+            closed.draw(axes, curve, survival=survival)
+            known = True
+    axes.set_xlim(limits)
+    return known
+
+
+def _line(style: Style) -> dict[str, Any]:
+    return {"color": style.color, "linestyle": style.dash, "linewidth": 1.8}
+
+
+def _key(figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], theory: bool, *, markers: bool) -> None:
+    handles = [
+        Line2D([], [], **_line(styles[name]), marker=styles[name].marker if markers else None, markersize=4)
+        for name in seconds
+    ]
+    labels = [f"{name} (mean {values.mean():.3g} s, n = {len(values)})" for name, values in seconds.items()]
+    if theory:
+        handles.append(closed.handle())
+        labels.append(closed.LABEL)
+    legend(figure, handles, labels, columns=2)
 
 
 def _densities(axes: Axes, seconds: dict[str, Floats], styles: dict[str, Style], logarithmic: bool) -> None:

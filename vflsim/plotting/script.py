@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vflsim.errors import VflsimError
-from vflsim.plotting import draw
-from vflsim.results import Results, write_file
+from vflsim.plotting import draw, opened
+from vflsim.results import write_file
 
 
 def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser], object] | None = None) -> None:
@@ -19,14 +19,14 @@ def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser
     results cannot be read or the figure cannot be written.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("results", type=Path, help="folder that vflsim run has written")
+    parser.add_argument("results", type=Path, help="folder that vflsim run (or sweep) has written")
     parser.add_argument("--out", type=Path, help=f"PNG to write (default: RESULTS/{kind}.png)")
     if options is not None:
         options(parser)
     given = vars(parser.parse_args())
     folder, out = given.pop("results"), given.pop("out")
     try:
-        print(write_file(out or folder / f"{kind}.png", draw(kind, Results.open(folder), **given).png()))
+        print(write_file(out or folder / f"{kind}.png", draw(kind, opened(folder), **given).png()))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -118,7 +118,7 @@ def x_axis(axes: Axes, label: str, unit: str, *, logarithmic: bool) -> None:
         # Over few decades, powers of ten alone would leave one or two labels.
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=8))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+        axes.xaxis.set_major_formatter(FuncFormatter(plain_number))
     else:
         axes.set_xlim(left=0)
     if unit == "B":
@@ -128,8 +128,9 @@ def x_axis(axes: Axes, label: str, unit: str, *, logarithmic: bool) -> None:
         axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
 
 
-def _plain(value: float, _: object = None) -> str:
-    return f"{value:g}" if 1e-3 <= value < 1e5 else f"{value:.0e}"
+def plain_number(value: float, _: object = None) -> str:
+    """A tick's label without powers of ten, as long as it is short without them."""
+    return f"{value:g}" if value == 0 or 1e-3 <= value < 1e5 else f"{value:.0e}"
 
 
 def remark(axes: Axes, text: str) -> None:
@@ -138,6 +139,11 @@ def remark(axes: Axes, text: str) -> None:
     axes.annotate(
         text, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=7.5, color="#666666"
     )
+
+
+def sides(figure: Figure, label: str) -> None:
+    """One label for the y axes of all panels."""
+    figure.supylabel(label, fontsize=9)
 
 
 def failures(results: Results) -> str:

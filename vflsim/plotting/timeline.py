@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.selection import one_seed
 from vflsim.plotting.style import Picture, legend, picture, x_axis
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.schema import SERVER
@@ -26,10 +26,12 @@ ACTIVITIES = {
     "upload": ("upload delay", "#F0B95B", (0.34, 0.94)),
     "latency": ("latency", "#B9D8C2", (0.06, 0.28)),
     "transfer": ("transfer", "#2A8C6A", (0.06, 0.28)),
+    "outage": ("out", "#F3C4BE", (0.0, 1.0)),
 }
 """First part of an event's kind -> label, colour, and the part of the party's row it is drawn in."""
 
 _OTHER = ("other", "#B07AA1", (0.34, 0.94))
+_CROSS: dict[str, Any] = {"color": "#D01C1F", "marker": "x", "markersize": 4, "linestyle": "none", "zorder": 4}
 _STEP: dict[str, Any] = {"color": "#222222", "linewidth": 0.5, "linestyle": (0, (3, 2))}
 _ABSENT = "#ececec"
 _SHOWN_ROUNDS = 2
@@ -48,10 +50,11 @@ def timeline(
     """Activities of every party between ``start`` and ``end`` (seconds), one panel a protocol, on one time axis.
 
     Work fills the upper part of a party's row, messages the lower one (in the sender's row); pale means abandoned or
-    cut off by the end of the run; vertical lines are server steps. By default the first seed that most protocols
-    have, from 0 until the slowest protocol has finished two rounds. Raises NotRecordedError where events were not kept.
+    cut off by the end of the run, a red cross lost; a reddish row means that a party is out; vertical lines are server
+    steps. By default the first seed that most protocols have, from 0 until the slowest protocol has finished two
+    rounds. Raises NotRecordedError where events were not kept.
     """
-    runs = _chosen(results, protocols, seed)
+    runs = one_seed(results, protocols, seed)
     end = _default_end(runs) if end is None else end
     if not end > start:
         raise ResultsError(f"an empty window: {start} s to {end} s", "timeline", "start < end")
@@ -67,20 +70,6 @@ def timeline(
         panels[-1].set_xlim(start, end)
         _key(figure, events, any(run.has("rounds") for run in runs))
     return figure
-
-
-def _chosen(results: Results, protocols: Sequence[str] | None, seed: int | None) -> list[StoredRun]:
-    """The runs to draw: those asked for, else of all protocols the first seed that most of them have events of."""
-    if protocols is not None and seed is not None:
-        runs = [results.run(name, seed) for name in protocols]
-    else:
-        runs = [run for run in results.runs if protocols is None or run.protocol in protocols]
-        drawable = Counter(run.seed for run in runs if run.has("events"))
-        best = min(drawable, key=lambda number: (-drawable[number], number), default=seed)
-        runs = [run for run in runs if run.seed == (best if seed is None else seed)] or [results.runs[0]]
-    if not any(run.has("events") for run in runs):
-        runs[0].table("events")  # says why, and how to mend it
-    return [run for run in runs if run.has("events")]
 
 
 def _default_end(runs: Sequence[StoredRun]) -> float:
@@ -124,10 +113,12 @@ def _panel(axes: Axes, run: StoredRun, events: pd.DataFrame, parties: list[str],
         corners = np.stack(
             [np.stack([x, y], -1) for x, y in ((left, upper), (right, upper), (right, lower), (left, lower))], 1
         )
+        below = 0.8 if activity == "outage" else 1  # what else a party is at stays visible
         # The edge keeps a millisecond visible in a window of minutes.
-        axes.add_collection(
-            PolyCollection(list(corners), facecolor=color, edgecolor=color, linewidth=0.4, alpha=1.0 if sound else 0.4)
-        )
+        look: dict[str, Any] = {"color": color, "linewidth": 0.4, "alpha": 1.0 if sound else 0.4}
+        axes.add_collection(PolyCollection(list(corners), **look, zorder=below))
+    lost = events[(events["outcome"] == "lost") & (events["end_s"] <= end)]
+    axes.plot(lost["end_s"], lost["party"].astype(str).map(rows).astype(float) + 0.83, **_CROSS)
     if run.has("rounds"):
         ends = np.array(run.table("rounds")["end_s"].to_pylist())
         shown = ends[(ends >= start) & (ends <= end)]
@@ -153,6 +144,9 @@ def _key(figure: Figure, events: Sequence[pd.DataFrame], stepped: bool) -> None:
     looks += [("other", *_OTHER[:2])] if seen - set(ACTIVITIES) else []
     handles: list[Artist] = [Patch(facecolor=color) for _, _, color in looks]
     labels = [label for _, label, _ in looks]
+    if any((own["outcome"] == "lost").any() for own in events):
+        handles.append(Line2D([], [], **_CROSS))
+        labels.append("lost")
     if stepped:
         handles.append(Line2D([], [], **_STEP))
         labels.append("server step")

@@ -34,6 +34,8 @@ class Protocol(Part, ABC):
     """Whether all embeddings of a step must be of the same batch."""
     keeps_table: ClassVar[bool] = False
     """Whether the server keeps the latest embedding of every (sample, client)."""
+    clients_at_server: ClassVar[bool] = False
+    """Whether the clients are not apart from the server (a reference): nothing of theirs can fail by itself."""
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """The clients that take part, in client order: the others are absent from training and evaluation."""

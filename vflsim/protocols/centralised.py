@@ -19,6 +19,7 @@ class Centralised(Protocol):
 
     kind: Literal["centralised"] = "centralised"
     needs_shared_batches: ClassVar[bool] = True
+    clients_at_server: ClassVar[bool] = True
 
     def placed(self, node: Node) -> Node:
         """The server's computations take their time, and nothing else does."""

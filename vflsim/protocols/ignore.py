@@ -42,13 +42,13 @@ class Ignore(Protocol):
 
     async def _in_time(self, node: Node, k: int) -> list[Message]:
         if self.fastest is not None:
-            return await node.gather("embedding", count=self.fastest, round=k)
+            return await node.gather("embedding", count=self.fastest, senders=node.clients, round=k)
         embeddings = await node.gather("embedding", senders=node.clients, round=k, timeout=self.deadline)
         return embeddings or await node.gather("embedding", count=1, round=k)
 
     async def client(self, node: Node) -> None:
         """Embed, upload, step if the round used it; then join the round that is current."""
-        k = 0
+        k = node.current_round
         while True:
             await node.activated()
             batch = node.batch(k)

@@ -23,10 +23,11 @@ class Synchronous(Protocol):
             step = await node.compute(node.learner.server_step(embeddings))
             for embedding in embeddings:
                 await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+            node.arrived("embedding", before=k + 1)  # a client that crashed and came back has sent it twice
 
     async def client(self, node: Node) -> None:
-        """Embed, upload, wait for the gradient, step."""
-        for k in count():
+        """From the round that is current on: embed, upload, wait for the gradient, step."""
+        for k in count(node.current_round):
             await node.activated()
             batch = node.batch(k)
             h = await node.compute(node.learner.embed(batch))

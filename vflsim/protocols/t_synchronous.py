@@ -27,7 +27,8 @@ class TSynchronous(TableProtocol):
         """On t embeddings: one loss per distinct batch among them, one step; return the gradients."""
         await self.fill_table(node)
         for k in count():
-            fresh = await node.gather("embedding", count=self.t, round=k if self.cancel else None)
+            current = k if self.cancel else None
+            fresh = await node.gather("embedding", count=self.t, senders=node.clients, round=current)
             answers = await self.requery(node, fresh)
             step = await node.compute(node.learner.server_step(fresh, answers))
             await self.return_gradients(node, step, fresh)
@@ -47,7 +48,7 @@ class TSynchronous(TableProtocol):
 
     async def start_afresh_each_step(self, node: Node) -> None:
         """Client, with ``cancel``: the step's broadcast abandons whatever is unfinished."""
-        for k in count():
+        for k in count(node.current_round):
             batch = node.batch(k)
             async with node.until("gradient", round=k):
                 await node.activated()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
+from contextlib import suppress
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
+from vflsim.errors import DisconnectedError
 from vflsim.protocols.base import Protocol
 from vflsim.vocabulary.quantities import Index
 from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Message, Query
@@ -33,35 +35,43 @@ class TableProtocol(Protocol):
         if self.first_fill == "upload":
             first = await node.gather("first_fill", senders=node.clients)
             await node.free().compute(node.learner.fill(first))
+            node.arrived("first_fill")  # a client that crashed and came back may have sent it twice
 
     async def upload_first_pass(self, node: Node) -> None:
-        """Client: with ``first_fill: upload``, embed and upload every training row."""
-        if self.first_fill == "upload":
+        """Client: with ``first_fill: upload``, embed and upload every training row, unless training has started."""
+        if self.first_fill == "upload" and node.current_round == 0:
             h = await node.compute(node.learner.embed_split("train", "first_fill"))
             await node.upload("server", FirstFill(value=h))
 
     async def requery(self, node: Node, fresh: list[Message]) -> list[Message]:
         """Server: fresh embeddings for the rows about to be used that are older than ``max_staleness``."""
         stale = node.learner.too_old(fresh, self.max_staleness, self.bounds)
-        for client, batch in stale:
-            await node.send(client, Query(batch))
-        return await node.gather("answer", count=len(stale)) if stale else []
+        asked = [self.ask(node, client, Query(batch, round=n)) for n, (client, batch) in enumerate(stale)]
+        return sorted(await node.together(*asked), key=attrgetter("arrived", "sender"))
+
+    async def ask(self, node: Node, client: int, query: Query) -> Message:
+        """Server: a client's answer; one that crashes meanwhile is asked again when it is back."""
+        while True:
+            await node.back(client)
+            await node.send(client, query)
+            with suppress(DisconnectedError):
+                return await node.recv("answer", round=query.round, sender=client)
 
     async def answer_queries(self, node: Node) -> None:
         """Client: answer every query at once, beside whatever else is under way."""
         while True:
             query = await node.recv("query")
             h = await node.compute(node.learner.answer(query.batch))
-            await node.upload("server", Answer(query.batch, h))
+            await node.upload("server", Answer(query.batch, h, round=query.round))
 
     async def work_at_own_pace(self, node: Node) -> None:
         """Client: activated, embed a batch, upload it, wait for the gradient, step (VAFL Alg. 1, lines 3–7)."""
-        for k in count():
+        while True:
             await node.activated()
             batch = node.next_batch()
             h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=k))
-            gradient = await node.recv("gradient", round=k)
+            await node.upload("server", Embedding(batch, h, round=batch.index))
+            gradient = await node.recv("gradient", round=batch.index)
             await node.compute(node.learner.client_step(batch, gradient))
 
     async def return_gradients(self, node: Node, step: Any, fresh: list[Message]) -> None:

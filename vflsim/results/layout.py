@@ -80,6 +80,13 @@ class TextTable:
         return table
 
 
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table, the first column to the left and the others to the right."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    rule = ["---", *("---:" for _ in header[1:])]
+    return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
+
+
 def say(console: Console, text: str) -> None:
     """Print text that wraps between words in a terminal, and not at all elsewhere."""
     if console.is_terminal:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import TYPE_CHECKING, Any, final
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from vflsim.errors import ResultsError
+from vflsim.results.pages import damaged, read_info, read_scenario
 from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of, split_of
-from vflsim.results.write import RUN, SCENARIO, WEIGHTS
+from vflsim.results.write import SCENARIO, SWEEP, WEIGHTS
 
 if TYPE_CHECKING:
     import torch
@@ -59,23 +56,26 @@ class StoredRun:
         """Whether a table was kept."""
         return self._path(name).is_file()
 
-    def table(self, name: TableName) -> pa.Table:
-        """One table as it lies on disk. Raises NotRecordedError where it was not kept, ResultsError where damaged."""
+    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
+        """One table (or some columns of it) as it lies on disk.
+
+        Raises NotRecordedError where it was not kept, ResultsError where it is damaged.
+        """
         if not self.has(name):
             if name == "metrics":  # which every run keeps
-                raise _damaged(self._path(name), "no such file")
+                raise damaged(self._path(name), "no such file")
             raise NotRecordedError(
                 f"the {name} of this run were not kept",
                 where=str(self.folder),
                 remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
             )
         try:
-            table = pq.read_table(self._path(name), partitioning=None)
+            table = pq.read_table(self._path(name), partitioning=None, columns=columns and list(columns))
         except (pa.ArrowException, OSError) as error:
-            raise _damaged(self._path(name), str(error)) from error
-        missing = [column for column in columns_of(name, table.column_names) if column not in table.column_names]
-        if missing:
-            raise _damaged(self._path(name), f"no column {missing[0]}")
+            raise damaged(self._path(name), str(error)) from error
+        wanted = columns or columns_of(name, table.column_names)
+        if missing := [column for column in wanted if column not in table.column_names]:
+            raise damaged(self._path(name), f"no column {missing[0]}")
         return table
 
     def frame(self, name: TableName) -> pd.DataFrame:
@@ -92,7 +92,7 @@ class StoredRun:
         try:
             return RunTables(metrics, **kept)
         except ResultsError as error:
-            raise _damaged(self.folder, error.what) from error
+            raise damaged(self.folder, error.what) from error
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Final weights by ``party.parameter``. Raises ResultsError where the file is absent or damaged."""
@@ -103,7 +103,7 @@ class StoredRun:
         try:
             return load(path.read_bytes())
         except (SafetensorError, OSError) as error:
-            raise _damaged(path, str(error)) from error
+            raise damaged(path, str(error)) from error
 
     def _path(self, name: TableName) -> Path:
         return self.folder / f"{name}.parquet"
@@ -129,13 +129,16 @@ class Results:
         """
         folder = Path(folder)
         if not (folder / SCENARIO).is_file():
+            if (folder / SWEEP).is_file():
+                problem, remedy = "holds a sweep, not the results of one scenario", f"vflsim compare {folder}"
+                raise ResultsError(problem, str(folder), "one of the folders in it", remedy)
             problem = f"no {SCENARIO} in it" if folder.is_dir() else "no such folder"
             raise ResultsError(
                 problem, str(folder), "a folder that vflsim run has written", "see where the run said its files are"
             )
-        scenario = _read_scenario(folder / SCENARIO)
+        scenario = read_scenario(folder / SCENARIO)
         runs = [
-            StoredRun(place, _read_info(place))
+            StoredRun(place, read_info(place))
             for protocol in sorted(entry for entry in folder.iterdir() if entry.is_dir())
             for place in protocol.iterdir()
             if _SEED.fullmatch(place.name)
@@ -189,6 +192,13 @@ class Results:
         return pd.DataFrame(rows)[[*front, *(name for name in rows[0] if name not in front)]]
 
     @cached_property
+    def closed_forms(self) -> pd.DataFrame | None:
+        """Distributions that theory knows, on grids: protocol, quantity, client (−1: none), x, cdf; None: nothing."""
+        from vflsim.results.closed_forms import read_closed_forms
+
+        return read_closed_forms(self.folder)
+
+    @cached_property
     def evaluated(self) -> tuple[str, ...]:
         """Evaluated columns of the metrics, in their order: validation_…, test_…."""
         return tuple(name for name in self.metrics.columns if split_of(name) and name != "train_loss")
@@ -230,6 +240,24 @@ class Results:
 
         return summarise(self, targets)
 
+    def steady_rounds(self) -> pd.DataFrame:
+        """Every run's mean round duration after warm-up, with an interval: see :mod:`vflsim.results.replication`."""
+        from vflsim.results.replication import steady_rounds
+
+        return steady_rounds(self)
+
+    def round_pairs(self) -> pd.DataFrame:
+        """What round-by-round pairing is worth: see :func:`vflsim.results.replication.round_pairs`."""
+        from vflsim.results.replication import round_pairs
+
+        return round_pairs(self)
+
+    def round_quantiles(self, levels: Sequence[float] | None = None) -> pd.DataFrame:
+        """Quantiles of round durations with intervals: see :func:`vflsim.results.quantiles.round_quantiles`."""
+        from vflsim.results.quantiles import LEVELS, round_quantiles
+
+        return round_quantiles(self, LEVELS if levels is None else levels)
+
     def plot(self, kind: str, **options: Any) -> Figure:
         """One of the figures of :data:`vflsim.plotting.PLOTS`, by name. Raises ResultsError for an unknown one."""
         # The one import that points upwards, when asked only: a result that can draw itself is what notebooks expect.
@@ -267,33 +295,3 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
         for frame in frames:
             frame[name] = frame[name].cat.set_categories(together)
     return pd.concat(frames, ignore_index=True)
-
-
-def _read_scenario(path: Path) -> Mapping[str, Any]:
-    try:
-        scenario = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (YAMLError, OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(scenario, dict) or not isinstance(scenario.get("protocols"), dict):
-        raise _damaged(path, "no protocols in it")
-    return scenario
-
-
-def _read_info(folder: Path) -> RunInfo:
-    path = folder / RUN
-    try:
-        info = RunInfo.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise _damaged(path, problem) from error
-    if (info.protocol, f"seed-{info.seed}") != (folder.parent.name, folder.name):
-        raise _damaged(path, f"is the page of {info.protocol}/seed-{info.seed}")
-    return info
-
-
-def _damaged(path: Path, problem: str) -> ResultsError:
-    return ResultsError(
-        f"damaged: {problem.splitlines()[0] if problem else 'unreadable'}",
-        str(path),
-        remedy="delete this run's folder and run the scenario again",
-    )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from vflsim.results.layout import TextTable
-from vflsim.results.summary import Estimate, summarise, targets_of, to_table
+from vflsim.results.layout import TextTable, markdown_table
+from vflsim.results.steady_report import round_sections
+from vflsim.results.summary import STEADY, Estimate, summarise, targets_of, to_table
 from vflsim.results.write import write_file
 
 if TYPE_CHECKING:
@@ -70,17 +71,18 @@ def write_summary(results: Results) -> list[Path]:
 def markdown(results: Results, summary: pd.DataFrame) -> str:
     """The whole summary as a page: the main table, further targets, and every pair's difference."""
     content = _comparison(results, summary)
-    lines = [f"# {content.title}", "", *_markdown_table(content.header, content.rows), ""]
+    lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
     lines += [f"- {note}" for note in content.notes]
     for target in _targets(summary)[1:]:
         columns = _cost_columns(target)
         rows = [(name, *(_cell(summary, name, *key) for key, _ in columns)) for name in results.protocols]
-        lines += ["", f"## To {target}", "", *_markdown_table(("protocol", *(head for _, head in columns)), rows)]
+        lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
     pairs = list(_pairs(results, summary))
     if pairs:
         lines += ["", "## Paired differences", "", "Mean over the seeds that both have, of the first minus the second."]
-        header = ("protocols", "measure", "seeds", "difference", "95 % interval")
-        lines += ["", *_markdown_table(header, pairs)]
+        header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
+        lines += ["", *markdown_table(header, pairs)]
+    lines += round_sections(results)
     return "\n".join(lines) + "\n"
 
 
@@ -109,6 +111,13 @@ def span(low: float, high: float, unit: str) -> str:
     return f"{' … '.join(ends)} {shown}".strip()
 
 
+def spanned(value: float, low: float, high: float, unit: str) -> str:
+    """A number with an interval that is not symmetric: ``2.3 (2.1 … 2.9) s``."""
+    scale, shown = _scale(value, unit)
+    number, *ends = (_signed(f"{each / scale:.4g}") for each in (value, low, high))
+    return f"{number} ({' … '.join(ends)}) {shown}".strip()
+
+
 def describe(found: Estimate, unit: str) -> str:
     """An estimate in words: ``12.3 ± 0.4 s``; where censored ``> 60 s``, or a bound on a difference if there is one."""
     if not found.censored:
@@ -120,6 +129,15 @@ def describe(found: Estimate, unit: str) -> str:
     if not math.isnan(found.at_most):
         return f"< {quantity(found.at_most, unit)}"
     return "—"
+
+
+def pairing(factor: float) -> str:
+    """What pairing is worth, in words: ``2.3 × narrower``, ``1.4 × wider``; nothing where that is not known."""
+    if math.isnan(factor) or math.isinf(factor):
+        return ""
+    size = factor if factor >= 1 else 1 / factor
+    number = f"{size:.1f}" if size < 9.95 else f"{size:.0f}"
+    return "as wide as unpaired" if number == "1.0" else f"{number} × {'narrower' if factor > 1 else 'wider'}"
 
 
 def _signed(text: str) -> str:
@@ -144,9 +162,9 @@ def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
         compared: tuple[str, str | None] = ("time_to_target", targets[0])
         columns += _cost_columns(targets[0])
     else:
-        compared = columns[0][0] if columns else ("round_duration", None)
+        compared = columns[0][0] if columns else (round_measure(summary), None)
         columns += [(("end", None), "time"), (("rounds", None), "rounds"), (("bytes", None), "bytes")]
-    columns.append((("round_duration", None), "mean round"))
+    columns.append(((round_measure(summary), None), "mean round"))
     columns = [column for column in columns if len(_select(summary, *column[0]))]
 
     first = _baseline(results)
@@ -162,6 +180,12 @@ def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
     return Comparison(results.name, tuple(header), tuple(rows), tuple(_notes(results, summary, differ)))
 
 
+def round_measure(summary: pd.DataFrame) -> str:
+    """Which measure is shown as the mean round: with single runs the one that has its interval within the run."""
+    single = (_select(summary, STEADY, None)["n"] <= 1).all()
+    return STEADY if single else "round_duration"
+
+
 def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str]:
     if (summary["n"] > 1).any():
         yield "Means over seeds ± 95 % Student-t intervals."
@@ -171,8 +195,16 @@ def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[st
             yield "“> x”: the runs that did not reach it ended at x or later; no mean is computed."
     elif declared := targets_of(results):
         yield f"Target {declared[0]} was not evaluated in these runs."
+    steady = _select(summary, STEADY, None)
+    if len(steady) and round_measure(summary) == STEADY:
+        yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
+        for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
+            yield f"{name}: too few rounds for an interval, not settled yet, or batches too much alike."
     if differ:
-        yield f"“vs {_baseline(results)}”: mean of paired differences over common seeds."
+        single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
+        yield f"“vs {_baseline(results)}”: mean of paired differences over common seeds{single}."
+        if summary["narrower"].notna().any():
+            yield "“× narrower”: than the interval that two independent sets of runs would give."
     for run in results.failed:
         yield f"Failed and left out: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
 
@@ -203,7 +235,8 @@ def _cell(summary: pd.DataFrame, protocol: str, measure: str, target: str | None
     if rows.empty:
         return "—"
     row = rows.iloc[0]
-    return describe(_estimate(row), row["unit"])
+    worth = pairing(row["narrower"])
+    return describe(_estimate(row), row["unit"]) + (f" ({worth})" if worth else "")
 
 
 def _estimate(row: pd.Series) -> Estimate:
@@ -223,7 +256,7 @@ def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
 
 
 def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    shown = {"time_to_target", "rounds_to_target", "bytes_to_target", "round_duration"}
+    shown = {"time_to_target", "rounds_to_target", "bytes_to_target", round_measure(summary)}
     shown |= {f"final_{results.main_metric}"} if results.evaluated else set()
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
         found, unit = _estimate(row), row["unit"]
@@ -232,10 +265,5 @@ def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]
         interval = span(found.low, found.high, unit) if exact else "—"
         measure = row["measure"].replace("_", " ")
         measure = measure if pd.isna(row["target"]) else measure.replace("target", row["target"])
-        yield f"{row['protocol']} − {row['baseline']}", measure, str(row["n"]), value, interval
-
-
-def _markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]] | tuple[tuple[str, ...], ...]) -> list[str]:
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    rule = ["---", *("---:" for _ in header[1:])]
-    return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
+        worth = pairing(row["narrower"]) or "—"
+        yield f"{row['protocol']} − {row['baseline']}", measure, str(row["n"]), value, interval, worth

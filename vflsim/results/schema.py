@@ -9,6 +9,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflsim.errors import ResultsError
+from vflsim.results.network import NetworkFacts
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -20,9 +21,14 @@ Age = Literal["client_age", "row_age"]
 
 TableName = Literal["metrics", "rounds", "events"]
 
+Path = Literal["event", "vectorised"]
+"""How a run's times were found: event by event, or by arrays of clients. The tables are the same."""
+
 SERVER = "server"
 SPLITS = ("train", "validation", "test")
-OUTCOMES = ("done", "abandoned", "unfinished")
+LISTS_TOGETHER = 1024
+"""Parquet writes a column by so many values at a time: chunks of so many lists begin where a batch begins."""
+OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _CLIENTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
@@ -142,7 +148,8 @@ class RunInfo(BaseModel):
     """The facts about one run that stand in ``run.json``; the only place for wall-clock figures.
 
     ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
-    ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps.
+    ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
+    participants whose outages lose what is in flight.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -155,12 +162,15 @@ class RunInfo(BaseModel):
     error: str | None = None
     reproducible: bool = True
     timing_only: bool = False
+    path: Path = "event"
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"
     threads: int = 1
     counts: dict[str, int] = Field(default_factory=dict)
     wall_clock_s: float = Field(ge=0)
     participants: tuple[int, ...]
+    crashing: tuple[int, ...] = ()
+    network: NetworkFacts | None = None
     max_staleness: int | None = None
     staleness_bounds: Age | None = None
 
@@ -190,14 +200,17 @@ def _table(name: str, columns: Columns | pa.Table, schema: pa.Schema) -> pa.Tabl
 
 
 def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
-    """One column in canonical form: the schema's type, one chunk, dictionaries in order of first appearance."""
+    """One column in canonical form: the schema's type, one chunk, dictionaries in order of first appearance.
+
+    Lists may stay in chunks that make no difference to the file: together they can be more than one array can hold.
+    """
     is_name = pa.types.is_dictionary(field.type)
     wanted = pa.string() if is_name else field.type
     try:
-        if isinstance(values, pa.ChunkedArray):
+        if isinstance(values, pa.ChunkedArray) and not _as_good_as_one(values):
             values = values.combine_chunks()
         # Never pa.array(values, type): it would cut 1.5 down to 1 without a word; a cast refuses.
-        array = (values if isinstance(values, pa.Array) else pa.array(values)).cast(wanted)
+        array = (values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)).cast(wanted)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ResultsError(str(error), where=where, allowed=f"values of type {wanted}") from error
     if array.null_count and not field.nullable:
@@ -205,9 +218,19 @@ def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
     return array.dictionary_encode().cast(field.type) if is_name else array
 
 
+def _as_good_as_one(values: pa.ChunkedArray) -> bool:
+    """Whether lists are in several chunks, of which each but the last fills what is written at a time."""
+    return (
+        pa.types.is_list(values.type)
+        and values.num_chunks > 1
+        and all(len(chunk) % LISTS_TOGETHER == 0 for chunk in values.chunks[:-1])
+    )
+
+
 def _comparable(tables: RunTables) -> dict[str, list[bytes]]:
     """Tables as bytes, so that NaN equals NaN."""
+    joined = {name: table.combine_chunks() for name, table in tables.named().items()}
     return {
         name: [table.schema.serialize().to_pybytes(), *(b.serialize().to_pybytes() for b in table.to_batches())]
-        for name, table in tables.named().items()
+        for name, table in joined.items()
     }

@@ -18,12 +18,17 @@ import pandas as pd
 import pyarrow as pa
 
 from vflsim.errors import ResultsError
-from vflsim.results.statistics import Floats, t_interval
+from vflsim.results.replication import round_pair
+from vflsim.results.rounds import durations
+from vflsim.results.statistics import Floats, narrower, t_interval
+from vflsim.results.steady import steady_mean
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.read import Results, StoredRun
 
 LOWER_IS_BETTER = ("loss", "rmse")
+
+STEADY = "steady_round_duration"
 
 _COSTS = {"time_to_target": ("time_s", "s"), "rounds_to_target": ("round", "rounds"), "bytes_to_target": ("bytes", "B")}
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
@@ -56,6 +61,7 @@ class Estimate:
 
     ``mean`` with the 95 % interval ``low``–``high`` stands where all are exact, else NaN. Otherwise ``horizon`` is
     the smallest value that a censored run went beyond, and ``at_least`` / ``at_most`` bound the mean where they can.
+    ``narrower`` says of a paired difference what pairing is worth (:func:`~vflsim.results.statistics.narrower`).
     """
 
     n: int
@@ -66,6 +72,7 @@ class Estimate:
     at_least: float = np.nan
     at_most: float = np.nan
     horizon: float = np.nan
+    narrower: float = np.nan
 
     @property
     def censored(self) -> bool:
@@ -119,8 +126,9 @@ def outcomes(results: Results, targets: Mapping[str, float] | None = None) -> pd
         if run.failed or frame is None:
             continue
         measured = list(_measures(frame, results.evaluated, wanted))
-        if run.has("rounds") and len(rounds := run.frame("rounds")):
-            measured.append(("round_duration", None, "s", float((rounds["end_s"] - rounds["start_s"]).mean()), False))
+        if run.has("rounds") and len(lasted := durations(run)):
+            measured.append(("round_duration", None, "s", float(lasted.mean()), False))
+            measured.append((STEADY, None, "s", steady_mean(lasted).mean, False))
         names = ("measure", "target", "unit", "value", "censored")
         rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
     return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
@@ -132,7 +140,9 @@ def summarise(results: Results, targets: Mapping[str, float] | None = None) -> p
     Columns: measure, target, unit, protocol, baseline (of a difference: ``protocol - baseline`` over common seeds;
     else None), failed (runs left out because they failed), and the fields of :class:`Estimate`. Measures:
     ``final_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``, ``rounds``,
-    ``updates``, ``bytes…``, ``round_duration``.
+    ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up). Where there is
+    one run, the last has its interval from within that run, if it is sound; so have differences of protocols whose
+    rounds correspond.
     """
     failed = {name: {run.seed for run in results.failed if run.protocol == name} for name in results.protocols}
     rows: list[dict[str, Any]] = []
@@ -147,11 +157,15 @@ def summarise(results: Results, targets: Mapping[str, float] | None = None) -> p
         }
         for name, own in runs.items():
             found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool))
+            if measure == STEADY and len(own) == 1:
+                found = _within(results.run(name, own.index[0]))
             rows.append({**key, "protocol": name, "baseline": None, "failed": len(failed[name]), **asdict(found)})
         for baseline, name in combinations(runs, 2):
             common = runs[name].index.intersection(runs[baseline].index)
             own, other = runs[name].loc[common], runs[baseline].loc[common]
             found = paired(*(side[column].to_numpy() for side in (own, other) for column in ("value", "censored")))
+            if measure == STEADY and len(common) == 1:
+                found = _pair_within(results, name, baseline, common[0]) or found
             lost = len(failed[name] | failed[baseline])
             rows.append({**key, "protocol": name, "baseline": baseline, "failed": lost, **asdict(found)})
     names = ["measure", "target", "unit", "protocol", "baseline", "failed", *Estimate.__dataclass_fields__]
@@ -179,13 +193,26 @@ def paired(
     mean = float(difference.mean())
     if not either.any():
         interval = t_interval(difference)
-        return Estimate(n, n, interval.mean, interval.low, interval.high)
+        worth = narrower(values, others)
+        return Estimate(n, n, interval.mean, interval.low, interval.high, narrower=worth)
     return Estimate(
         n,
         reached,
         at_least=np.nan if others_censored.any() else mean,
         at_most=np.nan if censored.any() else mean,
     )
+
+
+def _within(run: StoredRun) -> Estimate:
+    """What a single run says about its mean round duration; an interval that is not sound is left out."""
+    alone = steady_mean(durations(run))
+    return Estimate(1, 1, alone.mean, *((alone.low, alone.high) if alone.sound else ()))
+
+
+def _pair_within(results: Results, name: str, baseline: str, seed: int) -> Estimate | None:
+    """What single runs say about the difference, where their rounds correspond and the interval is sound."""
+    pair = round_pair(results, results.run(name, seed), results.run(baseline, seed))
+    return Estimate(1, 1, pair.mean, pair.low, pair.high, narrower=pair.narrower) if pair and pair.sound else None
 
 
 def to_table(summary: pd.DataFrame) -> pa.Table:

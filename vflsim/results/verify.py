@@ -6,31 +6,17 @@ number its predecessor ended at, or later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from vflsim.errors import ResultsError
+from vflsim.results.frames import ROUNDING, SHOWN, Frames, Rule, each
+from vflsim.results.links import LINK_RULES
+from vflsim.results.outages import OUTAGE_RULES, Outages
 from vflsim.results.read import Results
 from vflsim.results.schema import OUTCOMES, SERVER, RunInfo, RunTables
-
-_ROUNDING = 1e-12
-SHOWN = 3
-"""How many examples of one broken rule are spelt out; the rest are counted."""
-
-Rule = Callable[["Frames", RunInfo], Iterator[str]]
-
-
-class Frames:
-    """The tables of one run as pandas frames (None: not recorded), and when the run ended (NaN: no metrics row)."""
-
-    def __init__(self, tables: RunTables) -> None:
-        self.metrics: pd.DataFrame = tables.metrics.to_pandas()
-        self.rounds: pd.DataFrame | None = None if tables.rounds is None else tables.rounds.to_pandas()
-        self.events: pd.DataFrame | None = None if tables.events is None else tables.events.to_pandas()
-        self.end = float(self.metrics["time_s"].iloc[-1]) if len(self.metrics) else float("nan")
 
 
 def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
@@ -71,11 +57,11 @@ def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
     if events is None:
         return
     untimed = events[["start_s", "end_s"]].isna().any(axis=1)
-    yield from _each(events[untimed], "has no time")
-    yield from _each(events[events["end_s"] < events["start_s"]], "has a negative duration")
-    yield from _each(events[events["drawn_s"] < 0], "has drawn a negative duration")
-    yield from _each(events[events["start_s"] < 0], "starts before the run")
-    yield from _each(events[events["end_s"] > frames.end], f"ends after the run, which ended at {frames.end} s")
+    yield from each(events[untimed], "has no time")
+    yield from each(events[events["end_s"] < events["start_s"]], "has a negative duration")
+    yield from each(events[events["drawn_s"] < 0], "has drawn a negative duration")
+    yield from each(events[events["start_s"] < 0], "starts before the run")
+    yield from each(events[events["end_s"] > frames.end], f"ends after the run, which ended at {frames.end} s")
 
 
 def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -83,11 +69,11 @@ def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     events = frames.events
     if events is None:
         return
-    yield from _each(events[~events["outcome"].isin(OUTCOMES)], f"has an outcome that is none of {', '.join(OUTCOMES)}")
+    yield from each(events[~events["outcome"].isin(OUTCOMES)], f"has an outcome that is none of {', '.join(OUTCOMES)}")
     unfinished = events[(events["outcome"] == "unfinished") & (events["end_s"] != frames.end)]
-    yield from _each(unfinished, f"is unfinished, yet the run went on until {frames.end} s")
+    yield from each(unfinished, f"is unfinished, yet the run went on until {frames.end} s")
     negative = events[events["bytes"] < 0]
-    yield from _each(negative, "sent a negative number of bytes")
+    yield from each(negative, "sent a negative number of bytes")
 
 
 def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -99,7 +85,7 @@ def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Itera
         own = own.sort_values(["start_s", "end_s"], kind="stable")
         ended = own["end_s"].cummax().shift()
         overlapping = own[own["start_s"] < ended]
-        yield from _each(overlapping, f"begins while {party} still computes something else")
+        yield from each(overlapping, f"begins while {party} still computes something else")
 
 
 def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -107,18 +93,19 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None:
         return
     drawn = frames.events[frames.events["drawn_s"].notna()]
-    yield from _each(drawn[drawn.duplicated(["party", "kind", "index"])], "uses an index for the second time")
-    yield from _each(drawn[drawn["index"] < 0], "was drawn, but has no index")
+    yield from each(drawn[drawn.duplicated(["party", "kind", "index"])], "uses an index for the second time")
+    yield from each(drawn[drawn["index"] < 0], "was drawn, but has no index")
     kinds = drawn["kind"].astype(str)
     counted = drawn[~kinds.str.startswith("activation")]  # those that found their party busy are lost
     for (party, kind), own in counted.groupby(["party", "kind"], observed=True, sort=False):
         if own["index"].max() >= len(own):
             yield f"{party} {kind}: {len(own)} events, but the highest index is {own['index'].max()}: some are missing"
-    uploads = drawn[kinds.str.startswith("upload") & (drawn["outcome"] == "done")]
-    lasted = uploads["end_s"] - uploads["start_s"]
-    off = (lasted - uploads["drawn_s"]).abs() > _ROUNDING * (1 + uploads["end_s"])
     if info.reproducible:  # the clock of a run in real time is the machine's
-        yield from _each(uploads[off], "did not last as long as was drawn")
+        uploads = drawn[kinds.str.startswith("upload") & (drawn["outcome"] == "done")]
+        outages = Outages(frames.events)
+        lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # down, its party only paused
+        off = (lasted - uploads["drawn_s"]).abs() > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
+        yield from each(uploads[off], "did not last as long as was drawn")
 
 
 def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -126,7 +113,7 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None:
         return
     transfers = frames.events[frames.events["kind"].astype(str).str.startswith("transfer.")]
-    yield from _each(transfers[transfers.duplicated(["party", "kind", "index"])], "is accounted for twice")
+    yield from each(transfers[transfers.duplicated(["party", "kind", "index"])], "is accounted for twice")
     for (party, kind), numbers in transfers.groupby(["party", "kind"], observed=True, sort=False)["index"]:
         lost = int(numbers.max()) + 1 - numbers.nunique()
         if lost > 0:
@@ -141,7 +128,7 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None or not len(frames.metrics):
         return
     transfers = frames.events[frames.events["kind"].astype(str).str.startswith("transfer.")]
-    yield from _each(transfers[transfers["peer"].isna()], "has no receiver")
+    yield from each(transfers[transfers["peer"].isna()], "has no receiver")
     rows = frames.metrics["time_s"].to_numpy()
     sends, receives = transfers["party"] == SERVER, transfers["peer"] == SERVER
     links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
@@ -222,18 +209,10 @@ RULES: tuple[Rule, ...] = (
     _parties_compute_one_thing_at_a_time,
     _draws_are_numbered_once,
     _messages_are_accounted_for,
+    *LINK_RULES,
     _bytes_add_up,
     _staleness_is_bounded,
     _rounds_are_contiguous,
     _rounds_use_participants,
+    *OUTAGE_RULES,
 )
-
-
-def _each(broken: pd.DataFrame, sentence: str) -> Iterator[str]:
-    """One sentence for each of the first few events that break a rule, and how many more do."""
-    for _, event in broken.head(SHOWN).iterrows():
-        to = f" to {event['peer']}" if isinstance(event["peer"], str) else ""
-        span = f"{event['start_s']} s to {event['end_s']} s"
-        yield f"events: {event['party']}'s {event['kind']}{to} (index {event['index']}, {span}) {sentence}"
-    if len(broken) > SHOWN:
-        yield f"events: … and {len(broken) - SHOWN} more: {sentence}"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCENARIO = "scenario.yaml"
 WEIGHTS = "weights.safetensors"
 RUN = "run.json"
+SWEEP = "sweep.json"
 ROW_GROUP = 131_072
 _ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
 
@@ -80,8 +81,11 @@ def write_run(
             _sync(aside)
 
 
-def write_file(path: Path | str, content: bytes | str | pa.Table) -> Path:
-    """Write one file (a table becomes parquet), whole or not at all. Raises ResultsError naming the path."""
+def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[bytes]) -> Path:
+    """Write one file (a table becomes parquet, parts are joined), whole or not at all. Raises ResultsError with path.
+
+    Parts are written as they come, so that the whole need not fit into memory.
+    """
     path = Path(path)
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +112,7 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
                 _clear_leftovers(out)
                 return Prepared("kept", out)
             _refuse_foreign(out)
-            previous = _free_name(out)
+            previous = free_name(out)
             out.rename(previous)
             prepared = Prepared("moved", out, previous)
         prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
@@ -141,7 +145,7 @@ def withdraw(prepared: Prepared) -> None:
 
 def _refuse_foreign(out: Path) -> None:
     """Only a folder of ours is ever moved: a scenario.yaml, and beside it nothing but what runs leave."""
-    ours = {SCENARIO, "summary.parquet", "summary.md"}
+    ours = {SCENARIO, "summary.parquet", "summary.md", "closed_forms.parquet", "trace.json"}
     foreign = [
         entry.name
         for entry in sorted(out.iterdir())
@@ -187,7 +191,8 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _free_name(out: Path) -> Path:
+def free_name(out: Path) -> Path:
+    """Where a folder can step aside: ``<out>.previous-1``, or the first number that is free."""
     number = 1
     while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
         number += 1
@@ -232,9 +237,9 @@ def _write_table(path: Path, table: pa.Table) -> None:
         os.fsync(file.fileno())
 
 
-def _write_bytes(path: Path, content: bytes) -> None:
+def _write_bytes(path: Path, content: bytes | Iterator[bytes]) -> None:
     with open(path, "xb") as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,8 +20,10 @@ from vflsim.learning.training import Training
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
 from vflsim.streams import torch_seed
+from vflsim.timing.availability import Always
 from vflsim.world.kernel import World
 from vflsim.world.node import Node
+from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
@@ -144,7 +147,9 @@ def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: W
     training = scenario.training_of(name)
     timings, protocol = party_timings(scenario), scenario.protocols[name].protocol
     server, clients = learners(scenario, name, seed, data)
-    transport = Transport(world, scenario.timing.network, [timing.link for timing in timings], seed, recorder)
+    outages = None if protocol.clients_at_server else _outages(timings, clients, seed)
+    gates = {} if outages is None else outages.gates()
+    transport = Transport(world, scenario.timing.network, [timing.link for timing in timings], seed, recorder, gates)
     shared = Shared(
         world=world,
         transport=transport,
@@ -152,6 +157,7 @@ def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: W
         codec=scenario.codec,
         clients=tuple(clients),
         sequence=BatchSequence(data.rows, training.model_copy(update={"batches": "shared"}), seed, 0),
+        outages=outages,
     )
 
     def node(party: int, learner: ServerLearner | ClientLearner) -> Node:
@@ -160,6 +166,13 @@ def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: W
         return protocol.placed(made)
 
     return Parties(node(0, server), tuple(node(client, learner) for client, learner in clients.items()), shared)
+
+
+def _outages(timings: Sequence[PartyTiming], clients: Iterable[int], seed: int) -> Outages | None:
+    """What takes clients down and up again; None if nothing does."""
+    said = {client: timings[client].availability for client in clients}
+    interruptible = {client: each for client, each in said.items() if not isinstance(each, Always)}
+    return Outages(interruptible, seed) if interruptible else None
 
 
 def _clock(timing: PartyTiming, seed: int, party: int) -> PartyClock:

@@ -11,6 +11,7 @@ from vflsim.learning.client import Split
 from vflsim.learning.tasks import reached
 from vflsim.protocols.evaluation import answer_evaluation, evaluate
 from vflsim.runner.build import Parties
+from vflsim.runner.precision import PrecisionRule
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.streams import party_name
 from vflsim.world.kernel import Moment, Signal
@@ -52,6 +53,8 @@ class Conductor:
         self._began = time.monotonic()
         self._reported = 0.0
         self._last_count = 0
+        self._precise = PrecisionRule(stop.precision) if stop.precision is not None else None
+        self._round_ended = 0.0
         self._row: dict[str, float] = {}
 
     def start(self, begin: Callable[[], None]) -> None:
@@ -63,7 +66,7 @@ class Conductor:
 
     async def last_row(self) -> None:
         """The row at the run's end, unless the latest row already stands there."""
-        self._parties.shared.transport.close()
+        self._parties.shared.close()
         if self._evaluated == (self._recorder.rounds, self._recorder.updates, self._world.now()):
             self._recorder.recount()
             return
@@ -140,6 +143,11 @@ class Conductor:
             self._world.finish("updates")
         if stop.epochs is not None and self._epochs(recorder.rounds, recorder.embeddings_used) >= stop.epochs:
             self._world.finish("epochs")
+        if self._precise is not None and recorder.rounds > self._precise.rounds:
+            now, before = self._world.now(), self._round_ended
+            self._round_ended = now
+            if self._precise.add(now - before):
+                self._world.finish("precision")
         if stop.wall_clock is not None and time.monotonic() - self._began >= stop.wall_clock:
             self._world.finish("wall_clock")
         if every.unit == "seconds" and not self._ticking:

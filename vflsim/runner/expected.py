@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from vflsim.learning.batches import BatchSequence
 from vflsim.runner.build import LoadedData
+from vflsim.runner.precision import expected_rounds
 from vflsim.runner.run import run_protocol
 from vflsim.runner.sizes import Size, size_of
 from vflsim.scenario.models import Scenario
@@ -21,7 +24,8 @@ class Expectation:
 
     ``step_s``, ``round_bytes`` and ``rounds`` are extrapolated from ``steps`` timing-only server steps with the first
     seed, NaN if there was none before the time was up: a step's mean time, the bytes of all messages per round, and the
-    rounds until the first of the stop rules ends the run (infinite if only a target or the wall clock can).
+    rounds until the first of the stop rules ends the run (infinite if only a target or the wall clock can); of
+    ``precision`` that is a rough guess, as many as the spread of those steps lets expect.
     """
 
     protocol: str
@@ -62,6 +66,9 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
             updates=outcome.info.counts["updates"] / done,
             epochs=entry.protocol.epochs(done, used, clients, batches) / done,
         )
+        if stop.precision is not None:
+            ends = np.array([0.0, *rounds.column("end_s").to_pylist()])
+            limit = min(limit, expected_rounds(stop.precision, np.diff(ends)))
     size = size_of(scenario, name, data)
     return Expectation(name, entry.protocol.kind, clients, done, step_s, round_bytes, limit, size)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,31 +19,55 @@ from vflsim.errors import VflsimError
 from vflsim.learning.client import Split
 from vflsim.learning.executor import DeferredExecutor, TimingOnlyExecutor
 from vflsim.protocols.table import TableProtocol
+from vflsim.results.network import NetworkFacts
 from vflsim.results.schema import Age, RunInfo, RunTables
 from vflsim.runner.build import LoadedData, Parties, parties
 from vflsim.runner.conductor import Conductor, Progress
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import party_timings
 from vflsim.streams import party_name
-from vflsim.world.kernel import World
+from vflsim.world.kernel import Task, World
+from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Events, Recorder
 from vflsim.world.virtual import VirtualWorld
 
 THREADS = 1
 """PyTorch threads of a run: the thread count changes the last bits, so it is fixed, recorded, and not the machine's."""
+_PATIENCE = 50_000, 20, 20
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run leaves behind. ``error`` is what ended a failed run; its tables hold what there was until then."""
+    """What a run leaves behind. ``error`` is what ended a failed run; its tables hold what there was until then.
+
+    ``note`` is what somebody who watches should be told about how the run went.
+    """
 
     tables: RunTables
     weights: Mapping[str, torch.Tensor]
     info: RunInfo
     extra: Mapping[str, pa.Table]
     error: VflsimError | None = None
+    note: str = ""
 
 
+@contextmanager
+def _patient_collector() -> Iterator[None]:
+    """The garbage collector looks less often: what thousands of parties have under way lives for a round at least.
+
+    At Python's own pace a run of 8,192 clients spends a third of its time there. What is garbage at once, which is
+    nearly all, never waits for the collector.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*_PATIENCE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_patient_collector()
 def run_protocol(
     scenario: Scenario,
     name: str,
@@ -73,10 +98,16 @@ def run_protocol(
         report,
     )
 
+    def start(client: Node) -> Task:
+        return world.spawn(protocol.client(client), party_name(client.party), client.party)
+
     def begin() -> None:
         world.spawn(protocol.server(made.server), "server", 0)
-        for node in made.clients:
-            world.spawn(protocol.client(node), party_name(node.party), node.party)
+        if made.shared.outages is not None:
+            made.shared.outages.begin(made.clients, start)
+            return
+        for client in made.clients:
+            start(client)
 
     began = time.monotonic()
     reason, error = None, None
@@ -88,7 +119,7 @@ def run_protocol(
             world.executor.flush()
         except VflsimError as failure:
             error = failure
-            made.shared.transport.close()
+            made.shared.close()
     info = RunInfo(
         scenario=scenario.name,
         protocol=name,
@@ -98,15 +129,22 @@ def run_protocol(
         error=None if error is None else str(error),
         reproducible=scenario.stop_of(name).wall_clock is None and not isinstance(world, RealTimeWorld),
         timing_only=timing_only,
-        versions=_versions(),
+        versions=versions(),
         threads=THREADS,
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
         wall_clock_s=time.monotonic() - began,
         participants=made.shared.clients,
+        network=network_facts(scenario),
+        crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         **_bound(protocol),
     )
     weights = {} if timing_only else _weights(made)
     return Outcome(_tables(recorder), weights, info, _extra(recorder), error)
+
+
+def network_facts(scenario: Scenario) -> NetworkFacts:
+    """How messages share the links of a scenario, and how fast those are."""
+    return NetworkFacts.of(scenario.timing.network, [timing.link for timing in party_timings(scenario)])
 
 
 def _bound(protocol: object) -> dict[str, Any]:
@@ -134,10 +172,16 @@ def _tables(recorder: Recorder) -> RunTables:
     rounds: dict[str, Any] | None = None
     if recorder.keep != "summary":
         rounds = dict(recorder.round_rows)
-        rounds |= {name: pa.array(rounds[name], pa.list_(pa.int32())) for name in ("used", "missing")}
+        rounds |= {name: _lists(rounds[name]) for name in ("used", "missing")}
         rounds |= {name: np.array(rounds[name], np.float64) for name in ("start_s", "end_s")}
         rounds["round"] = np.array(rounds["round"], np.int64)
     return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
+
+
+def _lists(rows: Sequence[Any]) -> pa.Array:
+    """Arrays of client numbers as an arrow column of lists."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return pa.ListArray.from_arrays(offsets, np.concatenate([np.empty(0, np.int32), *rows]))
 
 
 _COUNTS = ("round", "updates", "bytes_up", "bytes_down", "bytes_peer")
@@ -147,24 +191,22 @@ _EMPTY_METRICS = [
 
 
 def _event_columns(events: Events) -> dict[str, Any]:
-    parties = max(max(events.party, default=0), max(events.peer, default=0)) + 1
+    table = events.table
+    parties = max(table["party"].max(initial=0), table["peer"].max(initial=0)) + 1
     names = pa.array([party_name(party) for party in range(parties)], pa.string())
-    peers = np.frombuffer(events.peer, np.int32) if len(events) else np.array([], np.int32)
 
-    def coded(codes: Any, words: Any) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), words).cast(pa.string())
+    def coded(name: str, words: pa.Array) -> pa.Array:
+        codes = np.ascontiguousarray(table[name], np.int32)
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), words)
 
     return {
-        "start_s": np.array(events.start_s),
-        "end_s": np.array(events.end_s),
-        "party": coded(np.array(events.party, np.int32), names),
-        "kind": coded(np.array(events.kind, np.int32), pa.array(list(events.kinds), pa.string())),
-        "round": np.array(events.round, np.int64),
-        "peer": coded(pa.array(peers, pa.int32(), mask=peers < 0), names),
-        "bytes": np.array(events.bytes, np.int64),
-        "index": np.array(events.index, np.int64),
-        "drawn_s": np.array(events.drawn_s),
-        "outcome": coded(np.array(events.outcome, np.int32), pa.array(OUTCOMES, pa.string())),
+        **{name: np.ascontiguousarray(table[name]) for name in ("start_s", "end_s")},
+        "party": coded("party", names),
+        "kind": coded("kind", pa.array(list(events.kinds), pa.string())),
+        "round": np.ascontiguousarray(table["round"]),
+        "peer": coded("peer", names),
+        **{name: np.ascontiguousarray(table[name]) for name in ("bytes", "index", "drawn_s")},
+        "outcome": coded("outcome", pa.array(OUTCOMES, pa.string())),
     }
 
 
@@ -173,7 +215,8 @@ def _extra(recorder: Recorder) -> dict[str, pa.Table]:
     return {what: pa.Table.from_pylist(rows) for what, rows in recorder.extra.items()}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that decide results."""
     packages = ("vflsim", "torch", "numpy", "simpy", "scipy")
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isinf
 
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.tasks import task_of
@@ -13,6 +12,7 @@ from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
 from vflsim.timing.activation import Immediate
+from vflsim.timing.availability import Always
 from vflsim.timing.compute import Flops
 
 
@@ -27,12 +27,14 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from wrong_models
     yield from _features(scenario)
     yield from _names(scenario)
-    waits = any(map(_takes_time, party_timings(scenario)))
+    yield from _latencies(scenario)
+    waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
         wrong = list(_protocol(scenario, name))
         yield from wrong or (() if wrong_models else _server(scenario, name, task, classes))
         yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
+        yield from _evaluation(scenario, name)
 
 
 def _task(scenario: Scenario) -> tuple[str | None, int | None]:
@@ -83,6 +85,15 @@ def _names(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(("protocols", name), what, "names that differ in more than capitals", "rename one of them")
 
 
+def _latencies(scenario: Scenario) -> Iterator[Problem]:
+    matrix = scenario.timing.network.latency
+    try:
+        if matrix is not None:
+            matrix.check(scenario.clients + 1)
+    except ValueError as error:
+        yield Problem.said(("timing", "network", "latency"), str(error))
+
+
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     context = CheckContext(scenario.clients, scenario.symbols, scenario.training_of(name).batches)
     try:
@@ -123,11 +134,26 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
             yield Problem(loc, f"{metric} needs validation rows, and there are none", remedy=remedy)
 
 
+def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """An evaluation that takes time would be lost with the client that works on it."""
+    protocol = scenario.protocols[name].protocol
+    if not scenario.evaluate_of(name).costs_time or protocol.clients_at_server:
+        return
+    timings, clients = party_timings(scenario), protocol.participants(scenario.clients, scenario.symbols)
+    for client in clients:
+        availability = timings[client].availability
+        if not isinstance(availability, Always) and availability.interrupted == "lost":
+            what = f"an evaluation that takes time cannot wait for client {client}, whose outages lose its work"
+            remedy = "set evaluate.costs_time: false, or interrupted: resumed"
+            yield Problem(said_at(scenario, name, "evaluate", "costs_time"), what, "false", remedy)
+            return
+
+
 def _takes_time(timing: PartyTiming) -> bool:
     """Whether anything this party does can take time."""
     if isinstance(timing.compute, Flops) or not isinstance(timing.activation, Immediate):
         return True
-    if not (isinf(timing.link.up) and isinf(timing.link.down)):
+    if timing.link.limited:
         return True
     return any(delay.expectation() > 0 for delay in (timing.compute, timing.upload_delay, timing.link.latency))
 

@@ -31,11 +31,11 @@ def _block(value: Any) -> list[str]:
         return [line for key, item in value.items() for line in _joined(f"{_text(key)}:", item, "  ")]
     if isinstance(value, list) and value:
         return [line for item in value for line in _joined("-", item, "  ")]
-    return [_flow(value)]
+    return [flow(value)]
 
 
 def _joined(start: str, item: Any, indent: str) -> list[str]:
-    one_line = f"{start} {_flow(item)}"
+    one_line = f"{start} {flow(item)}"
     if len(one_line) <= WIDTH or not isinstance(item, dict | list) or not item:
         return [one_line]
     lines = _block(item)
@@ -44,11 +44,12 @@ def _joined(start: str, item: Any, indent: str) -> list[str]:
     return [start, *(indent + line for line in lines)]
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """YAML 1.2 text in one line that parses back to ``value`` (plain values only)."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_text(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_text(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(flow, value)) + "]"
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, str):

@@ -115,15 +115,27 @@ def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str
 
 
 def _rooted(document: Document, folder: Path) -> Document:
-    """The document with the relative paths of its data made absolute, so that it means the same anywhere."""
+    """The document with its relative paths made absolute, so that it means the same anywhere.
+
+    Paths are what stands in ``data`` under ``file``, ``labels`` and ``parties``, and anywhere in ``timing`` under
+    ``file``.
+    """
 
     def absolute(path: Any) -> Any:
         return str((folder / path).absolute()) if isinstance(path, str) and path else path
 
-    data = document.raw.get("data")
-    if not isinstance(data, dict):
-        return document
-    rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}
-    if isinstance(data.get("parties"), list):
-        rooted["parties"] = [absolute(path) for path in data["parties"]]
-    return replace(document, raw={**document.raw, "data": rooted})
+    def files(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: absolute(item) if key == "file" else files(item) for key, item in value.items()}
+        return [files(item) for item in value] if isinstance(value, list) else value
+
+    raw = dict(document.raw)
+    data = raw.get("data")
+    if isinstance(data, dict):
+        rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}
+        if isinstance(data.get("parties"), list):
+            rooted["parties"] = [absolute(path) for path in data["parties"]]
+        raw["data"] = rooted
+    if "timing" in raw:
+        raw["timing"] = files(raw["timing"])
+    return replace(document, raw=raw)

@@ -23,6 +23,7 @@ from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.timing.activation import AnyActivation
+from vflsim.timing.availability import AnyAvailability
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.network import AnyNetwork, Fifo, Link
@@ -104,6 +105,7 @@ class ClientTiming(Part):
     link: Link | None = None
     upload_delay: AnyDelay | None = None
     activation: AnyActivation | None = None
+    availability: AnyAvailability | None = None
 
 
 class Timing(Part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,8 @@ from vflsim.scenario.problems import nearest, shown
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 _LONG = 120
+_MOST_VALUES = 10_000
+_RANGE = re.compile(r"\s*(\d{1,18})\s*:\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?")
 _FORM = "key=value, with dots between keys and positions from 0 in lists, as in timing.clients.0.link.up=30 Mbps"
 
 
@@ -31,6 +34,51 @@ def apply(document: Document, overrides: Overrides) -> Document:
         origins = {key: origin for key, origin in origins.items() if key[: len(loc)] != loc}
         origins[loc] = said
     return Document(raw, document.name, origins)
+
+
+def values_of(text: str, option: str) -> tuple[str, list[Any]]:
+    """The key and the values of ``key=1, 5 ms, {kind: …}``: YAML, separated by commas outside brackets and quotes.
+
+    ``1:10:3`` stands for 1, 4, 7: whole numbers from the first to below the second. Raises ScenarioError that shows the
+    text behind ``option``.
+    """
+    said = f"{option} {text if len(text) <= _LONG else text[:_LONG] + '…'}"
+    form = "KEY=V1,V2,… with values in YAML, or KEY=FIRST:END or FIRST:END:STEP for whole numbers below END"
+    key, equals, listed = text.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise ScenarioError("it is not said which key has which values", said, form)
+    values: list[Any] = []
+    for item in _separated(listed):
+        if ends := _RANGE.fullmatch(item):
+            step = int(ends[3] or 1)
+            numbers = range(int(ends[1]), int(ends[2]), step) if step else range(0)
+            if not 0 < len(numbers) <= _MOST_VALUES:
+                what = f"{item.strip()} holds {len(numbers):,} values" if numbers else f"{item.strip()} holds no value"
+                raise ScenarioError(what, said, f"1 to {_MOST_VALUES:,} values, as 1:4 for 1, 2, 3")
+            values += numbers
+        elif item.strip():
+            values.append(_value(item, said))
+        else:
+            raise ScenarioError("a value is missing", said, form)
+    return key.strip(), values
+
+
+def _separated(text: str) -> list[str]:
+    """What stands between the commas outside brackets and quotes."""
+    parts, depth, quote, before = [""], 0, "", ","
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"" and before in ",[{:":  # elsewhere it is an apostrophe
+            quote = character
+        elif character in "[]{}":
+            depth += 1 if character in "[{" else -1
+        if character == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+        before = character if not character.isspace() else before
+    return parts
 
 
 def _pairs(overrides: Overrides) -> Iterable[tuple[list[str], Any, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vflsim.learning.models.client import ClientModel
 from vflsim.scenario.models import ClientTiming, Scenario
 from vflsim.timing.activation import AnyActivation, Immediate
+from vflsim.timing.availability import Always, AnyAvailability
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.network import Link
@@ -18,6 +19,7 @@ class PartyTiming(Part):
     link: Link = Link()
     upload_delay: AnyDelay = Constant(value=0.0)
     activation: AnyActivation = Immediate()
+    availability: AnyAvailability = Always()
 
     def refined(self, by: ClientTiming) -> PartyTiming:
         """This with what ``by`` says in its place; the link key by key."""

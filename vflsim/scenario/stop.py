@@ -10,8 +10,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from vflsim.learning.tasks import METRICS
-from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.quantities import Count, Number, PositiveNumber, PositiveSeconds
+from vflsim.vocabulary.base import Part, Shorthand
+from vflsim.vocabulary.quantities import Count, Number, PositiveNumber, PositiveSeconds, Quantity
 
 TARGETS = ("train_loss", *(f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS))
 """The columns of the metrics that a target may be set for."""
@@ -19,6 +19,7 @@ TARGETS = ("train_loss", *(f"{split}_{metric}" for split in ("validation", "test
 Unit: TypeAlias = Literal["seconds", "rounds", "updates"]
 
 _STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>rounds?|updates?)\s*", re.DOTALL)
+_PERCENT = re.compile(r"(?P<amount>.*\S)\s*%\s*", re.DOTALL)
 _COUNT: TypeAdapter[int] = TypeAdapter(Count)
 _SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
 
@@ -27,6 +28,43 @@ def _metric(name: str) -> str:
     if name not in TARGETS:
         raise ValueError(f"there is no metric {name!r}; allowed: {', '.join(TARGETS)}")
     return name
+
+
+class _ShareField:
+    """Annotation: ``1 %``, ``0.01`` become a number above 0 and below 1."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(_share)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, _PERCENT_SCHEMA]}
+
+
+_PERCENT_SCHEMA: JsonSchemaValue = {"type": "string", "description": "a share of 100 %, above 0 % and below 100 %"}
+
+
+def _share(value: Any, info: ValidationInfo) -> float:
+    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    symbols = (info.context or {}).get("symbols") or {}
+    number = float(Quantity().convert(percent["amount"] if percent else value, symbols))
+    share = number / 100 if percent else number
+    if not 0 < share < 1:
+        remedy = f"; write {value} % if per cent are meant" if not percent and 1 <= share < 100 else ""
+        raise ValueError(f"{value} is out of range; allowed: above 0 and below 1, as in 0.01 or 1 %{remedy}")
+    return share
+
+
+def _of_round_duration(value: Any) -> Any:
+    return {"round_duration": value} if isinstance(value, str | int | float) else value
+
+
+class Precision(Part):
+    """How well a run must know its mean round duration before it may end."""
+
+    round_duration: Annotated[float, _ShareField()]
+    """Half the interval's width, relative to the mean: ``1 %`` or 0.01."""
+    confidence: Annotated[float, _ShareField()] = 0.95
+    """Of the interval."""
 
 
 class Stop(Part):
@@ -45,6 +83,10 @@ class Stop(Part):
     """Steps of the clients, all together."""
     epochs: PositiveNumber | None = None
     """Passes over the training rows."""
+    precision: (
+        Annotated[Precision, Shorthand(_of_round_duration, {"anyOf": [{"type": "number"}, _PERCENT_SCHEMA]})] | None
+    ) = None
+    """When the mean round duration is known well enough: ``1 %`` (after warm-up, by batch means)."""
     wall_clock: PositiveSeconds | None = None
     """Real seconds; makes a run non-reproducible."""
 

@@ -9,16 +9,22 @@ from vflsim.learning.models.server import SERVER_MODELS
 from vflsim.learning.optimizers import OPTIMIZERS
 from vflsim.protocols import PROTOCOLS
 from vflsim.timing.activation import ACTIVATIONS
+from vflsim.timing.availability import AVAILABILITIES
+from vflsim.timing.capacity import CAPACITIES
 from vflsim.timing.compute import COMPUTES
 from vflsim.timing.delays import DELAYS
 from vflsim.timing.network import NETWORKS
+from vflsim.timing.rates import RATES
 from vflsim.vocabulary.base import Part
 
 TABLES: dict[str, tuple[type[Part], ...]] = {
     "delays": DELAYS,
     "computes": COMPUTES,
     "networks": NETWORKS,
+    "capacities": CAPACITIES,
     "activations": ACTIVATIONS,
+    "rates": RATES,
+    "availabilities": AVAILABILITIES,
     "protocols": PROTOCOLS,
     "client-models": CLIENT_MODELS,
     "server-models": SERVER_MODELS,

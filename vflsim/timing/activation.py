@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from itertools import count
 from typing import Annotated, Literal, Self, TypeAlias, final, get_args
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import Field, PrivateAttr, model_validator
 
+from vflsim.timing.arrivals import Activation, ActivationProcess, Block, renewals
 from vflsim.timing.delays import Exponential
+from vflsim.timing.files import ascending, columns_of
+from vflsim.timing.rates import AnyRate, thinned
 from vflsim.timing.sampler import Sampler
-from vflsim.vocabulary import Part, PositivePerSecond, Shorthand, kind_from_text
+from vflsim.vocabulary import Part, PositivePerSecond, PositiveSeconds, Seconds, Shorthand, kind_from_text
 
+__all__ = [
+    "ACTIVATIONS",
+    "Activation",
+    "ActivationKind",
+    "ActivationProcess",
+    "AnyActivation",
+    "Immediate",
+    "Poisson",
+    "Schedule",
+    "VaryingPoisson",
+]
 
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """Arrival ``index`` of an activation process: its time (s since the start), and the gap drawn for it (s)."""
-
-    time: float
-    index: int
-    drawn: float
+Busy: TypeAlias = Literal["skip", "queue"]
 
 
 @final
@@ -39,7 +50,7 @@ class Poisson(Part):
     kind: Literal["poisson"] = "poisson"
     rate: PositivePerSecond
     """Activations per second."""
-    busy: Literal["skip", "queue"] = "skip"
+    busy: Busy = "skip"
     """Activations that find the client busy are lost (skip), or wait for it (queue)."""
 
     @model_validator(mode="after")
@@ -56,45 +67,66 @@ class Poisson(Part):
 
     def process(self, seed: int, party: int) -> ActivationProcess:
         """Give the arrivals of one party, from time 0 on."""
-        return ActivationProcess(Sampler(self.gap(), seed, party, "activation"), queue=self.busy == "queue")
+        return ActivationProcess(renewals(Sampler(self.gap(), seed, party, "activation")), queue=self.busy == "queue")
 
 
-class ActivationProcess:
-    """The arrivals of one party: arrival k comes at the sum of draws 0..k, a function of (seed, party) alone.
+@final
+class VaryingPoisson(Part):
+    """Activations of a Poisson process whose rate changes in time, by thinning."""
 
-    Every arrival is given out at most once.
-    """
+    kind: Literal["varying_poisson"] = "varying_poisson"
+    rate: AnyRate
+    """Steps ``[[time, rate], …]``, a mapping of them with a period, or a sinusoid."""
+    busy: Busy = "skip"
+    """Activations that find the client busy are lost (skip), or wait for it (queue)."""
 
-    def __init__(self, gaps: Sampler, *, queue: bool) -> None:
-        self._gaps = gaps
-        self._queue = queue
-        self._upcoming = self._arrival(0, after=0.0)
-
-    def next(self, now: float) -> Activation:
-        """Use up and give the next activation for a client that is free since ``now``.
-
-        skip: the first arrival strictly after ``now``, earlier ones are lost. queue: the oldest arrival not used up;
-        if its time has passed, the client need not wait.
-        """
-        while not self._queue and self._upcoming.time <= now:
-            self._advance()
-        activation = self._upcoming
-        self._advance()
-        return activation
-
-    def put_back(self, activation: Activation) -> None:
-        """Take back an activation whose wait was abandoned: ``next`` considers it, and those after it, again."""
-        self._upcoming = activation
-
-    def _advance(self) -> None:
-        self._upcoming = self._arrival(self._upcoming.index + 1, after=self._upcoming.time)
-
-    def _arrival(self, index: int, after: float) -> Activation:
-        drawn = self._gaps.draw(index)
-        return Activation(after + drawn, index, drawn)
+    def process(self, seed: int, party: int) -> ActivationProcess:
+        """Give the arrivals of one party, from time 0 on."""
+        return ActivationProcess(thinned(self.rate, seed, party), queue=self.busy == "queue")
 
 
-ActivationKind: TypeAlias = Immediate | Poisson
+@final
+class Schedule(Part):
+    """Activations at times written down, in the scenario or in a file of one number a line (CSV, NPY)."""
+
+    kind: Literal["schedule"] = "schedule"
+    times: Annotated[tuple[Seconds, ...], Field(min_length=1)] | None = None
+    """Seconds since the start, ascending."""
+    file: str | None = None
+    """A file of such times, instead."""
+    period: PositiveSeconds | None = None
+    """After how long they begin all over again; without it there is none after the last: the client waits for ever."""
+    busy: Busy = "skip"
+    """Activations that find the client busy are lost (skip), or wait for it (queue)."""
+
+    _times: tuple[float, ...] = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        if (self.times is None) == (self.file is None):
+            raise ValueError("a schedule needs its times; allowed: exactly one of times and file")
+        times = np.array(self.times) if self.file is None else columns_of(self.file, ("time",))[:, 0]
+        ascending(times, self.file or "times")
+        if self.period is not None and times[-1] >= self.period:
+            raise ValueError(
+                f"a period of {self.period:g} s ends before the last time, {times[-1]:g} s; allowed: above it"
+            )
+        self._times = tuple(times.tolist())
+        return self
+
+    def process(self, seed: int, party: int) -> ActivationProcess:
+        """Give the arrivals of one party, from time 0 on."""
+        return ActivationProcess(self._repeated(), queue=self.busy == "queue")
+
+    def _repeated(self) -> Iterator[Block]:
+        times = np.array(self._times)
+        for turn in count():
+            yield times + turn * (self.period or 0.0), np.full(len(times), math.nan)
+            if self.period is None:
+                return
+
+
+ActivationKind: TypeAlias = Immediate | Poisson | VaryingPoisson | Schedule
 ACTIVATIONS: tuple[type[Part], ...] = get_args(ActivationKind)
 """Every kind of activation."""
 

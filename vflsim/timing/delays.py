@@ -1,24 +1,22 @@
 """How long a thing takes: the kinds of delay, in seconds.
 
-To add one: a final class like those below, and its name in ``DelayKind`` at the end.
+To add one: a final class like those imported here, and its name in ``DelayKind``.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
-import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import Field
-from scipy.special import ndtr, ndtri
-from typing_extensions import override
 
-from vflsim.timing.base import Delay, Floats, exact, floats
-from vflsim.vocabulary import PositiveNumber, PositiveSeconds, Seconds, Shorthand
-
-if TYPE_CHECKING:
-    import sympy
+from vflsim.timing.base import Delay, NoClosedFormError
+from vflsim.timing.basic import Constant, Exponential, LogNormal, ShiftedExponential, Uniform
+from vflsim.timing.composite import Maximum, Mixture, Sum
+from vflsim.timing.empirical import Empirical
+from vflsim.timing.families import Gamma, Normal, Weibull
+from vflsim.timing.modulated import MarkovModulated, State
+from vflsim.timing.variable import HyperExponential, Pareto
+from vflsim.vocabulary import Shorthand
 
 __all__ = [
     "DELAYS",
@@ -27,226 +25,41 @@ __all__ = [
     "Constant",
     "Delay",
     "DelayKind",
+    "Empirical",
     "Exponential",
+    "Gamma",
+    "HyperExponential",
     "LogNormal",
+    "MarkovModulated",
+    "Maximum",
+    "Mixture",
+    "NoClosedFormError",
+    "Normal",
+    "Pareto",
     "ShiftedExponential",
+    "State",
+    "Sum",
     "Uniform",
+    "Weibull",
 ]
 
-
-@final
-class Constant(Delay):
-    """Always the same delay."""
-
-    kind: Literal["constant"] = "constant"
-    value: Seconds
-    """The delay."""
-
-    @override
-    def expectation(self) -> float:
-        return self.value
-
-    @override
-    def variance(self) -> float:
-        return 0.0
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.where(floats(x) >= self.value, 1.0, 0.0)
-
-    @override
-    def support(self) -> tuple[float, float]:
-        return self.value, self.value
-
-    @override
-    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
-        return sympy.Piecewise((0, x < exact(self.value)), (1, True))
-
-    @override
-    def _inverse(self, u: Floats) -> Floats:
-        return np.full(np.shape(u), self.value)
-
-
-@final
-class Exponential(Delay):
-    """Memoryless: cdf(x) = 1 − exp(−x / mean)."""
-
-    kind: Literal["exponential"] = "exponential"
-    mean: PositiveSeconds
-    """Mean of the delay."""
-
-    @override
-    def expectation(self) -> float:
-        return self.mean
-
-    @override
-    def variance(self) -> float:
-        return self.mean * self.mean
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return -np.expm1(-np.maximum(floats(x), 0.0) / self.mean)
-
-    @override
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    @override
-    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
-        return sympy.Piecewise((0, x < 0), (1 - sympy.exp(-x / exact(self.mean)), True))
-
-    @override
-    def _inverse(self, u: Floats) -> Floats:
-        return -self.mean * np.log1p(-u)
-
-
-@final
-class ShiftedExponential(Delay):
-    """A fixed time and a memoryless one: cdf(x) = 1 − exp(−(x − shift) / mean) for x ≥ shift."""
-
-    kind: Literal["shifted_exponential"] = "shifted_exponential"
-    shift: Seconds
-    """The shortest delay."""
-    mean: PositiveSeconds
-    """Mean of the exponential part alone; the delay's mean is shift + mean."""
-
-    @override
-    def expectation(self) -> float:
-        return self.shift + self.mean
-
-    @override
-    def variance(self) -> float:
-        return self.mean * self.mean
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return -np.expm1(-np.maximum(floats(x) - self.shift, 0.0) / self.mean)
-
-    @override
-    def support(self) -> tuple[float, float]:
-        return self.shift, math.inf
-
-    @override
-    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
-        shift = exact(self.shift)
-        return sympy.Piecewise((0, x < shift), (1 - sympy.exp(-(x - shift) / exact(self.mean)), True))
-
-    @override
-    def _inverse(self, u: Floats) -> Floats:
-        return self.shift - self.mean * np.log1p(-u)
-
-
-@final
-class Uniform(Delay):
-    """Equally likely everywhere between two bounds."""
-
-    kind: Literal["uniform"] = "uniform"
-    low: Seconds
-    """The shortest delay."""
-    high: Seconds
-    """The longest delay; above ``low``."""
-
-    @override
-    def _check(self) -> None:
-        if self.low >= self.high:
-            raise ValueError(f"low = {self.low:g} is not below high = {self.high:g}; allowed: low < high")
-
-    @override
-    def expectation(self) -> float:
-        return self.low + (self.high - self.low) / 2
-
-    @override
-    def variance(self) -> float:
-        width = self.high - self.low
-        return width * width / 12
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.clip((floats(x) - self.low) / (self.high - self.low), 0.0, 1.0)
-
-    @override
-    def support(self) -> tuple[float, float]:
-        return self.low, self.high
-
-    @override
-    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
-        low, high = exact(self.low), exact(self.high)
-        return sympy.Piecewise((0, x < low), ((x - low) / (high - low), x < high), (1, True))
-
-    @override
-    def _inverse(self, u: Floats) -> Floats:
-        return self.low + (self.high - self.low) * u
-
-
-@final
-class LogNormal(Delay):
-    """The logarithm of the delay is normal with standard deviation ``sigma``; give ``median`` or ``mean``."""
-
-    kind: Literal["lognormal"] = "lognormal"
-    sigma: PositiveNumber
-    """Standard deviation of the logarithm of the delay."""
-    median: PositiveSeconds | None = None
-    """Median of the delay."""
-    mean: PositiveSeconds | None = None
-    """Mean of the delay."""
-
-    @override
-    def _check(self) -> None:
-        if (self.median is None) == (self.mean is None):
-            given = "neither 'median' nor 'mean'" if self.median is None else "both 'median' and 'mean'"
-            raise ValueError(f"{given} given; allowed: exactly one of them")
-
-    @property
-    def _mu(self) -> float:
-        """Mean of the logarithm."""
-        if self.median is not None:
-            return math.log(self.median)
-        assert self.mean is not None
-        return math.log(self.mean) - self.sigma * self.sigma / 2
-
-    @override
-    def expectation(self) -> float:
-        return self.mean if self.mean is not None else _exp(self._mu + self.sigma * self.sigma / 2)
-
-    @override
-    def variance(self) -> float:
-        square = self.sigma * self.sigma
-        return _exp(2 * self._mu + 2 * square) * -math.expm1(-square)
-
-    @override
-    def cdf(self, x: ArrayLike) -> Floats:
-        with np.errstate(divide="ignore"):
-            return np.asarray(ndtr((np.log(np.maximum(floats(x), 0.0)) - self._mu) / self.sigma))
-
-    @override
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    @override
-    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        import sympy
-
-        sigma = exact(self.sigma)
-        if self.median is not None:
-            mu = sympy.log(exact(self.median))
-        else:
-            mu = sympy.log(exact(self.expectation())) - sigma**2 / 2
-        return sympy.Piecewise((0, x <= 0), ((1 + sympy.erf((sympy.log(x) - mu) / (sympy.sqrt(2) * sigma))) / 2, True))
-
-    @override
-    def _inverse(self, u: Floats) -> Floats:
-        return np.exp(self._mu + self.sigma * ndtri(u))
-
-
-DelayKind: TypeAlias = Constant | Exponential | ShiftedExponential | Uniform | LogNormal
+DelayKind: TypeAlias = (
+    Constant
+    | Exponential
+    | ShiftedExponential
+    | Uniform
+    | Normal
+    | LogNormal
+    | Gamma
+    | Weibull
+    | Pareto
+    | HyperExponential
+    | Mixture
+    | Sum
+    | Maximum
+    | Empirical
+    | MarkovModulated
+)
 DELAYS: tuple[type[Delay], ...] = get_args(DelayKind)
 """Every kind of delay."""
 
@@ -263,6 +76,6 @@ QUANTITY = Shorthand(
 AnyDelay = Annotated[DelayKind, Field(discriminator="kind"), QUANTITY]
 """A field that takes any kind of delay, or a plain quantity for a constant one."""
 
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
+# Delays that contain delays: only now is it known what "any" means.
+for _kind in (Mixture, Sum, Maximum, State, MarkovModulated):
+    _kind.model_rebuild(_types_namespace={"AnyDelay": AnyDelay})

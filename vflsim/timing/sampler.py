@@ -2,30 +2,92 @@
 
 from __future__ import annotations
 
+from array import array
+from functools import lru_cache
+
+import numpy as np
+
 from vflsim.streams import BLOCK, Uniforms
-from vflsim.timing.delays import Constant, Delay
+from vflsim.timing.base import Course, Delay, Floats, columns
+from vflsim.timing.basic import Constant
+
+_NOWHERE = -BLOCK
 
 
 class Sampler:
-    """The draws 0, 1, 2, … of one delay on the stream (seed, party, purpose), in any order."""
+    """The draws 0, 1, 2, … of one delay on the stream (seed, party, purpose), in any order.
+
+    A whole block is sampled at a time: for speed, and since the last bit of np.log may depend on how many are sampled
+    together. A delay that is ``in_time`` goes through the course of (seed, party, role), where the role is what stands
+    before the first dot of the purpose: ``compute.embed`` and ``compute.client_step`` share one.
+    """
+
+    __slots__ = ("_block", "_delay", "_first", "_in_time", "_uniforms")
 
     def __init__(self, delay: Delay, seed: int, party: int, purpose: str) -> None:
         self._delay = delay
-        self._constant = delay.value if isinstance(delay, Constant) else None  # uses no stream
+        self._first = _NOWHERE  # index of the first draw in the block at hand
+        self._in_time: _InTime | None = None
+        if isinstance(delay, Constant):  # it needs no stream: a hundred thousand clients may have several each
+            self._block = _constant_block(delay.value)
+            return
+        self._block = array("d")
         self._uniforms = Uniforms(seed, party, purpose)
-        self._number = -1
-        self._block: list[float] = []
+        course = delay.course(seed, party, purpose.partition(".")[0])
+        if course is not None:
+            self._in_time = _InTime(course, self._uniforms, delay.uniforms)
 
-    def draw(self, index: int) -> float:
-        """Give draw ``index`` ≥ 0 in seconds: a function of the stream and the index alone.
+    def draw(self, index: int, now: float = 0.0) -> float:
+        """Give draw ``index`` ≥ 0 in seconds, for an activity that begins at ``now`` (seconds since the start).
 
-        A whole block is sampled at a time: for speed, and since the last bit of np.log may depend on how many are
-        sampled together.
+        A function of the stream and the index alone; for a delay that is ``in_time``, of the instant too.
         """
-        if self._constant is not None:
-            return self._constant
+        offset = index - self._first
+        if 0 <= offset < BLOCK:
+            return self._block[offset]
+        return self._fetch(index) if self._in_time is None else self._in_time.draw(index, now)
+
+    def blocks(self, first: int, count: int) -> Floats:
+        """Give draws ``first * BLOCK`` up to ``(first + count) * BLOCK``, the very bits of ``draw``.
+
+        Shape (count * BLOCK,). Raises ValueError for a delay whose draws depend on the instant.
+        """
+        if self._in_time is not None:
+            raise ValueError("these draws depend on the instants at which activities begin: draw them one by one")
+        if isinstance(self._delay, Constant):
+            return np.full(count * BLOCK, self._delay.value)
+        return self._delay.sample(self._uniforms.blocks(first, count, self._delay.uniforms))
+
+    def _fetch(self, index: int) -> float:
+        number, offset = divmod(index, BLOCK)
+        self._first = index - offset
+        if not isinstance(self._delay, Constant):
+            self._block = array("d", self.blocks(number, 1).tobytes())
+        return self._block[offset]
+
+
+@lru_cache(maxsize=64)
+def _constant_block(seconds: float) -> array[float]:
+    return array("d", [seconds]) * BLOCK
+
+
+class _InTime:
+    """Draws through the law of the state that holds when the activity begins."""
+
+    def __init__(self, course: Course, uniforms: Uniforms, per_draw: int) -> None:
+        self._course, self._uniforms, self._per_draw = course, uniforms, per_draw
+        self._number = -1
+        self._columns = np.empty((BLOCK, per_draw))
+        self._drawn: dict[int, array[float]] = {}
+
+    def draw(self, index: int, now: float) -> float:
         number, offset = divmod(index, BLOCK)
         if number != self._number:
-            self._block = self._delay.sample(self._uniforms.block(number)).tolist()
-            self._number = number
-        return self._block[offset]
+            self._columns = self._uniforms.block(number, self._per_draw).reshape(BLOCK, self._per_draw)
+            self._number, self._drawn = number, {}
+        state, law = self._course.law(now)
+        drawn = self._drawn.get(state)
+        if drawn is None:
+            draws = law.sample(columns(self._columns, 0, law.uniforms))
+            drawn = self._drawn[state] = array("d", draws.tobytes())
+        return drawn[offset]

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class Expression:
     @classmethod
     def parse(cls, text: str) -> Expression:
         """Parse ``text``; raises ValueError for anything outside the grammar or its limits."""
-        return cls(text.strip(), tuple(_Parser(text).parse()))
+        return _parsed(text)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """The symbols that the formula mentions."""
         return frozenset(token.text for token in self.program if token.kind == "name")
@@ -151,6 +152,11 @@ class Expression:
         except ValueError as error:
             raise ValueError(f"{self.text!r}: {error}") from None
         return stack.pop()
+
+
+@lru_cache(maxsize=1024)  # what is said for all clients is evaluated for each of them, but parsed once
+def _parsed(text: str) -> Expression:
+    return Expression(text.strip(), tuple(_Parser(text).parse()))
 
 
 class _Parser:

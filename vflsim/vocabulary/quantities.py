@@ -11,6 +11,7 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
@@ -137,6 +138,7 @@ class Quantity:
         return self.convert(value, (info.context or {}).get("symbols") or {})
 
 
+@lru_cache(maxsize=1024)
 def split_unit(text: str, dimension: Dimension = PURE) -> tuple[str, str]:
     """Split ``(2 + i) ms`` into formula and unit (empty if none): the unit follows a complete formula.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -21,7 +21,9 @@ class Moment(IntEnum):
     EVENT = 1  # delays end, messages arrive
     TIMEOUT = 2  # a message beats a timeout
     COLLECT = 3  # receives resolve: (arrival time, party) order, whatever the order of arrival events
-    OBSERVE = 4  # evaluation and stop rules see the instant as it ended
+    SHARE = 4  # all that the instant has changed is known: links are shared out anew
+    OUTAGE = 5  # parties go down and come up: what ends at that very instant has ended before
+    OBSERVE = 6  # evaluation and stop rules see the instant as it ended
 
 
 class Abandoned(BaseException):
@@ -42,6 +44,16 @@ class Timer(Protocol):
         """Make it never happen; nothing if it has."""
 
 
+class _Nothing:
+    """Awaited, it waits for nothing: one object for all, where a coroutine would be made anew every time."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return iter(())  # type: ignore[return-value]  # at its end from the start: nothing is ever sent to it
+
+
+NOTHING = _Nothing()
+
+
 class Signal:
     """Something one coroutine waits for; it is set at most once. Awaiting it is all that a verb ever yields.
 
@@ -60,7 +72,7 @@ class Signal:
         if not self.done:
             self.done, self._value = True, value
             if self._waiter is not None:
-                self._world.after(0.0, self._wake, Moment.RESUME)
+                self._world.soon(self._wake)
 
     def _wake(self) -> None:
         task = self._waiter
@@ -70,6 +82,9 @@ class Signal:
     def __await__(self) -> Generator[Signal, Any, Any]:
         return self._value if self.done else (yield self)
 
+    def __str__(self) -> str:
+        return str(self.about)
+
 
 class Task:
     """A coroutine that goes from signal to signal, in a context of its own (context variables do not leak).
@@ -78,10 +93,10 @@ class Task:
     in the instant, where a message could overtake them; ``interrupt`` here abandons work at once, in both worlds alike.
     """
 
-    __slots__ = ("_context", "_coroutine", "_world", "done", "observer", "party", "waiting", "who")
+    __slots__ = ("_context", "_coroutine", "_send", "_world", "done", "observer", "party", "waiting", "who")
 
     def __init__(self, world: World, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool) -> None:
-        self._world, self._coroutine = world, coroutine
+        self._world, self._coroutine, self._send = world, coroutine, coroutine.send
         self._context = contextvars.copy_context()
         self.who, self.party, self.observer, self.done = who, party, observer, False
         self.waiting: Signal | None = None
@@ -93,25 +108,26 @@ class Task:
 
     def step(self, value: Any = None, error: BaseException | None = None) -> None:
         """Go on with ``value``, or with ``error`` thrown in, until the next wait."""
-        outer = self._world.enter(self)
+        world = self._world
+        outer, world._current = world._current, self
         self.waiting = None
         try:
-            while True:
-                if error is None:
-                    waited = self._context.run(self._coroutine.send, value)
-                else:
-                    waited = self._context.run(self._coroutine.throw, error)
-                if isinstance(waited, Signal):
-                    waited._waiter, self.waiting = self, waited
-                    return
-                error = foreign(f"{type(waited).__module__}.{type(waited).__qualname__}")
+            if error is None:
+                waited = self._context.run(self._send, value)
+            else:
+                waited = self._context.run(self._coroutine.throw, error)
+            while not isinstance(waited, Signal):
+                kind = type(waited)
+                error = foreign(f"{kind.__module__}.{kind.__qualname__}")
+                waited = self._context.run(self._coroutine.throw, error)
+            waited._waiter, self.waiting = self, waited
         except (StopIteration, Abandoned):
             self._end()
         except BaseException as failure:
             self._end()
-            self._world.fail(failure, self.who)
+            world.fail(failure, self.who)
         finally:
-            self._world.enter(outer)
+            world._current = outer
 
     def interrupt(self, scope: object) -> None:
         """Throw ``Abandoned(scope)`` in, now, if it waits; one that runs meets its scope at its next verb."""
@@ -148,8 +164,10 @@ class World(ABC):
         self._live = 0  # callbacks and computations to come that are not an observer's
         self._tasks: dict[Task, None] = {}  # a set that keeps its order
         self._current: Task | None = None
+        self._last: Task | None = None
         self._failure: BaseException | None = None
         self._reason: str | None = None
+        self._halted = False  # the run, or what concludes it, has ended or failed: one look after every event
 
     # --- the clock ------------------------------------------------------------------------------------------------
 
@@ -163,23 +181,33 @@ class World(ABC):
     ) -> Timer:
         """Call ``callback`` in ``delay`` seconds. An ``observer``'s timer does not keep a deadlocked run alive."""
 
-    @abstractmethod
-    async def perform(self, operation: Operation[Any], seconds: float) -> None:
-        """Let ``seconds`` pass for ``operation``, then hand it to the executor."""
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` in this instant, before whatever else is to happen in it (``Moment.RESUME``)."""
+        self.after(0.0, callback, Moment.RESUME)
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` as this instant ends (``Moment.COLLECT``)."""
+        self.after(0.0, callback, Moment.COLLECT)
 
     @abstractmethod
-    async def breathe(self) -> None:
-        """Called by every verb: in real time it yields to the loop; in virtual time it counts against standstill."""
+    def perform(self, operation: Operation[Any]) -> Awaitable[None] | None:
+        """Hand an operation, whose time has passed, to the executor; what to await until it has run, if anything."""
 
-    async def pause(self, seconds: float, about: str) -> None:
+    @abstractmethod
+    def breathe(self) -> Awaitable[None] | None:
+        """Called by every verb: in virtual time it counts against standstill; in real time the verb awaits a turn."""
+
+    def pause(self, seconds: float, about: str) -> Awaitable[None]:
         """Let ``seconds`` pass."""
-        if seconds > 0:
-            signal = Signal(self, about)
-            timer = self.after(seconds, signal.set)
-            try:
-                await signal
-            finally:
-                timer.cancel()
+        return self._wait(seconds, about) if seconds > 0 else NOTHING
+
+    async def _wait(self, seconds: float, about: str) -> None:
+        signal = Signal(self, about)
+        timer = self.after(seconds, signal.set)
+        try:
+            await signal
+        finally:
+            timer.cancel()
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
@@ -190,7 +218,7 @@ class World(ABC):
     def spawn(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool = False) -> Task:
         """Start ``coroutine`` at this instant; its failure ends the run. Observers survive ``finish``."""
         task = self._enlist(coroutine, who, party, observer)
-        self.after(0.0, task.begin, Moment.RESUME)
+        self.soon(task.begin)
         return task
 
     def _enlist(self, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool) -> Task:
@@ -204,26 +232,24 @@ class World(ABC):
             raise RunError("a verb was used outside a task of the world")
         return self._current
 
-    def enter(self, task: Task | None) -> Task | None:
-        """Make ``task`` the current one; returns the one before."""
-        before, self._current = self._current, task
-        return before
-
     def forget(self, task: Task) -> None:
         """``task`` has ended."""
         self._tasks.pop(task, None)
+        if task is self._last:
+            self._halted = True
 
     def fail(self, error: BaseException, who: str) -> None:
         """End the run with ``error``, if it is the first."""
         if self._failure is None:
             self._failure = blame(error, who, self.now())
+            self._halted = True
 
     # --- the run --------------------------------------------------------------------------------------------------
 
     def finish(self, reason: str) -> None:
         """End the run once this event has been dealt with: every task that is no observer is abandoned."""
         if self._reason is None:
-            self._reason, self.over = reason, True
+            self._reason, self.over, self._halted = reason, True, True
 
     def run(self) -> str:
         """Run until ``finish``; returns its reason.
@@ -231,7 +257,7 @@ class World(ABC):
         Raises what a task raised (not ours: as the cause of a ``RunError``), ``DeadlockError`` or ``NoProgressError``.
         """
         try:
-            self._advance(lambda: self._reason is not None)
+            self._advance()
             self._abandon(task for task in list(self._tasks) if not task.observer)
             self._raise_failure()
         except BaseException:
@@ -245,9 +271,10 @@ class World(ABC):
         It begins at once, before whatever else was to happen in the instant in which the run ended.
         """
         try:
-            last = self._enlist(coroutine, "observer", 0, observer=True)
-            last.begin()
-            self._advance(lambda: last.done)
+            self._halted = False
+            self._last = self._enlist(coroutine, "observer", 0, observer=True)
+            self._last.begin()
+            self._advance()
         finally:
             self.close()
         self._raise_failure()
@@ -258,8 +285,8 @@ class World(ABC):
             self._abandon(list(self._tasks))
 
     @abstractmethod
-    def _advance(self, ended: Callable[[], bool]) -> None:
-        """Deal with events until ``ended()``. Raises the first failure, and ``DeadlockError``."""
+    def _advance(self) -> None:
+        """Deal with events until ``_halted``. Raises the first failure, and ``DeadlockError``."""
 
     def _abandon(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
@@ -272,4 +299,4 @@ class World(ABC):
     def _deadlock(self) -> RunError:
         here = list(self._tasks)
         parties = [task for task in here if not task.observer] or here
-        return deadlock([(task.who, task.waiting.about) for task in parties if task.waiting is not None], self.now())
+        return deadlock([(task.who, task.waiting) for task in parties if task.waiting is not None], self.now())

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
 
-from vflsim.world.kernel import Moment, Signal, World
+from vflsim.world.kernel import Signal, World
 from vflsim.world.messages import Message
 
 
-@dataclass(eq=False, slots=True)
-class Wanted:
-    """One receive that waits: ``count`` messages, or one from each of ``senders``."""
+class Wanted(Signal):
+    """One receive, and the signal that answers it: ``count`` messages, from distinct ``senders`` if they are given.
 
-    signal: Signal
-    kind: str
-    round: int | None
-    senders: frozenset[int] | None
-    count: int
-    turn: int
-    """How many receives of the mailbox began before it."""
-    timed_out: bool = False
-    met: int = 0
-    heard: set[int] = field(default_factory=set)
+    ``turn`` says how many receives of the mailbox began before it.
+    """
+
+    __slots__ = ("count", "heard", "kind", "met", "round", "senders", "timed_out", "turn")
+
+    def __init__(
+        self, world: World, kind: str, round_: int | None, senders: frozenset[int] | None, count: int, turn: int
+    ) -> None:
+        super().__init__(world)
+        self.kind, self.round, self.senders, self.count, self.turn = kind, round_, senders, count, turn
+        self.timed_out, self.met = False, 0
+        self.heard: set[int] = _NOBODY if senders is None else set()
 
     @property
     def ready(self) -> bool:
@@ -36,19 +38,21 @@ class Wanted:
             self.senders is None or message.sender in self.senders
         )
 
-    def note(self, message: Message) -> None:
-        """Count an arrival; of several messages of one awaited sender the first counts."""
+    def note(self, message: Message) -> bool:
+        """Count an arrival, of several of one awaited sender the first; returns whether this receive is ready."""
         if self.matches(message):
             if self.senders is None:
                 self.met += 1
             else:
                 self.heard.add(message.sender)
                 self.met = len(self.heard)
+        return self.met >= self.count or self.timed_out
 
     def recount(self, messages: Iterable[Message]) -> None:
         """Count what is here, up to what is enough."""
         self.met = 0
-        self.heard.clear()
+        if self.heard:
+            self.heard.clear()
         for message in messages:
             if self.met >= self.count:
                 return
@@ -60,6 +64,9 @@ class Wanted:
             silent = sorted(self.senders - self.heard)
             return f"{what} from " + ", ".join("the server" if s == 0 else f"client {s}" for s in silent)
         return f"{self.count} × {what} ({self.met} here)" if self.count > 1 else what
+
+
+_NOBODY: set[int] = set()  # of receives that do not ask who has sent
 
 
 @dataclass(eq=False, slots=True)
@@ -90,28 +97,34 @@ class Mailbox:
         """A message arrives: it ends the blocks it makes useless at once, and is handed out as the instant ends."""
         message.arrived = self._world.now()
         self._put(message)
-        watches = self._watches.get(message.kind, [])
-        for watch in [w for w in watches if w.round is None or w.round == message.round]:
-            if watch in watches:  # the end of an outer block may have withdrawn it
-                watches.remove(watch)
-                watch.call()
+        if watches := self._watches.get(message.kind):
+            for watch in [w for w in watches if w.round is None or w.round == message.round]:
+                if watch in watches:  # the end of an outer block may have withdrawn it
+                    watches.remove(watch)
+                    watch.call()
 
-    def want(self, kind: str, count: int, senders: Collection[int] | None = None, round_: int | None = None) -> Wanted:
-        """Begin to wait for ``count`` messages, or for one from each of ``senders``."""
+    def want(
+        self, kind: str, count: int | None, senders: Collection[int] | None = None, round_: int | None = None
+    ) -> Wanted:
+        """Begin to wait for ``count`` messages, for one from each of ``senders``, or from so many of them."""
         chosen = None if senders is None else frozenset(senders)
         self._turn += 1
-        enough = count if chosen is None else len(chosen)
-        wanted = Wanted(self._world.signal(), kind, round_, chosen, enough, self._turn)
-        wanted.signal.about = wanted
-        wanted.recount(self._messages.get(kind, ()))
-        self._wanted.setdefault(kind, []).append(wanted)
-        self._collect_if_ready(wanted)
+        enough = len(chosen or ()) if count is None else count
+        wanted = Wanted(self._world, kind, round_, chosen, enough, self._turn)
+        if here := self._messages.get(kind):
+            wanted.recount(here)
+        if kind in self._wanted:
+            self._wanted[kind].append(wanted)
+        else:
+            self._wanted[kind] = [wanted]
+        if wanted.ready:
+            self._collect()
         return wanted
 
     def time_out(self, wanted: Wanted) -> None:
         """Stop waiting at the end of this instant, with whatever has arrived by then."""
         wanted.timed_out = True
-        self._collect_if_ready(wanted)
+        self._collect()
 
     def withdraw(self, wanted: Wanted) -> None:
         """Stop waiting; no message is touched."""
@@ -152,24 +165,39 @@ class Mailbox:
         if watch in watches:
             watches.remove(watch)
 
-    def _put(self, message: Message) -> None:
-        insort(self._messages.setdefault(message.kind, []), message, key=_order)
-        for wanted in self._wanted.get(message.kind, ()):
-            wanted.note(message)
-            self._collect_if_ready(wanted)
+    def clear(self) -> None:
+        """Drop what is here, but for what an observer waits for, and the calls of blocks that have ended."""
+        for kind, messages in self._messages.items():
+            if not self._wanted.get(kind):
+                messages.clear()
+        for watches in self._watches.values():
+            watches.clear()
 
-    def _collect_if_ready(self, wanted: Wanted) -> None:
-        if wanted.ready and not self._collecting:
+    def _put(self, message: Message) -> None:
+        here = self._messages.get(message.kind)
+        if not here:
+            self._messages[message.kind] = [message]
+        elif here[-1].arrived < message.arrived:  # mostly: time goes on
+            here.append(message)
+        else:
+            insort(here, message, key=_order)
+        for wanted in self._wanted.get(message.kind, ()):
+            if wanted.note(message):
+                self._collect()
+
+    def _collect(self) -> None:
+        if not self._collecting:
             self._collecting = True
-            self._world.after(0.0, self._resolve, Moment.COLLECT)
+            self._world.at_end(self._resolve)
 
     def _resolve(self) -> None:
         self._collecting = False
         ready = [wanted for waiting in self._wanted.values() for wanted in waiting if wanted.ready]
-        for wanted in sorted(ready, key=lambda wanted: wanted.turn):  # whoever has waited longest goes on first
+        ready.sort(key=_turn)  # whoever has waited longest goes on first
+        for wanted in ready:
             if wanted.ready:  # those before it may have taken what it counted on
                 self._wanted[wanted.kind].remove(wanted)
-                wanted.signal.set(self._pick(wanted))
+                wanted.set(self._pick(wanted))
                 self._recount(wanted.kind)
 
     def _recount(self, kind: str) -> None:
@@ -194,6 +222,9 @@ class Mailbox:
                 passed.append(message)
         messages[:looked] = passed
         return picked
+
+
+_turn = attrgetter("turn")
 
 
 def _order(message: Message) -> tuple[float, int]:

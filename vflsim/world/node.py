@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine
 from copy import copy
 from typing import Any, TypeVar
 
-from vflsim.errors import ProtocolError
+from vflsim.errors import DisconnectedError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.operations import Operation
 from vflsim.learning.staleness import StepFacts
@@ -41,7 +41,10 @@ class Node:
         self.scopes: dict[Task, list[Until]] = {}
         self._clock, self._draws, self._own = clock, draws, own
         self._processor = Processor(shared.world)
+        self._law = law(clock.compute)
         self._next_batch = 0
+        self._outages = shared.outages
+        self._gate = None if shared.outages is None else shared.outages.gate(shared.world, party)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -52,25 +55,49 @@ class Node:
 
     async def sleep(self, seconds: float) -> None:
         """Wait. Raises ``ProtocolError`` for a negative, infinite or NaN time."""
-        await self._enter()
-        await self.world.pause(_seconds("sleep", seconds), "its sleep to end")
+        if turn := self._enter():
+            await turn
+        seconds = _seconds("sleep", seconds)
+        if self._gate is not None:
+            seconds = await self._gate.lasting(seconds, "its sleep to end")
+        await self.world.pause(seconds, "its sleep to end")
 
     async def activated(self) -> None:
-        """Wait for the party's next activation (immediate, Poisson, …)."""
-        await self._enter()
-        process = self._clock.activation
+        """Wait for the party's next activation (immediate, Poisson, …); for ever if no more will come."""
+        if turn := self._enter():
+            await turn
+        process, gate = self._clock.activation, self._gate
         if process is None:
+            if gate is not None:
+                await gate.up()
             return
         start = self.now
-        activation = process.next(start)
+        activation = process.next(start) if gate is None else gate.next(process, start)
+        if activation is None:
+            await self.world.signal("its next activation, but there are no more")
+            raise AssertionError("nobody sets that signal")
         try:
             await self.world.pause(activation.time - start, "its activation")
+            if gate is not None:
+                await gate.up()
         except BaseException:
             process.put_back(activation)  # the wait was abandoned, not the activation
             raise
         self.shared.recorder.event(
             start, self.now, self.party, "activation", -1, -1, 0, activation.index, activation.drawn
         )
+
+    @property
+    def current_round(self) -> int:
+        """The round in progress, from 0: how many server steps are complete. What a client that joins is told."""
+        return self.shared.recorder.rounds
+
+    async def back(self, client: int) -> None:
+        """Wait until ``client`` is up, if it has crashed. Raises ``IncompleteRoundError`` if it never will be."""
+        if turn := self._enter():
+            await turn
+        if self._outages is not None:
+            await self._outages.back(self, client)
 
     # --- batches ------------------------------------------------------------------------------------------------
 
@@ -90,43 +117,58 @@ class Node:
 
         Returns what the operation promises (a deferred handle, or a server step of handles).
         """
-        await self._enter()
-        await self._processor.acquire()
+        if turn := self._enter():
+            await turn
+        if self._processor.busy:
+            await self._processor.free()
+        self._processor.busy = True
         try:
             if self.world.over:  # an observer's turn came with the end of the run: nothing begins any more
                 raise Abandoned
-            purpose = f"compute.{operation.kind}"
-            model = self._clock.compute
-            index, drawn = self._draws.next(purpose, law(model))
+            start, done = self.world.now(), False
+            purpose, model = f"compute.{operation.kind}", self._clock.compute
+            index, drawn = self._draws.next(purpose, self._law, start)
             flops = operation.flops() if model.kind == "flops" else 0.0
             seconds = duration(model, drawn, flops, operation.units)
-            start, done = self.now, False
             try:
-                await self._perform(operation, seconds)
+                if self._gate is not None:
+                    seconds = await self._gate.lasting(seconds, "its computation to end")
+                operation.at = self.shared.recorder.rounds, start + seconds
+                if seconds > 0:
+                    await self.world.pause(seconds, "its computation to end")
+                if working := self.world.perform(operation):
+                    await working
                 done = True
             finally:
-                self.shared.recorder.event(
-                    start, self.now, self.party, purpose, operation.round, -1, 0, index, drawn, self._outcome(done)
-                )
+                self._record(start, purpose, operation.round, -1, index, drawn, done)
         finally:
             self._processor.release()
         self._count(operation)
         return operation.result
 
-    async def _perform(self, operation: Operation[Any], seconds: float) -> None:
-        operation.at = self.shared.recorder.rounds, self.now + seconds
-        await self.world.perform(operation, seconds)
+    async def _perform(self, operation: Operation[Any], start: float, seconds: float) -> None:
+        operation.at = self.shared.recorder.rounds, start + seconds
+        await self.world.pause(seconds, "its computation to end")
+        if working := self.world.perform(operation):
+            await working
+
+    def _record(self, start: float, purpose: str, round_: int, peer: int, index: int, drawn: float, done: bool) -> None:
+        self.shared.recorder.event(
+            start, self.world.now(), self.party, purpose, round_, peer, 0, index, drawn, self._outcome(done)
+        )
 
     def _count(self, operation: Operation[Any]) -> None:
         facts = operation.commit() if operation.commit is not None else None
-        recorder = self.shared.recorder
+        if operation.counts is None:
+            return
+        recorder, progressed = self.shared.recorder, self.shared.progressed
         if operation.counts == "update":
             recorder.updates += 1
-        elif operation.counts == "round":
+        else:
             assert isinstance(facts, StepFacts)
             recorder.step(facts, self.now)
-        if operation.counts is not None and self.shared.progressed is not None:
-            self.shared.progressed()
+        if progressed is not None:
+            progressed()
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -136,27 +178,25 @@ class Node:
         A message that was sent or received before is copied. Raises ``ProtocolError`` for a receiver that is no other
         party of the run.
         """
-        await self._enter()
-        transfer = self._send(to, message)
-        for scope in self.scopes.get(self.world.current(), ()):
-            scope.hold(transfer)
+        if turn := self._enter():
+            await turn
+        self._send(to, message)
 
-    def _send(self, to: int | str, message: Message) -> Transfer:
+    def _send(self, to: int | str, message: Message) -> None:
         message = self._address(to, message)
-        batch, value = message.batch, message.value
+        batch, value, codec = message.batch, message.value, self.shared.codec
         ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
-        size = (
-            self.shared.codec.size(None, None, ids)
-            if value is None
-            else self.shared.codec.size(value.shape, value.dtype, ids)
-        )
-        return self.shared.transport.send(message, size, self._deliver)
+        size = codec.size(None, None, ids) if value is None else codec.size(value.shape, value.dtype, ids)
+        transfer = self.shared.transport.send(message, size, self._deliver)
+        if self.scopes:
+            for scope in self.scopes.get(self.world.current(), ()):
+                scope.hold(transfer)
 
     def _address(self, to: int | str, message: Message) -> Message:
         receiver = self._peer(to, message)
         if message.sender >= 0:  # broadcast or passed on: the first one may still be under way
             message = copy(message)
-        message.sender, message.receiver, message.sent = self.party, receiver, self.now
+        message.sender, message.receiver, message.sent = self.party, receiver, self.world.now()
         return message
 
     def _peer(self, to: int | str, message: Message) -> int:
@@ -173,64 +213,83 @@ class Node:
 
     async def upload(self, to: int | str, message: Message) -> None:
         """The party's upload delay, then ``send``."""
-        await self._enter()
+        if turn := self._enter():
+            await turn
         peer = self._peer(to, message)
         purpose = "upload" if message.kind == "embedding" else f"upload.{message.kind}"
-        index, drawn = self._draws.next(purpose, self._clock.upload_delay)
-        start, done = self.now, False
+        start, done = self.world.now(), False
+        index, drawn = self._draws.next(purpose, self._clock.upload_delay, start)
         try:
-            await self.world.pause(drawn, "its upload delay")
+            seconds = drawn if self._gate is None else await self._gate.lasting(drawn, "its upload delay")
+            await self.world.pause(seconds, "its upload delay")
             done = True
         finally:
-            self.shared.recorder.event(
-                start, self.now, self.party, purpose, message.round, peer, 0, index, drawn, self._outcome(done)
-            )
-        await self.send(to, message)
+            self._record(start, purpose, message.round, peer, index, drawn, done)
+        if turn := self._enter():
+            await turn
+        self._send(to, message)
 
-    async def recv(self, kind: str, round: int | None = None, timeout: float | None = None) -> Message:
-        """The next message of ``kind`` (of that round). Raises ``TimeoutError`` if ``timeout`` seconds bring none."""
-        messages = await self._gather(kind, 1, None, round, timeout)
-        if not messages:
-            raise TimeoutError(f"no {kind!r} message within {timeout} s")
-        return messages[0]
+    async def recv(
+        self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None
+    ) -> Message:
+        """The next message of ``kind`` (of that round, from that sender).
+
+        Raises ``TimeoutError`` if ``timeout`` seconds bring none, ``DisconnectedError`` if ``sender`` is given and goes
+        down with its messages lost.
+        """
+        messages = await self._gather(kind, 1, None if sender is None else (sender,), round, timeout, sender)
+        if messages:
+            return messages[0]
+        if sender is not None and self._outages is not None and self._outages.crashed(sender):
+            raise DisconnectedError(f"client {sender} went down before it sent {kind!r}")
+        raise TimeoutError(f"no {kind!r} message within {timeout} s")
 
     async def gather(
         self, kind: str, count: int | None = None, senders: Collection[int] | None = None,
         round: int | None = None, timeout: float | None = None,
     ) -> list[Message]:  # fmt: skip
-        """``count`` messages, or one from each of ``senders``; fewer if ``timeout`` seconds pass first.
+        """``count`` messages, one from each of ``senders``, or one from ``count`` of them; fewer if ``timeout`` seconds
+        pass first.
 
         Resolves at the end of the instant in which the last one arrives, in (arrival time, party) order. Raises
-        ``ProtocolError`` for both or neither, a negative count, and senders that are not of the run.
+        ``ProtocolError`` for neither, a negative count or more than there are senders, and senders not of the run.
         """
-        if (count is None) == (senders is None):
-            raise ProtocolError("gather takes a count or the senders", allowed="exactly one of the two")
-        if count is not None and count < 0:
-            raise ProtocolError(f"gather(count={count})", allowed="a count ≥ 0")
+        if count is None and senders is None:
+            raise ProtocolError("gather takes a count, the senders, or both", allowed="at least one of the two")
+        if count is not None and not 0 <= count <= (math.inf if senders is None else len(senders)):
+            limit = "" if senders is None else f" and ≤ {len(senders)}, the number of senders"
+            raise ProtocolError(f"gather(count={count})", allowed=f"a count ≥ 0{limit}")
         strangers = [sender for sender in senders or () if sender not in self.shared.mailboxes]
         if strangers:
             raise ProtocolError(f"gather from {strangers}", allowed=f"0 (the server) and the clients {self.clients}")
-        return await self._gather(kind, count or 0, senders, round, timeout)
+        return await self._gather(kind, count, senders, round, timeout)
 
     async def _gather(
-        self, kind: str, count: int, senders: Collection[int] | None, round_: int | None, timeout: float | None
-    ) -> list[Message]:
-        await self._enter()
+        self, kind: str, count: int | None, senders: Collection[int] | None, round_: int | None,
+        timeout: float | None, sender: int | None = None,
+    ) -> list[Message]:  # fmt: skip
+        if turn := self._enter():
+            await turn
         limit = None if timeout is None else _seconds("a timeout of", timeout)
         wanted: Wanted = self.mailbox.want(kind, count, senders, round_)
         timer = None
         if limit is not None:
             timer = self.world.after(limit, lambda: self.mailbox.time_out(wanted), Moment.TIMEOUT)
+        if self._outages is not None:
+            self._outages.listen(self, wanted, limit is not None, sender)
         try:
-            return list(await wanted.signal)
+            messages: list[Message] = await wanted
+            return messages
         except BaseException:
             self.mailbox.withdraw(wanted)
-            if wanted.signal.done:  # handed over in the very instant in which the wait was abandoned
-                self.mailbox.give_back(await wanted.signal)
+            if wanted.done:  # handed over in the very instant in which the wait was abandoned
+                self.mailbox.give_back(await wanted)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
+            if self._outages is not None:
+                self._outages.waits.remove(wanted)
 
     def arrived(self, kind: str, round: int | None = None, before: int | None = None) -> list[Message]:
         """Take what has arrived of ``kind`` (of one round, or of rounds ``before`` a number) without waiting."""
@@ -245,7 +304,30 @@ class Node:
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Task:
         """Run ``coroutine`` beside the main line; its failure is the party's."""
         task = self.world.current()
-        return self.world.spawn(coroutine, f"{party_name(self.party)} (beside)", self.party, task.observer)
+        started = self.world.spawn(coroutine, f"{party_name(self.party)} (beside)", self.party, task.observer)
+        if self._outages is not None:
+            self._outages.adopt(self.party, started)
+        return started
+
+    async def together(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+        """Run the coroutines beside each other until all have ended; what they return, in their order."""
+        results: dict[int, T] = {}
+        ended = self.world.signal("what runs beside it")
+
+        async def run(place: int, coroutine: Coroutine[Any, Any, T]) -> None:
+            results[place] = await coroutine
+            if len(results) == len(coroutines):
+                ended.set()
+
+        tasks = [self.start(run(place, coroutine)) for place, coroutine in enumerate(coroutines)]
+        try:
+            if tasks:
+                await ended
+        finally:
+            for task, coroutine in zip(tasks, coroutines, strict=True):
+                task.close()
+                coroutine.close()  # of a task that never began
+        return [results[place] for place in range(len(tasks))]
 
     def record(self, what: str, **fields: Any) -> None:
         """Add a row to the run's table ``what``; ``time_s`` and ``party`` are added."""
@@ -263,13 +345,18 @@ class Node:
         self.shared.transport.abandon(transfer)
 
     def _outcome(self, done: bool) -> str:
-        return "done" if done else "unfinished" if self.world.over else "abandoned"
+        if done:
+            return "done"
+        if self.world.over:
+            return "unfinished"
+        return "lost" if self._outages is not None and self._outages.crashed(self.party) else "abandoned"
 
-    async def _enter(self) -> None:
+    def _enter(self) -> Awaitable[None] | None:
+        """Every verb begins with this, and awaits its turn where there is one."""
         if self.scopes:
             for scope in self.scopes.get(self.world.current(), ()):
                 scope.check()
-        await self.world.breathe()
+        return self.world.breathe()
 
 
 class FreeNode(Node):
@@ -278,6 +365,7 @@ class FreeNode(Node):
     def __init__(self, node: Node, messages_only: bool) -> None:
         self.__dict__.update(node.__dict__)
         self._node, self._messages_only = node, messages_only
+        self._outages = self._gate = None
 
     def next_batch(self) -> Batch:
         """The party's next mini-batch."""
@@ -285,20 +373,23 @@ class FreeNode(Node):
 
     async def activated(self) -> None:
         """At once."""
-        await self._enter()
+        if turn := self._enter():
+            await turn
 
     async def compute(self, operation: Operation[T]) -> T:
         """The operation, in no time and beside whatever the party's processor does (unless only messages are free)."""
         if self._messages_only:
             return await self._node.compute(operation)
-        await self._enter()
-        await self._perform(operation, 0.0)
+        if turn := self._enter():
+            await turn
+        await self._perform(operation, self.now, 0.0)
         self._count(operation)
         return operation.result
 
     async def send(self, to: int | str, message: Message) -> None:
         """Deliver within this instant; no bytes."""
-        await self._enter()
+        if turn := self._enter():
+            await turn
         addressed = self._address(to, message)
         self.world.after(0.0, lambda: self._deliver(addressed))
 

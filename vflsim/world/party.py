@@ -13,6 +13,7 @@ from vflsim.timing.delays import Delay
 from vflsim.timing.sampler import Sampler
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
+from vflsim.world.outages import Outages
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
 
@@ -21,19 +22,32 @@ class Draws:
     """A party's random times. The index of a draw is how often the party *began* that kind of activity, so the k-th
     draw is the same number under every protocol (common random numbers)."""
 
+    __slots__ = ("_activities", "_party", "_seed")
+
     def __init__(self, seed: int, party: int) -> None:
         self._seed, self._party = seed, party
-        self._samplers: dict[str, Sampler] = {}
-        self._begun: dict[str, int] = {}
+        self._activities: dict[str, _Activity] = {}
 
-    def next(self, purpose: str, delay: Delay) -> tuple[int, float]:
-        """Index and seconds of the next draw for ``purpose``; it is used up even if the work is abandoned."""
-        index = self._begun.get(purpose, 0)
-        self._begun[purpose] = index + 1
-        sampler = self._samplers.get(purpose)
-        if sampler is None:
-            sampler = self._samplers[purpose] = Sampler(delay, self._seed, self._party, purpose)
-        return index, sampler.draw(index)
+    def next(self, purpose: str, delay: Delay, now: float = 0.0) -> tuple[int, float]:
+        """Index and seconds of the next draw for ``purpose``, an activity that begins ``now``.
+
+        It is used up even if the work is abandoned.
+        """
+        activity = self._activities.get(purpose)
+        if activity is None:
+            activity = self._activities[purpose] = _Activity(Sampler(delay, self._seed, self._party, purpose))
+        index = activity.begun
+        activity.begun = index + 1
+        return index, activity.sampler.draw(index, now)
+
+
+class _Activity:
+    """One kind of activity: its draws, and how often it has begun."""
+
+    __slots__ = ("begun", "sampler")
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler, self.begun = sampler, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +71,11 @@ class Shared:
     sequence: BatchSequence
     mailboxes: dict[int, Mailbox] = field(default_factory=dict)
     progressed: Callable[[], None] | None = None
+    outages: Outages | None = None
+    """None where every party is always up."""
+
+    def close(self) -> None:
+        """The run is over: account for the messages and outages that are not."""
+        self.transport.close()
+        if self.outages is not None:
+            self.outages.close()

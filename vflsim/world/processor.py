@@ -10,16 +10,15 @@ from vflsim.world.kernel import Signal, World
 class Processor:
     """Invariant: at most one holder; an abandoned wait or computation frees its place at once."""
 
+    __slots__ = ("_queue", "_world", "busy")
+
     def __init__(self, world: World) -> None:
         self._world = world
-        self._busy = False
+        self.busy = False
         self._queue: deque[Signal] = deque()
 
-    async def acquire(self) -> None:
-        """Wait for the processor."""
-        if not self._busy:
-            self._busy = True
-            return
+    async def free(self) -> None:
+        """Wait until it is handed over: it is not released in between, so nobody else can take it."""
         signal = self._world.signal("its processor")
         self._queue.append(signal)
         try:
@@ -36,4 +35,4 @@ class Processor:
         if self._queue:
             self._queue.popleft().set()
         else:
-            self._busy = False
+            self.busy = False

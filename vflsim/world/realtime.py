@@ -60,7 +60,6 @@ class RealTimeWorld(World):
         self._loop = asyncio.new_event_loop()
         self._start: float | None = None
         self._stopped: float | None = None
-        self._ended: Callable[[], bool] = lambda: False
         self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def now(self) -> float:
@@ -75,9 +74,8 @@ class RealTimeWorld(World):
         """Call ``callback`` in ``delay`` simulated seconds (the loop keeps no finer order within an instant)."""
         return RealTimer(self, delay, callback, not observer)
 
-    async def perform(self, operation: Operation[Any], seconds: float) -> None:
-        """Wait ``seconds``, then run the operation in its party's thread."""
-        await self.pause(seconds, "its computation to end")
+    async def perform(self, operation: Operation[Any]) -> None:
+        """Run the operation in its party's thread."""
         pool = self._pools.get(operation.party)
         if pool is None:
             pool = self._pools[operation.party] = ThreadPoolExecutor(1, f"party-{operation.party}")
@@ -101,7 +99,7 @@ class RealTimeWorld(World):
     async def breathe(self) -> None:
         """Let others run."""
         turn = self.signal("its turn")
-        self.after(0.0, turn.set, Moment.RESUME)
+        self.soon(turn.set)
         await turn
 
     def finish(self, reason: str) -> None:
@@ -116,11 +114,10 @@ class RealTimeWorld(World):
             pool.shutdown(cancel_futures=True)
         self._loop.close()
 
-    def _advance(self, ended: Callable[[], bool]) -> None:
+    def _advance(self) -> None:
         if self._start is None:
             self._start = self._loop.time()
-        self._ended = ended
-        if not ended() and self._failure is None:
+        if not self._halted:
             self._loop.call_soon(self._dispatch, lambda: None)  # there may be nothing to wait for
             self._loop.run_forever()
         self._stopped = self.now()
@@ -128,15 +125,15 @@ class RealTimeWorld(World):
 
     def _dispatch(self, call: Callable[[], object]) -> None:
         """One event: ``call``, then see whether the run goes on."""
-        if self._failure is not None or self._ended():  # in the turn in which the run ended: left to what comes after
+        if self._halted:  # in the turn in which the run ended: left to what comes after
             self._loop.call_soon(self._dispatch, call)
             return
         try:
             call()
             self.events += 1
-            if self._live == 0 and self._failure is None and not self._ended():
+            if self._live == 0 and not self._halted:
                 raise self._deadlock()
         except BaseException as error:
             self.fail(error, "the world")
-        if self._failure is not None or self._ended():
+        if self._halted:
             self._loop.stop()

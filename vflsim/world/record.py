@@ -2,47 +2,68 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vflsim.learning.operations import Handle
 from vflsim.learning.staleness import StepFacts
 from vflsim.world.messages import Message
 
-OUTCOMES = ("done", "abandoned", "unfinished")
+OUTCOMES = ("done", "abandoned", "unfinished", "lost")
+
+
+_ROW = np.dtype(
+    [
+        ("start_s", "f8"), ("end_s", "f8"), ("drawn_s", "f8"), ("round", "i8"), ("bytes", "i8"), ("index", "i8"),
+        ("party", "i4"), ("kind", "i4"), ("peer", "i4"), ("outcome", "i1"),
+    ]
+)  # fmt: skip
+_PACK = struct.Struct("=dddqqqiiib").pack
+_NAN = float("nan")
+_OUTCOME_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
 class Events:
-    """The event table, one typed array a column: no Python object is kept per event.
+    """The event table as packed rows of 61 bytes: no Python object is kept per event.
 
     ``party`` and ``peer`` are party numbers (-1: none), ``kind`` and ``outcome`` codes into ``kinds`` and ``OUTCOMES``.
+    A column is an attribute: ``events.start_s``.
     """
 
     def __init__(self) -> None:
-        self.start_s, self.end_s, self.drawn_s = array("d"), array("d"), array("d")
-        self.party, self.kind, self.peer = array("i"), array("i"), array("i")
-        self.round, self.bytes, self.index = array("q"), array("q"), array("q")
-        self.outcome = array("b")
+        self._rows = bytearray()
         self.kinds: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self.start_s)
+        return len(self._rows) // _ROW.itemsize
 
     def add(
         self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,
-        drawn: float, outcome: str,
+        drawn: float, outcome: str = "done",
     ) -> None:  # fmt: skip
-        """Append one row."""
-        self.start_s.append(start)
-        self.end_s.append(end)
-        self.party.append(party)
-        self.kind.append(self.kinds.setdefault(kind, len(self.kinds)))
-        self.round.append(round_)
-        self.peer.append(peer)
-        self.bytes.append(size)
-        self.index.append(index)
-        self.drawn_s.append(drawn)
-        self.outcome.append(OUTCOMES.index(outcome))
+        """Append one row: what ``party`` did, from ``start`` to ``end``."""
+        code = self.kinds.get(kind)
+        if code is None:
+            code = self.kinds[kind] = len(self.kinds)
+        self._rows += _PACK(start, end, drawn, round_, size, index, party, code, peer, _OUTCOME_CODES[outcome])
+
+    def __getattr__(self, column: str) -> NDArray[Any]:
+        if column not in (_ROW.names or ()):
+            raise AttributeError(f"the event table has no column {column!r}")
+        return self.table[column]
+
+    @property
+    def table(self) -> NDArray[np.void]:
+        """The rows as a structured array, one field a column: a view, so no row can be added while it is held."""
+        return np.frombuffer(self._rows, _ROW)
+
+
+def _not_kept(*row: object) -> None:
+    """What ``Recorder.event`` does where events are not kept."""
 
 
 class _Ages:
@@ -76,20 +97,14 @@ class Recorder:
         self.rounds = self.updates = self.embeddings_used = 0
         self.bytes_up = self.bytes_down = self.bytes_peer = 0
         self.events = Events()
+        self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
+        """Something a party did (``Events.add``), forgotten unless it is to be kept."""
         self.round_rows: dict[str, list[Any]] = {n: [] for n in ("round", "start_s", "end_s", "used", "missing")}
         self.metric_rows: list[dict[str, float]] = []
         self.extra: dict[str, list[dict[str, Any]]] = {}
         self._round_start = 0.0
         self._losses: list[Handle[float]] = []
         self._row_ages, self._client_ages = _Ages(), _Ages()
-
-    def event(
-        self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,
-        drawn: float, outcome: str = "done",
-    ) -> None:  # fmt: skip
-        """Something a party did, from ``start`` to ``end``."""
-        if self.keep == "events":
-            self.events.add(start, end, party, kind, round_, peer, size, index, drawn, outcome)
 
     def transfer(self, message: Message, index: int, began: float, ended: float, sent: int, outcome: str) -> None:
         """A message has left its link: delivered, abandoned on the way, or still there when the run ended."""
@@ -101,9 +116,7 @@ class Recorder:
             self.bytes_down += sent
         kind = f"transfer.{message.kind}"
         start = began if began == began else ended  # NaN: it never got to move
-        self.event(
-            start, ended, message.sender, kind, message.round, message.receiver, sent, index, float("nan"), outcome
-        )
+        self.event(start, ended, message.sender, kind, message.round, message.receiver, sent, index, _NAN, outcome)
 
     def step(self, facts: StepFacts, now: float) -> None:
         """A server step is complete: one round."""
@@ -112,16 +125,16 @@ class Recorder:
             rows["round"].append(self.rounds)
             rows["start_s"].append(self._round_start)
             rows["end_s"].append(now)
-            rows["used"].append(list(facts.used))
-            rows["missing"].append(list(facts.missing))
+            rows["used"].append(np.array(facts.used, np.int32))
+            rows["missing"].append(np.array(facts.missing, np.int32))
         self._round_start = now
         self.rounds += 1
         self.embeddings_used += len(facts.used)
         if facts.loss is not None:
             self._losses.append(facts.loss)
         self._row_ages.add(*facts.row_ages)
-        ages = facts.client_ages
-        self._client_ages.add(sum(ages), len(ages), max(ages, default=0))
+        ages = np.asarray(facts.client_ages)
+        self._client_ages.add(int(ages.sum()), len(ages), int(ages.max(initial=0)))
 
     def metrics(self, now: float, evaluated: dict[str, float]) -> dict[str, float]:
         """A row of metrics; losses and ages are over the steps since the row before (their handles must be ready)."""

@@ -2,171 +2,153 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from vflsim.errors import ProtocolError
-from vflsim.streams import party_name
-from vflsim.timing.delays import Constant
-from vflsim.timing.network import AnyNetwork, Dedicated, Link
-from vflsim.timing.sampler import Sampler
-from vflsim.world.kernel import Timer, World
+from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.network import AnyNetwork, Link
+from vflsim.timing.profile import Profile, gated
+from vflsim.world import flows, queues
+from vflsim.world.kernel import World
 from vflsim.world.messages import Message
 from vflsim.world.record import Recorder
+from vflsim.world.transfers import Latency, Path, Transfer
 
+__all__ = ["Transfer", "Transport"]
 
-@dataclass(eq=False, slots=True)
-class Transfer:
-    """One message under way. ``state``: latency, queued, moving, then delivered, abandoned or unfinished."""
+_CARRIERS = {"fifo": queues.Fifo, "dedicated": queues.Dedicated, "fair": flows.Fair}
 
-    message: Message
-    size: int
-    rate: float
-    index: int
-    deliver: Callable[[Message], None]
-    latency: tuple[str, int, float]  # purpose, index and seconds of its draw
-    state: Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished"] = "latency"
-    began: float = float("nan")
-    timer: Timer | None = None
-
-    @property
-    def under_way(self) -> bool:
-        """Whether it can still be abandoned."""
-        return self.state in ("latency", "queued", "moving")
+Cut = Literal["abandoned", "unfinished", "lost"]
 
 
 class Transport:
     """Moves messages between parties over their links.
 
     A message first waits the latency of the sender's and of the receiver's link, which occupies neither; then its bytes
-    take ``8 · bytes / min(sender's up, receiver's down)`` seconds. ``fifo``: a party sends one message at a time and
-    receives one at a time, in the order in which latencies end. ``dedicated``: nothing ever waits for anything else.
+    move through the sender's up-link and the receiver's down-link, never faster than either carries. How messages share
+    the links is the network's kind: ``world.queues`` and ``world.flows``.
 
-    Invariant (``fifo``): a moving transfer is the head of its sender's up queue and of its receiver's down queue.
+    ``gates`` gives parties a profile that is 1 or 0: while it is 0 nothing of that party moves (its latencies pass);
+    what was moving goes on afterwards. A party that is ``shut`` neither sends nor receives: such messages are lost.
     """
 
-    def __init__(self, world: World, network: AnyNetwork, links: Sequence[Link], seed: int, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: AnyNetwork,
+        links: Sequence[Link],
+        seed: int,
+        recorder: Recorder,
+        gates: Mapping[int, Profile] | None = None,
+    ) -> None:
         self._world, self._links, self._seed, self._recorder = world, links, seed, recorder
-        self._contended = not isinstance(network, Dedicated)
-        self._up: list[deque[Transfer]] = [deque() for _ in links]
-        self._down: list[deque[Transfer]] = [deque() for _ in links]
-        self._latencies: dict[tuple[int, int], _Latency] = {}
+        self._network, self._gates = network, gates or {}
+        self._carrier = _CARRIERS[network.kind](world, self._arrived)
+        self._paths: defaultdict[int, dict[int, Path]] = defaultdict(dict)
+        self._profiles: dict[tuple[int, str], Profile] = {}
+        self._sent_count: defaultdict[int, dict[str, int]] = defaultdict(dict)
         self._open: dict[Transfer, None] = {}  # in the order sent
-        self._sent_count: dict[tuple[int, str], int] = {}
+        self._shut: set[int] = set()
 
     def send(self, message: Message, size: int, deliver: Callable[[Message], None]) -> Transfer:
         """Put ``message`` of ``size`` bytes on its way; ``deliver`` is called when its last bit has arrived."""
-        sender, receiver = message.sender, message.receiver
-        if not 0 <= receiver < len(self._links) or sender == receiver:
-            raise ProtocolError(f"a {message.kind!r} message to party {receiver}", allowed="any other party of the run")
-        index = self._sent_count.get((sender, message.kind), 0)
-        self._sent_count[sender, message.kind] = index + 1
-        rate = min(self._links[sender].up, self._links[receiver].down)
-        latency = self._latencies.get((sender, receiver))
-        if latency is None:
-            latency = _Latency(self._links, sender, receiver, self._seed)
-            self._latencies[sender, receiver] = latency
-        drawn = latency.draw()
-        transfer = Transfer(message, size, rate, index, deliver, drawn)
+        sender, receiver, kind = message.sender, message.receiver, message.kind
+        path = self._paths[sender].get(receiver) or self._connect(message)
+        counted = self._sent_count[sender]
+        index = counted[kind] = counted.get(kind, -1) + 1
+        transfer = Transfer(message, size, path, index, deliver)
         self._open[transfer] = None
-        if drawn[2] > 0:
-            transfer.timer = self._world.after(drawn[2], lambda: self._after_latency(transfer))
+        if self._shut and (sender in self._shut or receiver in self._shut):
+            transfer.state = "lost"  # before its latency began: that draw is the next message's
+            self._close(transfer, 0, "lost")
+            return transfer
+        transfer.latency = drawn = path.latency.draw(message.sent)
+        if drawn[1] > 0:
+            transfer.timer = self._world.after(drawn[1], partial(self._after_latency, transfer))
         else:
-            self._enter(transfer)
+            self._carrier.enter(transfer)
         return transfer
 
     def abandon(self, transfer: Transfer) -> None:
         """Take a message off its link; the bytes already sent count."""
-        if not transfer.under_way:
-            return
-        occupies = transfer.state in ("queued", "moving")
-        self._cut(transfer, "abandoned")
-        if self._contended and occupies:
-            self._up[transfer.message.sender].remove(transfer)
-            self._down[transfer.message.receiver].remove(transfer)
-            self._next(transfer)
+        if transfer.under_way and self._cut(transfer, "abandoned"):
+            self._carrier.leave(transfer)
+
+    def lose(self, party: int) -> None:
+        """Lose every message under way from or to ``party``; the bytes already sent count."""
+        doomed = [t for t in self._open if party in (t.path.sender, t.path.receiver)]
+        for transfer in [t for t in doomed if self._cut(t, "lost")]:
+            self._carrier.leave(transfer)
+
+    def shut(self, party: int) -> None:
+        """From now on any message sent from or to ``party`` is lost at once; those under way are not touched."""
+        self._shut.add(party)
+
+    def open(self, party: int) -> None:
+        """``party`` can send and receive again; nothing if it always could."""
+        self._shut.discard(party)
 
     def close(self) -> None:
         """The run is over: account for what is still under way; it will not arrive."""
         for transfer in list(self._open):
             self._cut(transfer, "unfinished")
+        self._carrier.close()
 
-    def _cut(self, transfer: Transfer, outcome: Literal["abandoned", "unfinished"]) -> None:
-        if transfer.timer is not None:  # it may be due at this very instant
-            transfer.timer.cancel()
-        if transfer.state == "latency":
-            self._record_latency(transfer, outcome)
-        sent = self._sent(transfer) if transfer.state == "moving" else 0
-        transfer.state = outcome
-        self._close(transfer, sent, outcome)
+    def _connect(self, message: Message) -> Path:
+        """The way of a message between two parties that have not met before."""
+        sender, receiver = message.sender, message.receiver
+        if not 0 <= receiver < len(self._links) or sender == receiver:
+            raise ProtocolError(f"a {message.kind!r} message to party {receiver}", allowed="any other party of the run")
+        matrix = self._network.latency
+        fixed = 0.0 if matrix is None else matrix.seconds(sender, receiver)
+        latency = Latency(self._links, sender, receiver, self._seed, fixed)
+        up, down = self._profile(sender, "up"), self._profile(receiver, "down")
+        path = self._paths[sender][receiver] = Path.between(sender, receiver, latency, up, down)
+        self._carrier.connect(path, up, down)
+        return path
+
+    def _profile(self, party: int, direction: Literal["up", "down"]) -> Profile:
+        """What a link carries, as long as its party is there; the same object every time."""
+        profile = self._profiles.get((party, direction))
+        if profile is None:
+            profile = capacity_profile(getattr(self._links[party], direction))
+            if party in self._gates:
+                profile = gated(profile, self._gates[party])
+            self._profiles[party, direction] = profile
+        return profile
 
     def _after_latency(self, transfer: Transfer) -> None:
         self._record_latency(transfer, "done")
-        self._enter(transfer)
+        transfer.timer = None
+        self._carrier.enter(transfer)
 
     def _record_latency(self, transfer: Transfer, outcome: str) -> None:
-        message, (purpose, index, drawn) = transfer.message, transfer.latency
-        start, end, round_ = message.sent, self._world.now(), message.round
-        self._recorder.event(start, end, message.sender, purpose, round_, message.receiver, 0, index, drawn, outcome)
+        message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
+        self._recorder.event(
+            message.sent, self._world.now(), path.sender, path.latency.purpose, message.round, path.receiver, 0, index,
+            drawn, outcome,
+        )  # fmt: skip
 
-    def _enter(self, transfer: Transfer) -> None:
-        transfer.state = "queued"
-        transfer.timer = None
-        if not self._contended:
-            self._start(transfer)
-            return
-        self._up[transfer.message.sender].append(transfer)
-        self._down[transfer.message.receiver].append(transfer)
-        self._try(transfer)
-
-    def _try(self, transfer: Transfer) -> None:
-        up, down = self._up[transfer.message.sender], self._down[transfer.message.receiver]
-        if transfer.state == "queued" and up[0] is transfer and down[0] is transfer:
-            self._start(transfer)
-
-    def _start(self, transfer: Transfer) -> None:
-        transfer.state, transfer.began = "moving", self._world.now()
-        transfer.timer = self._world.after(8 * transfer.size / transfer.rate, lambda: self._finish(transfer))
-
-    def _finish(self, transfer: Transfer) -> None:
+    def _arrived(self, transfer: Transfer) -> None:
         transfer.state = "delivered"
         self._close(transfer, transfer.size, "done")
         transfer.deliver(transfer.message)
-        if self._contended:
-            self._up[transfer.message.sender].popleft()
-            self._down[transfer.message.receiver].popleft()
-            self._next(transfer)
 
-    def _next(self, gone: Transfer) -> None:
-        for queue in (self._up[gone.message.sender], self._down[gone.message.receiver]):
-            if queue:
-                self._try(queue[0])
-
-    def _sent(self, transfer: Transfer) -> int:
-        seconds = self._world.now() - transfer.began
-        return int(min(transfer.size, seconds * transfer.rate / 8)) if seconds > 0 else 0  # the rate may be inf
+    def _cut(self, transfer: Transfer, outcome: Cut) -> bool:
+        """End a transfer under way; returns whether it had a place on its links."""
+        if transfer.timer is not None:  # it may be due at this very instant
+            transfer.timer.cancel()
+        on_links = transfer.state != "latency"
+        if not on_links:
+            self._record_latency(transfer, outcome)
+        sent = self._carrier.sent(transfer) if on_links else 0
+        transfer.state = outcome
+        self._close(transfer, sent, outcome)
+        return on_links
 
     def _close(self, transfer: Transfer, sent: int, outcome: str) -> None:
         del self._open[transfer]
         self._recorder.transfer(transfer.message, transfer.index, transfer.began, self._world.now(), sent, outcome)
-
-
-class _Latency:
-    """The latency of one ordered pair of parties: the sum of both links' draws, keyed ``latency.i→j``."""
-
-    def __init__(self, links: Sequence[Link], sender: int, receiver: int, seed: int) -> None:
-        self.purpose = f"latency.{party_name(sender)}→{party_name(receiver)}"
-        laws = [(party, links[party].latency) for party in (sender, receiver)]
-        self._constant = sum(law.value for _, law in laws if isinstance(law, Constant))
-        self._samplers = [
-            Sampler(law, seed, party, self.purpose) for party, law in laws if not isinstance(law, Constant)
-        ]
-        self._index = -1
-
-    def draw(self) -> tuple[str, int, float]:
-        """Purpose and index of the next message's draw, and its latency in seconds."""
-        self._index += 1
-        seconds = self._constant + sum(sampler.draw(self._index) for sampler in self._samplers)
-        return self.purpose, self._index, seconds

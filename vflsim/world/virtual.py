@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from heapq import heappop
 from typing import Any
 
 import simpy
@@ -10,32 +12,32 @@ import simpy
 from vflsim.errors import NoProgressError
 from vflsim.learning.executor import Executor
 from vflsim.learning.operations import Operation
-from vflsim.world.kernel import Moment, World
+from vflsim.world.kernel import NOTHING, Moment, Signal, World
 
+EVENT = Moment.EVENT
 STANDSTILL = 1_000_000
 """Events and verbs at one instant after which a run is declared stuck."""
 
 
 class VirtualTimer:
-    """A scheduled callback, and itself what SimPy schedules: of an event that asks only ``callbacks`` and ``_ok``.
+    """A scheduled callback.
 
     SimPy cannot take an event back, so a cancelled one is passed over when its time comes.
     """
 
-    __slots__ = ("_call", "_counts", "_world", "callbacks")
-    _ok = True
+    __slots__ = ("_call", "_counts", "_world")
 
     def __init__(self, world: VirtualWorld, call: Callable[[], object], counts: bool) -> None:
         self._world, self._counts = world, counts
         self._call: Callable[[], object] | None = call
-        self.callbacks = _FIRE
         world._live += counts
 
-    def fire(self) -> None:
+    def happen(self) -> None:
         """Its time has come."""
         call = self._call
         if call is not None:
-            self.cancel()
+            self._call = None
+            self._world._live -= self._counts
             call()
 
     def cancel(self) -> None:
@@ -45,7 +47,45 @@ class VirtualTimer:
             self._world._live -= self._counts
 
 
-_FIRE = (VirtualTimer.fire,)
+class Pause(Signal):
+    """A wait for a time: at once what the coroutine awaits and what SimPy schedules.
+
+    Its waiter goes on from the very event: a ``Moment.RESUME`` in between could find nothing else to run.
+    """
+
+    __slots__ = ("_seconds",)
+    _world: VirtualWorld
+
+    def __init__(self, world: VirtualWorld, seconds: float, about: str) -> None:
+        self._world, self._seconds, self.about, self.done = world, seconds, about, False
+
+    def happen(self) -> None:
+        """Its time has come; nothing if it was abandoned."""
+        if not self.done:
+            self._waiter.step()  # type: ignore[union-attr]  # set when it began to wait
+
+    def __await__(self) -> Generator[Signal, Any, None]:
+        world = self._world
+        world._calendar.schedule(self, EVENT, self._seconds)  # type: ignore[arg-type]
+        world._live += 1
+        try:
+            yield self
+        finally:
+            world._live -= 1
+            self.done = True
+
+
+class Calendar(simpy.Environment):
+    """SimPy's queue of events, of which each knows itself what happens: SimPy's lists of callbacks stay out of it."""
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        self._now, _, _, event = heappop(self._queue)
+        event.happen()  # type: ignore[attr-defined]
+
+    def holds(self, before: Moment) -> bool:
+        """Whether something is still to happen in this instant, at an earlier moment than ``before``."""
+        return bool(self._queue) and self._queue[0][:2] < (self._now, before)
 
 
 class VirtualWorld(World):
@@ -53,47 +93,66 @@ class VirtualWorld(World):
 
     def __init__(self, executor: Executor) -> None:
         super().__init__(executor)
-        self._env = simpy.Environment()
+        self._calendar = Calendar()
+        # What happens without time passing needs no place in SimPy's heap: what is first in its instant, and what last.
+        self._soon: deque[Callable[[], object]] = deque()
+        self._at_end: deque[Callable[[], object]] = deque()
         self._still = 0  # events and verbs since the clock last moved
 
     def now(self) -> float:
         """Virtual seconds since the start."""
-        return self._env.now
+        return self._calendar._now
 
     def after(
         self, delay: float, callback: Callable[[], object], moment: Moment = Moment.EVENT, observer: bool = False
     ) -> VirtualTimer:
         """Call ``callback`` in ``delay`` virtual seconds."""
         timer = VirtualTimer(self, callback, not observer)
-        self._env.schedule(timer, moment, delay)  # type: ignore[arg-type]
+        self._calendar.schedule(timer, moment, delay)  # type: ignore[arg-type]
         return timer
 
-    async def perform(self, operation: Operation[Any], seconds: float) -> None:
-        """Let ``seconds`` pass, then queue the operation."""
-        await self.pause(seconds, "its computation to end")
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` before whatever else is to happen in this instant."""
+        self._soon.append(callback)
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` as this instant ends."""
+        self._at_end.append(callback)
+
+    def pause(self, seconds: float, about: str) -> Awaitable[None]:
+        """Let ``seconds`` pass."""
+        return Pause(self, seconds, about) if seconds > 0 else NOTHING
+
+    def perform(self, operation: Operation[Any]) -> None:
+        """Queue the operation."""
         self.executor.submit(operation)
 
-    async def breathe(self) -> None:
+    def breathe(self) -> None:
         """Yield to nobody, but count: a coroutine whose verbs take no time makes no events."""
         self._still += 1
         if self._still > STANDSTILL:
             raise _stuck()
 
-    def _advance(self, ended: Callable[[], bool]) -> None:
-        env, now = self._env, self._env.now
-        while not ended():
-            if self._live == 0:
-                raise self._deadlock()
-            env.step()
+    def _advance(self) -> None:
+        calendar, soon, at_end = self._calendar, self._soon, self._at_end
+        while not self._halted:
             self.events += 1
-            if env.now != now:
-                now, self._still = env.now, 0
+            self._still += 1
+            if soon:
+                soon.popleft()()
+            elif at_end and not calendar.holds(Moment.COLLECT):
+                at_end.popleft()()
+            elif self._live or at_end:
+                now = calendar._now
+                calendar.step()
+                if calendar._now != now:
+                    self._still = 0
+                    continue
             else:
-                self._still += 1
-                if self._still > STANDSTILL:
-                    self.fail(_stuck(), "the world")
-            if self._failure is not None:
-                raise self._failure
+                raise self._deadlock()
+            if self._still > STANDSTILL:
+                self.fail(_stuck(), "the world")
+        self._raise_failure()
 
 
 def _stuck() -> NoProgressError:

@@ -1,0 +1,89 @@
+"""How fast the vectorised path is: client-rounds a second of timing-only runs, by protocol and number of clients.
+
+Seconds are those of the processor (one thread): draws, recurrence, metrics and the table of rounds; not the writing of
+files. Every client has an exponential upload delay, all else is constant. Aim: 5 million at 1,000 clients.
+Run: python benchmarks/vectorised.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vflsim
+from vflsim.runner.build import Data
+from vflsim.runner.vectorised import run_vectorised
+from vflsim.scenario.models import Scenario
+
+CLIENT_ROUNDS = 4_000_000
+PROTOCOLS: dict[str, Mapping[str, Any]] = {
+    "synchronous": {"kind": "synchronous"},
+    "fastest": {"kind": "ignore", "fastest": "N/2"},
+    "t-sync, cancel": {"kind": "t_synchronous", "t": "N/2", "cancel": True},
+}
+
+
+def scenario(clients: int, protocol: Mapping[str, Any], rounds: int, folder: Path) -> Scenario:
+    """Clients with compute, upload delay, latency and transfers, in ``rounds`` rounds of ``protocol``."""
+    file = folder / f"{clients}.npz"
+    generator = np.random.default_rng(0)
+    np.savez(file, x=generator.normal(size=(64, clients)), y=np.arange(64) % 2)
+    link = {"up": "300 Mbps", "down": "300 Mbps", "latency": "5 ms"}
+    return vflsim.load(
+        {
+            "name": "vectorised",
+            "data": {"file": str(file), "label": "y", "task": "binary"},
+            "partition": {"clients": clients, "by": "columns"},
+            "models": {"client": {"kind": "linear", "embedding": 4}, "aggregate": "mean", "server": {"kind": "linear"}},
+            "training": {
+                "batch": 16,
+                "client_optimizer": {"kind": "sgd", "lr": 0.1},
+                "server_optimizer": {"kind": "sgd", "lr": 0.1},
+            },
+            "timing": {
+                "network": "dedicated",
+                "server": {"compute": "1 ms", "link": link},
+                "clients": {
+                    "select": "all",
+                    "compute": "2 ms",
+                    "link": link,
+                    "upload_delay": {"kind": "exponential", "mean": "0.1 s"},
+                },
+            },
+            "protocols": {"it": protocol},
+            "stop": {"rounds": rounds},
+            "record": "rounds",
+        }
+    )
+
+
+def vectorised_client_rounds(clients: int, protocol: str = "synchronous", client_rounds: int = CLIENT_ROUNDS) -> float:
+    """Client-rounds per second of the vectorised path, from the scenario to the tables."""
+    said = dict(PROTOCOLS[protocol])
+    said = {key: clients // 2 if value == "N/2" else value for key, value in said.items()}
+    rounds = max(2, client_rounds // clients)
+    with tempfile.TemporaryDirectory() as folder:
+        made = scenario(clients, said, rounds, Path(folder))
+        data = Data(made).of(made.training)
+        began = time.process_time()
+        outcome = run_vectorised(made, "it", 0, data)
+        seconds = time.process_time() - began
+    assert outcome.error is None
+    assert outcome.info.counts["rounds"] == rounds
+    return clients * rounds / seconds
+
+
+def main() -> None:
+    for protocol in PROTOCOLS:
+        for clients in (8, 28, 100, 1000, 10_000):
+            rate = vectorised_client_rounds(clients, protocol, min(CLIENT_ROUNDS, 100_000 * clients))
+            print(f"{protocol:<15} {clients:>6,} clients: {rate / 1e6:6.2f} million client-rounds/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Make the pictures of docs/gallery.md again, by the commands that stand above them there."""
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "gallery.md"
+SECTION = re.compile(r"```sh\n(?P<commands>.*?)```\s*!\[[^\]]*\]\((?P<picture>[^)]+)\)", re.DOTALL)
+PNG = re.compile(r"\S+\.png\b")
+COLORS = 64
+"""A figure has few colours: a palette of so many makes it a third as large, and looks the same."""
+
+
+def sections(page: str) -> list[tuple[list[str], str]]:
+    """(commands, picture) of every section of the page; a line that ends in a backslash goes on in the next."""
+    return [
+        (found["commands"].replace("\\\n", " ").strip().splitlines(), found["picture"])
+        for found in SECTION.finditer(page)
+    ]
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints."""
+    program, *arguments = shlex.split(command)
+    if program != "vflsim":
+        sys.exit(f"{PAGE}: {command!r} is no vflsim command")
+    done = subprocess.run([sys.executable, "-m", "vflsim", *arguments], cwd=folder, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{PAGE}: {command!r} has failed")
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, help="where results go and stay (default: nowhere)")
+    parser.add_argument("--only", help="make the pictures whose name has this in it; their results must be in --work")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        work = (given.work or Path(scratch)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        if not (work / "scenarios").exists():
+            (work / "scenarios").symlink_to(ROOT / "scenarios")
+        for commands, name in sections(PAGE.read_text()):
+            if given.only and given.only not in name:
+                continue
+            for command in commands:
+                print(f"$ {command}", flush=True)
+                said = run(command, work)
+            picture = PAGE.parent / name
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            figure = Image.open(work / PNG.findall(said)[-1]).convert("RGB")
+            figure.quantize(COLORS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
+                picture, optimize=True
+            )
+            print(f"{picture} ({picture.stat().st_size / 1000:.0f} kB)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""How many rounds last longer than x, on logarithmic axes, with the closed form over it."""
+
+from vflsim.plotting.script import main
+
+if __name__ == "__main__":
+    main("survival", __doc__)

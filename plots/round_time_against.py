@@ -1,0 +1,6 @@
+"""Mean round time against the value that a sweep changed: t, stragglers, bandwidth, latency, …."""
+
+from vflsim.plotting.script import main
+
+if __name__ == "__main__":
+    main("sweep", __doc__)

@@ -1,0 +1,13 @@
+"""How many times faster than synchronous training: mean round and time to target, paired over seeds."""
+
+import argparse
+
+from vflsim.plotting.script import main
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--baseline", help="protocol to compare with (default: the first synchronous one)")
+
+
+if __name__ == "__main__":
+    main("speedup", __doc__, options)

@@ -1,0 +1,6 @@
+"""Histogram of client ages at server steps, with the geometric law over it."""
+
+from vflsim.plotting.script import main
+
+if __name__ == "__main__":
+    main("staleness", __doc__)

@@ -1,0 +1,183 @@
+"""Random scenarios in which clients go down and come back. Run by ``tests/runner/test_random_faults.py``."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from tiny_worlds import data_of, raw
+
+from vflsim.errors import DeadlockError, IncompleteRoundError, NoProgressError, VflsimError
+from vflsim.results.verify import verify_run
+from vflsim.runner.run import Outcome, run_protocol
+from vflsim.scenario import load
+from vflsim.scenario.models import Scenario
+from vflsim.world import outages
+
+MOST_EVENTS = 300_000
+FEW_CRASHES = 300
+"""Crashes without a step after which a run shall end here, so that hopeless ones end soon."""
+NAMES_WHAT_IS_MISSING = {
+    IncompleteRoundError: r"round \d+ cannot be completed: needs "
+    r"(\d+ × '\w+'.*, \d+ here, \d+ can still come|client \d+); client \d+ went down for good at [\d.e+-]+ s",
+    DeadlockError: r"deadlock: nothing can happen any more; server waits for ",
+    NoProgressError: r"client \d+ has gone down [\d,]+ times, and round \d+ is still not complete; .*waits for ",
+}
+
+
+def duration(pick: random.Random, mean: float) -> Any:
+    """A delay of ``mean`` milliseconds on average."""
+    if mean == 0:
+        return 0
+    return pick.choice(
+        [
+            f"{mean} ms",
+            {"kind": "exponential", "mean": f"{mean} ms"},
+            {"kind": "uniform", "low": 0, "high": f"{2 * mean} ms"},
+        ]
+    )
+
+
+def availability(pick: random.Random, interrupted: str) -> Any:
+    """How a client comes and goes: often enough within the some 100 ms that a run takes."""
+    kind = pick.choice(["alternating", "alternating", "failure", "intervals", "at once"])
+    if kind == "alternating":
+        up, down = pick.choice([3, 10, 30, 100]), pick.choice([1, 5, 40])
+        said = {"up": duration(pick, up), "down": duration(pick, down), "starts": pick.choice(["up", "down"])}
+    elif kind == "failure":
+        repair = "never" if pick.random() < 0.4 else duration(pick, pick.choice([2, 30]))
+        said = {"at": duration(pick, pick.choice([0, 1, 20, 60])), "repair": repair}
+    elif kind == "at once":
+        kind, said = "intervals", {"down": [["20 ms", pick.choice(["21 ms", "50 ms", "inf"])]]}
+    else:
+        times = sorted(pick.uniform(0, 0.1) for _ in range(2 * pick.randint(1, 4)))
+        said = {"down": [list(pair) for pair in zip(times[::2], times[1::2], strict=True)]}
+        if pick.random() < 0.3:
+            said["period"] = 0.12
+    return {"kind": kind, **said, "interrupted": interrupted}
+
+
+def activation(pick: random.Random) -> Any:
+    """When a client begins."""
+    busy = pick.choice(["skip", "queue"])
+    return pick.choice(
+        [
+            "immediate",
+            "immediate",
+            {"kind": "poisson", "rate": "200 /s", "busy": busy},
+            {"kind": "varying_poisson", "rate": [[0, "400 /s"], ["30 ms", "100 /s"]], "busy": busy},
+            {"kind": "schedule", "times": [0, "3 ms", "4 ms", "9 ms"], "period": "10 ms", "busy": busy},
+            {"kind": "schedule", "times": [0.001 * k * k for k in range(12)], "busy": busy},
+        ]
+    )
+
+
+def protocol(pick: random.Random, clients: int) -> dict[str, Any]:
+    """Any of the protocols, with any of its options."""
+    kind = pick.choice(["synchronous", "ignore", "ignore", "t_synchronous", "t_synchronous", "asynchronous"])
+    said: dict[str, Any] = {"kind": kind}
+    if kind == "ignore":
+        said |= pick.choice(
+            [{"fastest": pick.randint(1, clients)}, {"deadline": pick.choice(["2 ms", "9 ms"])}, {"exclude": "1"}]
+            if clients > 1
+            else [{"fastest": 1}, {"deadline": "9 ms"}]
+        )
+    if kind == "t_synchronous":
+        said |= {"t": pick.randint(1, clients), "cancel": pick.random() < 0.4}
+    if kind in ("t_synchronous", "asynchronous"):
+        said["first_fill"] = pick.choice(["zeros", "zeros", "upload"])
+        if pick.random() < 0.5:
+            said |= {"max_staleness": pick.choice([0, 1, 3]), "bounds": pick.choice(["client_age", "row_age"])}
+    return said
+
+
+def drawn(seed: int) -> Scenario:
+    """A scenario with faults that mixes what a scenario can say."""
+    pick = random.Random(seed)
+    clients = pick.randint(1, 5)
+    said = protocol(pick, clients)
+    table = said["kind"] in ("t_synchronous", "asynchronous")
+    own = table and not said.get("cancel") and pick.random() < 0.4
+    link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}
+    server: dict[str, Any] = {"latency": pick.choice([0, "1 ms"])}
+    if pick.random() < 0.6:
+        link |= {"up": pick.choice(["3 Mbps", "30 Mbps"]), "down": "5 Mbps"}
+    if pick.random() < 0.3:
+        server |= {"up": [[0, "5 Mbps"], ["15 ms", 0], ["25 ms", "5 Mbps"]], "down": "50 Mbps"}
+    interrupted = pick.choice([["lost"], ["resumed"], ["lost", "resumed"]])
+    everybody = {
+        "select": "all",
+        "compute": duration(pick, pick.choice([0.5, 2])),
+        "upload_delay": duration(pick, pick.choice([0, 3])),
+        "link": link,
+        "activation": activation(pick),
+    }
+    some = [client for client in range(1, clients + 1) if pick.random() < 0.7] or [clients]
+    same = pick.random() < 0.2 and availability(pick, interrupted[0])
+    down = [
+        {"select": str(client), "availability": same or availability(pick, pick.choice(interrupted))} for client in some
+    ]
+    return load(
+        raw(
+            {"it": said},
+            timing={
+                "network": pick.choice(["fifo", "dedicated", "fair"]),
+                "server": {"compute": duration(pick, 1), "link": server},
+                "clients": [everybody, *down],
+            },
+            partition={"clients": clients, "by": "columns"},
+            training__batches="own" if own else "shared",
+            training__batch=pick.choice([20, 90]),
+            models__aggregate=pick.choice(["mean", "max", "concat"]),
+            stop={"time": "20 s", **pick.choice([{"rounds": 12}, {"time": "200 ms"}, {"updates": 25}])},
+            evaluate={
+                "every": pick.choice(["3 rounds", "5 ms"]),
+                "costs_time": interrupted == ["resumed"] and pick.random() < 0.3,
+            },
+        )
+    )
+
+
+def checked(seed: int, timing_only: bool = True) -> Outcome:
+    """Run a random scenario: it ends in a sound result, or in an error that says who and what is missing."""
+    scenario = drawn(seed)
+    outcome = run_protocol(scenario, "it", seed, data_of(scenario, "it"), timing_only=timing_only)
+    assert outcome.tables.events is not None
+    assert outcome.tables.events.num_rows < MOST_EVENTS
+    if outcome.error is None:
+        assert verify_run(outcome.tables, outcome.info) == []
+    else:
+        explained(outcome.error, scenario)
+    return outcome
+
+
+def explained(error: VflsimError, scenario: Scenario) -> None:
+    """Assert that the error says what is missing, and that only what must end in such an error does."""
+    assert re.search(NAMES_WHAT_IS_MISSING[type(error)], str(error)), str(error)
+    if isinstance(error, DeadlockError):
+        assert "there are no more" in str(error), str(error)
+
+
+def main() -> None:
+    """``python tests/fault_worlds.py [FIRST] [END]``: run scenarios FIRST (0) to END (1000) and count how they end."""
+    import sys
+    from collections import Counter
+
+    outages.CRASHES_WITHOUT_A_STEP = FEW_CRASHES
+    first, end = (int(argument) for argument in (sys.argv[1:3] if len(sys.argv) > 2 else (0, 1000)))
+    ends: Counter[str] = Counter()
+    for seed in range(first, end):
+        try:
+            outcome = checked(seed, timing_only=seed % 5 != 0)
+            ends[type(outcome.error).__name__ if outcome.error else str(outcome.info.stop_reason)] += 1
+        except Exception as error:
+            print(f"scenario {seed}: {type(error).__name__}: {error}", flush=True)
+            ends["wrong"] += 1
+        if seed % 100 == 99:
+            print(f"… {seed + 1}", flush=True)
+    print(dict(ends))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Who was waited for, in runs written by hand, and what the figure draws of it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from story import Story
+
+from vflsim.plotting import draw
+from vflsim.plotting.waits import waits
+from vflsim.results import NotRecordedError, Results
+
+
+def waited(results: Results) -> list[set[int]]:
+    found = waits(results.runs[0])
+    return [set(found.client[found.round == k].tolist()) for k in range(len(found.start))]
+
+
+def test_the_last_to_arrive_in_the_instant_of_the_step_was_waited_for(tmp_path: Path) -> None:
+    story = Story(clients=3)
+    story.message(0, 1, "client-1", "server").message(0, 3, "client-2", "server").message(1, 2, "client-3", "server")
+    story.step(3, 4, [1, 2, 3])
+    story.message(4, 5, "client-2", "server").message(4, 6, "client-1", "server").message(4, 4.5, "client-3", "server")
+    story.step(6, 7, [1, 2, 3])
+    results = story.written(tmp_path)
+    assert waited(results) == [{2}, {1}]
+    assert waits(results.runs[0]).last().tolist() == [2, 1]
+    assert waits(results.runs[0]).shares([1, 2, 3]).tolist() == [0.5, 0.5, 0]
+
+
+def test_clients_that_arrive_together_share_the_round(tmp_path: Path) -> None:
+    story = Story(clients=3)
+    for client in (1, 3):
+        story.message(0, 2, f"client-{client}", "server")
+    story.message(0, 1, "client-2", "server").step(2, 3, [1, 2, 3])
+    results = story.written(tmp_path)
+    assert waited(results) == [{1, 3}]
+    assert waits(results.runs[0]).last().tolist() == [3]
+    assert waits(results.runs[0]).shares([1, 2, 3]).tolist() == [0.5, 0, 0.5]
+
+
+def test_what_a_step_did_not_use_was_not_waited_for(tmp_path: Path) -> None:
+    # t = 1: client 2 arrives in the same instant and counts for the next step, which waits for nobody.
+    story = Story(clients=2, protocol="async", kind="asynchronous")
+    story.message(0, 1, "client-1", "server").message(0, 1, "client-2", "server")
+    story.step(1, 2, [1]).step(2, 3, [2])
+    assert waited(story.written(tmp_path)) == [{1}, set()]
+
+
+def test_a_deadline_waits_for_nobody(tmp_path: Path) -> None:
+    story = Story(clients=2, protocol="deadline", kind="ignore")
+    story.message(0, 1, "client-1", "server").step(5, 6, [1])
+    assert waited(story.written(tmp_path)) == [set()]
+
+
+def test_answers_to_a_query_are_waited_for_and_evaluations_are_not(tmp_path: Path) -> None:
+    story = Story(clients=2, protocol="async", kind="asynchronous", max_staleness=0, staleness_bounds="client_age")
+    story.message(0, 1, "client-1", "server").message(2, 4, "client-2", "server", "answer").step(4, 5, [1])
+    story.message(5, 6, "client-1", "server").message(5, 7, "client-1", "server", "evaluation").step(7, 8, [1])
+    assert waited(story.written(tmp_path)) == [{2}, set()]
+
+
+def test_steps_that_begin_in_one_instant_each_wait_for_their_own_client(tmp_path: Path) -> None:
+    story = Story(clients=3, protocol="async", kind="asynchronous")
+    for client in (1, 2, 3):
+        story.message(0, 1, f"client-{client}", "server")
+    story.step(1, 1, [1]).step(1, 1, [2]).step(1, 1, [3])
+    assert waited(story.written(tmp_path)) == [{1}, {2}, {3}]
+
+
+def test_an_abandoned_or_lost_message_was_not_waited_for(tmp_path: Path) -> None:
+    story = Story(clients=2)
+    story.message(0, 1, "client-1", "server")
+    story.message(0, 2, "client-2", "server", outcome="lost").step(2, 3, [1, 2])
+    assert waited(story.written(tmp_path)) == [set()]
+
+
+def test_toy_runs_wait_for_the_arrival_that_completes_a_step(results: Results) -> None:
+    for protocol in results.protocols:
+        run = results.run(protocol, 0)
+        events = run.frame("events")
+        steps = events[events["kind"] == "compute.server_step"]
+        found = waits(run)
+        for k, (start, used) in enumerate(zip(steps["start_s"], run.frame("rounds")["used"], strict=False)):
+            sent = events[(events["kind"] == "transfer.embedding") & (events["end_s"] == start)]
+            expected = [name for name in sent["party"] if int(name[7:]) in used]
+            assert [f"client-{m}" for m in found.client[found.round == k]] == sorted(expected)
+
+
+def test_bars_are_the_shares_and_the_grey_one_is_nobody(tmp_path: Path) -> None:
+    story = Story(clients=2, protocol="deadline", kind="ignore")
+    for k in range(4):
+        at = 10 * k
+        story.message(at, at + 2, "client-2", "server")
+        story.step(at + (2 if k else 5), at + 10, [2])
+    axes = draw("waited", story.written(tmp_path)).axes[0]
+    heights = {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axes.patches}
+    assert heights == pytest.approx({1: 0, 2: 0.75, 3.5: 0.25})
+
+
+def test_excluded_clients_are_shaded_and_few_enough_are_named(results: Results) -> None:
+    panels = draw("waited", results).axes
+    assert [axes.get_title("left") for axes in panels] == ["wait", "ignore", "t-sync", "async"]
+    shaded = [sum(to.get_width() == pytest.approx(1) for to in axes.patches) for axes in panels]
+    assert shaded == [0, 4, 0, 0]
+    assert [label.get_text() for label in panels[-1].get_xticklabels()] == [*map(str, range(1, 9)), "none"]
+
+
+def test_without_events_or_messages_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    silent = Story(clients=1, protocol="centralised", kind="centralised").step(0, 1, [1]).written(tmp_path / "a")
+    with pytest.raises(NotRecordedError, match="reach the server"):
+        draw("waited", silent)
+    (silent.runs[0].folder / "events.parquet").unlink()
+    with pytest.raises(NotRecordedError, match="events of this run were not kept"):
+        draw("waited", silent)
+
+
+def test_rounds_that_are_no_server_steps_are_refused(tmp_path: Path) -> None:
+    story = Story(clients=1)
+    story.message(0, 1, "client-1", "server").step(1, 2, [1])
+    story.events = [event for event in story.events if event[3] != "compute.server_step"]
+    with pytest.raises(NotRecordedError, match="1 rounds, but 0 server steps"):
+        waits(story.written(tmp_path).runs[0])
+
+
+def test_shares_of_no_round_are_zero(tmp_path: Path) -> None:
+    results = Story(clients=2).message(0, 1, "client-1", "server").written(tmp_path)
+    assert np.array_equal(waits(results.runs[0]).shares([1, 2]), [0, 0])

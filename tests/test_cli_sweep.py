@@ -1,0 +1,231 @@
+"""``vflsim sweep``, ``vflsim compare`` of sweeps and with ``--quantiles``, and ``stop.precision``, end to end."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from vflsim.cli import main
+from vflsim.learning.server import ServerLearner
+
+SCENARIO = """\
+name: tiny
+data: {name: digits, train_rows: 100, test_fraction: 0.2}
+partition: {clients: 4, by: columns}
+models:
+  client: {kind: linear, embedding: 6}
+  aggregate: mean
+  server: {kind: mlp, hidden: [8]}
+training:
+  batch: 20
+  client_optimizer: {kind: sgd, lr: 0.2}
+  server_optimizer: {kind: sgd, lr: 0.1}
+constants: {slow: 1}
+timing:
+  server: {compute: 1 ms}
+  clients:
+    - {select: all, compute: 2 ms, upload_delay: {kind: exponential, mean: 20*slow ms}}
+protocols:
+  wait: {kind: synchronous}
+  t-sync: {kind: t_synchronous, t: 2}
+stop: {rounds: 50}
+record: rounds
+"""
+LONG = ("--timing-only", "--set", "stop.rounds=1000")
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int | str | None
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(SCENARIO)
+
+
+@pytest.fixture
+def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The console script, in this process."""
+
+    def call(*argv: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["vflsim", *argv])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        return Ended(caught.value.code, printed.out, printed.err)
+
+    return call
+
+
+def files() -> dict[str, bytes]:
+    return {path.as_posix(): path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
+
+
+# --- sweep ------------------------------------------------------------------------------------------------------------
+
+
+def test_sweep_says_what_each_value_did_and_ends_with_the_table(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("sweep", "tiny.yaml", "--over", "protocols.t-sync.t=1:4:2", "--timing-only", "--seeds", "0:3")
+    assert (ended.status, ended.err) == (0, "")
+    first, second = ended.out.splitlines()[:2]
+    assert re.fullmatch(r"1/2 t = 1  6 runs in [\d.]+ s", first)
+    assert re.fullmatch(r"2/2 t = 3  6 runs in [\d.]+ s", second)
+    assert "\ntiny: mean round\nprotocols.t-sync.t " in ended.out
+    rows = re.findall(r"^([13]) +(\d.* ms) +(\d.* ms)$", ended.out, re.MULTILINE)
+    assert [row[0] for row in rows] == ["1", "3"]
+    assert rows[0][1] == rows[1][1]
+    folder = "results/tiny-sweep-protocols.t-sync.t-timing"
+    assert ended.out.endswith(f"12 runs; files in {folder}\n")
+    assert {value["folder"] for value in json.loads(Path(folder, "sweep.json").read_text())["values"]} == {"t-1", "t-3"}
+    compared = vflsim("compare", folder)
+    assert compared.status == 0
+    assert compared.out in ended.out
+
+
+def test_sweep_takes_overrides_and_a_folder(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim(
+        "sweep", "tiny.yaml", "--over", "constants.slow=1,10", "--out", "there", "--set", "protocols.t-sync=null", *LONG
+    )
+    assert ended.status == 0
+    one, ten = (
+        float(re.search(rf"^{value} +([\d.]+) ± ", ended.out, re.MULTILINE)[1])  # type: ignore[index]
+        for value in (1, 10)
+    )
+    assert 7 < ten / one < 10  # the other times stay as they are
+    assert "± 95 % by batch means" in ended.out
+    assert {path.name for path in Path("there").iterdir()} == {"sweep.json", "slow-1", "slow-10"}
+
+
+def test_sweep_ends_with_1_and_a_message_where_runs_failed(vflsim: Callable[..., Ended]) -> None:
+    key = "protocols.wait.training"
+    values = "{server_optimizer: {kind: sgd, lr: 1e+300}},{server_optimizer: {kind: sgd, lr: 0.1}}"
+    ended = vflsim("sweep", "tiny.yaml", "--over", f"{key}={values}")
+    assert ended.status == 1
+    assert re.search(r"^1/2 training = .*2 runs in [\d.]+ s, 1 failed$", ended.out, re.MULTILINE)
+    assert re.match(r"training = .*1e\+300}}: error: wait, seed 0: ", ended.err)
+    assert ended.err.count("error: ") == 1
+    assert "Traceback" not in ended.err
+
+
+def test_an_interrupted_sweep_says_what_is_kept(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    take, count = ServerLearner.server_step, iter(range(150))
+
+    def server_step(learner: ServerLearner, *arguments: object) -> object:
+        if next(count, None) is None:
+            raise KeyboardInterrupt
+        return take(learner, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ServerLearner, "server_step", server_step)
+    ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there")
+    assert ended.status == 130
+    assert ended.err == (
+        "interrupted: 1 of 2 values had finished and are kept in there\n  see them with: vflsim compare there\n"
+    )
+    compared = vflsim("compare", "there")
+    assert compared.status == 0
+    assert "Not finished: constants.slow = 2." in compared.out
+    count = iter(range(3))
+    ended = vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "elsewhere")
+    assert ended.err == "interrupted before the first value had finished: nothing was written\n"
+    assert not Path("elsewhere").exists()
+
+
+def test_another_sweep_is_moved_aside_and_that_is_said(vflsim: Callable[..., Ended]) -> None:
+    for values in ("1,2", "3"):
+        ended = vflsim("sweep", "tiny.yaml", "--over", f"constants.slow={values}", "--out", "there", "--timing-only")
+    assert "another sweep that was there is now in there.previous-1\n" in ended.out
+    assert Path("there.previous-1/sweep.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("argv", "fragments"),
+    [
+        (["--over", "protocols.t-sync.t=2,5"], ("--over protocols.t-sync.t=5", "5", "4")),
+        (["--over", "protocols.tsync.t=2"], ("--over protocols.tsync.t=2",)),
+        (["--over", "constants.slow=1,1"], ("the value 1 stands twice",)),
+        (["--over", "constants.slow"], ("it is not said which key has which values", "KEY=V1,V2,…")),
+        (["--over", "constants.slow=5:5"], ("5:5 holds no value",)),
+        (["--over", "seeds=[0],[1]"], ("cannot go over seeds", "--seeds")),
+        (["--over", "constants.slow=1", "--set", "stop.precision=0"], ("0 is out of range", "above 0 and below 1")),
+        (["--over", "constants.slow=1", "--out", "."], ("holds other things than a sweep", "choose another --out")),
+        (["--over", "stop={target: {test_accuracy: 0.9}}", "--timing-only"], ("never reaches a target alone",)),
+    ],
+)
+def test_whatever_is_wrong_with_a_sweep_is_one_message_and_nothing_is_written(
+    argv: list[str], fragments: tuple[str, ...], vflsim: Callable[..., Ended]
+) -> None:
+    before = files()
+    ended = vflsim("sweep", "tiny.yaml", *argv)
+    assert ended.status == 2
+    assert ended.err.count("error: ") == 1
+    assert "Traceback" not in ended.err
+    for fragment in fragments:
+        assert fragment in ended.err
+    assert ended.out == ""
+    assert files() == before
+
+
+# --- compare ----------------------------------------------------------------------------------------------------------
+
+
+def test_compare_shows_quantiles_with_intervals_or_that_rounds_are_too_few(vflsim: Callable[..., Ended]) -> None:
+    vflsim("run", "tiny.yaml", *LONG, "--out", "there")
+    ended = vflsim("compare", "there", "--quantiles")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("tiny: round durations\nprotocol  rounds ")
+    assert re.search(r"^wait +1,000 +[\d.]+ \([\d.]+ … [\d.]+\) ms", ended.out, re.MULTILINE)
+    assert "not enough rounds" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "fragment"),
+    [
+        (["compare", "there", "--quantiles"], "quantiles are of one value of a sweep"),
+        (["compare", "absent"], "no such folder"),
+        (["plot", "there/nothing"], "no such folder"),
+        (["verify", "there"], "holds a sweep, not the results of one scenario"),
+        (["run", "tiny.yaml", "--out", "there"], "holds other things than results"),
+    ],
+)
+def test_what_cannot_be_done_with_a_sweep_says_what_can(
+    argv: list[str], fragment: str, vflsim: Callable[..., Ended]
+) -> None:
+    vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1", "--timing-only", "--out", "there")
+    before = files()
+    ended = vflsim(*argv)
+    assert ended.status == 2
+    assert fragment in ended.err
+    assert ended.err.count("error: ") == 1
+    assert files() == before
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_ends_when_it_is_precise_and_compare_shows_how_precise(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("run", "tiny.yaml", "--timing-only", "--set", "stop={precision: 5 %}")
+    assert ended.status == 0
+    assert len(re.findall(r"rounds  stop: precision$", ended.out, re.MULTILINE)) == 2
+    for name in ("wait", "t-sync"):
+        mean, half = map(float, re.search(rf"^{name} .* ([\d.]+) ± ([\d.]+) ms", ended.out, re.MULTILINE).groups())  # type: ignore[union-attr]
+        assert half / mean < 0.053  # rounded for show
+    page = json.loads(Path("results/tiny-timing/wait/seed-0/run.json").read_text())
+    assert (page["stop_reason"], page["reproducible"]) == ("precision", True)
+
+
+def test_check_says_that_its_number_of_rounds_is_a_guess(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("check", "tiny.yaml", "--set", "stop={precision: 1 %}")
+    assert ended.status == 0
+    assert "Where stop.precision ends a run, its rounds are a guess" in ended.out
+    assert "unlimited" not in ended.out
+    assert "guess" not in vflsim("check", "tiny.yaml").out

@@ -1,0 +1,175 @@
+"""Sums and maxima against closed forms of other people: scipy's laws, exact fractions, order statistics."""
+
+import math
+from collections import Counter
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from vflsim.timing.delays import (
+    Constant,
+    Empirical,
+    Exponential,
+    Gamma,
+    LogNormal,
+    Maximum,
+    Mixture,
+    Normal,
+    Pareto,
+    Sum,
+    Uniform,
+    Weibull,
+)
+
+GRID = np.array([1e-3, 0.01, 0.1, 0.3, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 30.0])
+ERROR = 1e-10  # absolute, of every cdf that needs a quadrature
+
+
+def hypoexponential(means, x):
+    """Partial fractions with 60 digits."""
+    with mpmath.workdps(60):
+        rates = [1 / mpmath.mpf(mean) for mean in means]
+        survival = 0
+        for i, rate in enumerate(rates):
+            others = [other / (other - rate) for j, other in enumerate(rates) if j != i]
+            survival += mpmath.exp(-rate * x) * mpmath.fprod(others)
+        return float(1 - survival)
+
+
+@pytest.mark.parametrize(
+    "means",
+    [
+        [1, 2, 4],
+        [1, 1.0001, 1.0002, 0.9999, 1.0003],
+        [1e-6, 1.0000001e-6, 1, 1.0000001],
+        [0.5, 0.55, 3, 3.1, 40],
+    ],
+)
+def test_exponentials_of_any_means(means):
+    total = Sum(parts=[Exponential(mean=mean) for mean in means])
+    np.testing.assert_allclose(total.cdf(GRID), [hypoexponential(means, x) for x in GRID], atol=1e-12)
+
+
+def test_equal_exponentials_are_erlang():
+    total = Sum(parts=[Exponential(mean=0.5)] * 7)
+    np.testing.assert_allclose(total.cdf(GRID), stats.gamma(7, scale=0.5).cdf(GRID), rtol=1e-12)
+    np.testing.assert_allclose(
+        total.quantile([0.001, 0.5, 0.9999]), stats.gamma(7, scale=0.5).ppf([0.001, 0.5, 0.9999])
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "witness"),
+    [
+        ([Gamma(shape=0.3, scale=2), Gamma(shape=1.9, scale=2)], stats.gamma(2.2, scale=2)),
+        ([Gamma(shape=0.1, scale=1), Exponential(mean=1)], stats.gamma(1.1)),
+        ([Gamma(shape=2, scale=1)] * 4, stats.gamma(8)),
+        ([Normal(mean=10, sd=0.5), Exponential(mean=2)], stats.exponnorm(4, loc=10, scale=0.5)),
+        ([Normal(mean=5, sd=0.001), Exponential(mean=2)], stats.exponnorm(2000, loc=5, scale=0.001)),
+        ([Normal(mean=3, sd=0.03), 1, Normal(mean=5, sd=0.04)], stats.norm(9, 0.05)),
+        ([Uniform(low=0, high=1), Uniform(low=0, high=1)], stats.triang(0.5, scale=2)),
+        ([Uniform(low=0, high=1), Uniform(low=0, high=3)], stats.trapezoid(0.25, 0.75, scale=4)),
+    ],
+)
+def test_sums_that_have_a_name(parts, witness):
+    total = Sum(parts=parts)
+    x = np.concatenate([GRID, witness.ppf(np.linspace(0.001, 0.999, 21))])
+    np.testing.assert_allclose(total.cdf(x), witness.cdf(x), atol=ERROR)
+    np.testing.assert_allclose(total.density(x), witness.pdf(x), atol=1e-5 * witness.pdf(witness.mean()), rtol=1e-5)
+    q = np.array([0.001, 0.1, 0.5, 0.99])
+    np.testing.assert_allclose(total.quantile(q), witness.ppf(q), rtol=1e-7)
+
+
+def test_a_heavy_tail_stays_that_of_its_heaviest_part():
+    total = Sum(parts=[Pareto(shape=1.2, minimum=0.1), Exponential(mean=0.5)])
+    far = np.array([1e6, 1e12, 1e20, 1e40])
+    np.testing.assert_allclose(total.survival(far), Pareto(shape=1.2, minimum=0.1).survival(far), rtol=1e-5)
+
+
+def test_discrete_sums_are_exact():
+    coin, die = Mixture(weights=[1, 1], parts=[0, 10]), Mixture(weights=[1] * 6, parts=[1, 2, 3, 4, 5, 6])
+    total = Sum(parts=[die, die, coin])
+    ways = Counter(first + second + side for first in range(1, 7) for second in range(1, 7) for side in (0, 10))
+    values, masses = total.atoms()
+    assert values.tolist() == sorted(ways)
+    np.testing.assert_allclose(masses, [ways[value] / 72 for value in sorted(ways)], rtol=1e-12)
+    for value in sorted(ways):
+        upto = sum(ways[less] for less in ways if less <= value) / 72
+        assert total.cdf(value) == pytest.approx(upto, rel=1e-12)
+        assert total.cdf(np.nextafter(value, 0)) == pytest.approx(upto - ways[value] / 72, abs=1e-12)
+        assert total.quantile(upto - 1e-9) == value
+
+
+def test_observed_values_and_a_smooth_part_mix_exactly(tmp_path):
+    rng = np.random.default_rng(5)
+    seen = rng.exponential(1.0, 300)
+    np.save(tmp_path / "seen.npy", seen)
+    for smooth in (Exponential(mean=0.7), Weibull(shape=0.8, mean=1)):
+        total = Sum(parts=[Empirical(file=str(tmp_path / "seen.npy")), smooth])
+        expected = [smooth.cdf(x - seen).mean() for x in GRID]
+        np.testing.assert_allclose(total.cdf(GRID), expected, atol=ERROR)
+
+
+def test_the_maximum_of_exponentials_has_the_mean_of_renyi():
+    many = Maximum(parts=[Exponential(mean=2)] * 10)
+    assert many.expectation() == pytest.approx(2 * sum(1 / k for k in range(1, 11)), rel=1e-12)
+    assert many.variance() == pytest.approx(4 * sum(1 / k**2 for k in range(1, 11)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parts", "mean", "variance"),
+    [
+        ([Uniform(low=0, high=1)] * 3, 3 / 4, 3 / 80),
+        ([1, Exponential(mean=1)], 1 + math.exp(-1), 2 * math.exp(-1) - math.exp(-2)),
+        ([2, 3, 0.5], 3, 0),
+        ([Pareto(shape=1.05, minimum=1)], 21, math.inf),
+        ([Pareto(shape=1.5, minimum=1)] * 2, 4.5, math.inf),
+        ([Pareto(shape=2.1, minimum=1), 0.5], 2.1 / 1.1, 2.1 / 1.1**2 / 0.1),
+        ([Normal(mean=100, sd=0.01)] * 2, 100 + 0.01 / math.sqrt(math.pi), 1e-4 * (1 - 1 / math.pi)),
+        ([Gamma(shape=0.1, scale=1)], 0.1, 0.1),
+        ([LogNormal(median=1, sigma=3)], math.exp(4.5), math.exp(18) - math.exp(9)),
+        ([Sum(parts=[Pareto(shape=1.2, minimum=1), Exponential(mean=1)])], 7, math.inf),
+    ],
+)
+def test_moments_of_maxima(parts, mean, variance):
+    longest = Maximum(parts=parts)
+    assert longest.expectation() == pytest.approx(mean, rel=1e-10)
+    assert longest.variance() == pytest.approx(variance, rel=1e-9, abs=1e-12)
+
+
+positive = st.floats(0.01, 100)
+simple = st.one_of(
+    st.builds(lambda v: Constant(value=v), positive),
+    st.builds(lambda m: Exponential(mean=m), positive),
+    st.builds(lambda a, b: Uniform(low=a, high=a + b), positive, positive),
+    st.builds(lambda k, m: Gamma(shape=k, mean=m), st.floats(0.2, 20), positive),
+    st.builds(lambda k, m: Pareto(shape=k, minimum=m), st.floats(1.1, 6), positive),
+    st.builds(lambda m, s: LogNormal(median=m, sigma=s), positive, st.floats(0.05, 2)),
+)
+composite = st.one_of(
+    st.builds(lambda p: Sum(parts=p), st.lists(simple, min_size=1, max_size=3)),
+    st.builds(lambda p: Maximum(parts=p), st.lists(simple, min_size=1, max_size=3)),
+    st.builds(
+        lambda p: Mixture(weights=[1 + k for k in range(len(p))], parts=p), st.lists(simple, min_size=1, max_size=3)
+    ),
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(composite)
+def test_any_composition_has_a_proper_distribution(delay):
+    q = np.array([0.0, 1e-6, 0.01, 0.3, 0.5, 0.77, 0.999, 1 - 1e-6])
+    x = delay.quantile(q)
+    assert np.all(np.isfinite(x))
+    assert np.all(np.diff(x) >= 0)
+    assert np.all(delay.cdf(x) >= q - 1e-12)
+    assert np.all((delay.cdf(x * (1 - 1e-7)) <= q + 1e-9) | (x <= delay.support()[0]))
+    u = np.random.default_rng(0).random((20_000, delay.uniforms))
+    samples = np.sort(delay.sample(u[:, 0] if delay.uniforms == 1 else u))
+    levels = np.arange(1, len(samples) + 1) / len(samples)
+    ends = np.append(samples[1:] > samples[:-1], True)
+    assert np.abs(levels - delay.cdf(samples))[ends].max() < 2.5 / math.sqrt(len(samples))

@@ -1,0 +1,110 @@
+"""Fits find the parameters that gave the observations, and agree with scipy's own."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vflsim.streams import Uniforms
+from vflsim.timing.delays import (
+    DELAYS,
+    Constant,
+    Exponential,
+    Gamma,
+    HyperExponential,
+    LogNormal,
+    Normal,
+    Pareto,
+    ShiftedExponential,
+    Uniform,
+    Weibull,
+)
+from vflsim.timing.fitting import FAMILIES, fit_all
+
+TRUE = [
+    Exponential(mean=0.3),
+    ShiftedExponential(shift=0.5, mean=0.1),
+    Uniform(low=1, high=1.5),
+    Normal(mean=1, sd=0.8),
+    LogNormal(median=0.02, sigma=0.9),
+    Gamma(shape=3, scale=0.1),
+    Weibull(shape=0.6, scale=2),
+    Pareto(shape=2.5, minimum=0.1),
+    HyperExponential(probabilities=(0.9, 0.1), means=(0.1, 2.0)),
+]
+
+
+def observations(delay, blocks=1563):
+    return np.sort(delay.sample(Uniforms(2, 1, "fit").blocks(0, blocks, delay.uniforms)))
+
+
+@pytest.mark.parametrize("delay", TRUE, ids=lambda delay: delay.kind)
+def test_the_family_and_the_parameters_are_recovered(delay):
+    fits = fit_all(observations(delay))
+    best = fits[0]
+    assert best.kind == delay.kind
+    said, found = delay.model_dump(exclude={"kind"}), best.delay.model_dump(exclude={"kind"})
+    for key, value in said.items():
+        if value is not None:
+            np.testing.assert_allclose(np.sort(np.atleast_1d(found[key])), np.sort(np.atleast_1d(value)), rtol=0.03)
+    assert best.ks_p_value > 0.001
+    assert [fit.aic for fit in fits] == sorted(fit.aic for fit in fits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "law", "fixed"),
+    [
+        ("exponential", stats.expon, {"floc": 0}),
+        ("shifted_exponential", stats.expon, {}),
+        ("uniform", stats.uniform, {}),
+        ("lognormal", stats.lognorm, {"floc": 0}),
+        ("gamma", stats.gamma, {"floc": 0}),
+        ("weibull", stats.weibull_min, {"floc": 0}),
+    ],
+)
+def test_likelihoods_are_scipys(kind, law, fixed):
+    observed = observations(Gamma(shape=2.5, scale=0.2), 30)
+    fit = next(fit for fit in fit_all(observed) if fit.kind == kind)
+    theirs = law(*law.fit(observed, **fixed))
+    assert fit.log_likelihood == pytest.approx(theirs.logpdf(observed).sum(), rel=1e-6)
+    assert fit.log_likelihood >= theirs.logpdf(observed).sum() - 1e-6 * len(observed)
+    mine = stats.kstest(observed, fit.delay.cdf)
+    assert fit.ks_statistic == pytest.approx(mine.statistic, rel=1e-9)
+    assert fit.ks_p_value == pytest.approx(mine.pvalue, rel=1e-6)
+    assert fit.aic == 2 * fit.parameters - 2 * fit.log_likelihood
+
+
+def test_a_truncated_normal_fits_no_worse_than_scipys():
+    observed = observations(Normal(mean=0.5, sd=1), 100)
+
+    def loss(parameters):
+        mean, sd = parameters
+        return -stats.truncnorm(-mean / sd, math.inf, loc=mean, scale=sd).logpdf(observed).sum()
+
+    fit = next(fit for fit in fit_all(observed) if fit.kind == "normal")
+    rivals = [loss((m, s)) for m in np.linspace(0, 1.2, 25) for s in np.linspace(0.7, 1.4, 25)]
+    assert -fit.log_likelihood <= min(rivals) + 1e-6
+
+
+def test_families_that_cannot_fit_say_why():
+    fits = {fit.kind: fit for fit in fit_all([0.0, 1.0, 2.0, 2.5])}
+    for kind in ("lognormal", "gamma", "weibull", "pareto"):
+        assert fits[kind].delay is None
+        assert "1 observations are 0" in fits[kind].why_not
+        assert fits[kind].aic == math.inf
+    assert "constant" in fit_all([2.0, 2.0])[0].why_not
+    heavy = {fit.kind: fit for fit in fit_all([1.0, 1e3, 1e6, 1e9])}
+    assert "mean of inf" in heavy["pareto"].why_not
+
+
+@pytest.mark.parametrize("bad", [[], [1.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf]])
+def test_what_cannot_be_fitted_is_refused(bad):
+    with pytest.raises(ValueError, match="allowed"):
+        fit_all(bad)
+
+
+def test_every_family_that_is_fitted_is_a_kind_of_delay():
+    kinds = {kind.model_fields["kind"].default for kind in DELAYS}
+    assert set(FAMILIES) <= kinds
+    assert Constant.model_fields["kind"].default not in FAMILIES

@@ -1,0 +1,176 @@
+"""``vflsim delays``: look at a distribution of delays, or fit some to measured ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from vflsim.cli.app import app, console, say
+from vflsim.errors import DataError, ScenarioError, VflsimError
+
+if TYPE_CHECKING:
+    from vflsim.timing.delays import DelayKind
+    from vflsim.timing.fitting import Fit
+
+delays_app = typer.Typer(help="Distributions of delays: show one, fit some to measurements.", no_args_is_help=True)
+app.add_typer(delays_app, name="delays")
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+DRAWN = 4
+"""Of the fitted families, how many the figure shows."""
+
+
+@delays_app.command("show")
+def show_command(
+    law: Annotated[str, typer.Argument(help="A delay as a scenario would say it: '{kind: exponential, mean: 2 s}'.")],
+    out: Annotated[Path, typer.Option("--out", help="Where the figure goes (PNG).")] = Path("delay.png"),
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    samples: Annotated[int, typer.Option(help="How many samples are drawn.", min=100, max=10_000_000)] = 100_000,
+) -> None:
+    """Print what is known of a delay, and draw its density, cdf and survival with samples beneath them."""
+    delay = _delay(law)
+    import numpy as np
+
+    from vflsim.plotting import delays as plots
+    from vflsim.results.write import write_file
+    from vflsim.streams import BLOCK, Uniforms
+
+    page, table = console(), Table.grid(padding=(0, 3, 0, 0))
+    variance = delay.variance()
+    shortest, longest = delay.support()
+    facts = [
+        ("mean", _time(delay.expectation())),
+        ("variance", f"{variance:.6g} s²"),
+        ("standard deviation", _time(variance**0.5)),
+        ("support", f"{_time(shortest)} to {_time(longest)}"),
+        *((f"{100 * q:g} %", _time(float(delay.quantile(q)))) for q in QUANTILES),
+    ]
+    for name, value in facts:
+        table.add_row(name, Text(value, justify="right"))
+    page.print(table)
+    page.print()
+    say(_formula(delay))
+    uniforms = Uniforms(seed, 0, "show").blocks(0, -(-samples // BLOCK), delay.uniforms)
+    picture = plots.law(delay, np.asarray(delay.sample(uniforms))[:samples], law)
+    say(str(write_file(out, picture.png())))
+
+
+@delays_app.command("fit")
+def fit_command(
+    file: Annotated[Path, typer.Argument(help="CSV, Parquet, NPY, or text with one number a line.", metavar="FILE")],
+    column: Annotated[str | None, typer.Option(help="Column of a table.")] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the values: s, ms, us, ns, min, h.")] = "s",
+    out: Annotated[Path, typer.Option("--out", help="Folder of the figure.")] = Path(),
+) -> None:
+    """Fit every family to measured delays by maximum likelihood, and rank them by AIC."""
+    from vflsim.plotting import delays as plots
+    from vflsim.results.write import write_file
+    from vflsim.scenario import emit
+    from vflsim.timing.fitting import fit_all
+
+    observed = _observed(file, column, unit)
+    try:
+        fits = fit_all(observed)
+    except ValueError as error:
+        what, _, allowed = str(error).partition("; allowed: ")
+        raise DataError(what, str(file), allowed) from None
+    page = console()
+    say(f"{file}: {len(observed):,} observations, mean {_time(observed.mean())}, median {_time(_median(observed))}")
+    page.print()
+    page.print(_ranking(fits))
+    say("KS: Kolmogorov–Smirnov distance; its p-values are optimistic, as the laws were fitted to the same data.")
+    good = [fit for fit in fits if fit.delay is not None]
+    empirical: dict[str, Any] = {"kind": "empirical", "file": str(file.resolve())}
+    empirical |= {"column": column} if column is not None else {}
+    empirical |= {"unit": unit} if unit != "s" else {}
+    page.print()
+    for comment, entry in [(f"the best fit: {good[0].kind}", _entry(good[0]))] if good else []:
+        page.print(Text(f"# {comment}\n{emit.dump({'upload_delay': entry})}".rstrip()), soft_wrap=True)
+    page.print(
+        Text(f"# the observations themselves\n{emit.dump({'upload_delay': empirical})}".rstrip()), soft_wrap=True
+    )
+    page.print()
+    drawn = {fit.kind: fit.delay for fit in good[:DRAWN] if fit.delay is not None}
+    picture = plots.fits(observed, drawn, file.name)
+    say(str(write_file(out / f"{file.stem}-fit.png", picture.png())))
+
+
+def _delay(said: str) -> DelayKind:
+    """The delay that a text says, as in a scenario."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from vflsim.scenario.document import Document
+    from vflsim.scenario.known import Known
+    from vflsim.scenario.plain_yaml import parse_value
+    from vflsim.scenario.problems import failure
+    from vflsim.scenario.translation import problems_of
+    from vflsim.timing.delays import AnyDelay
+
+    name = "vflsim delays show"
+    raw, origins = parse_value(said, name)
+    adapter: TypeAdapter[DelayKind] = TypeAdapter(AnyDelay)
+    try:
+        return adapter.validate_python(raw)
+    except ValidationError as error:
+        raise failure(problems_of(error, raw, Known(raw, adapter.json_schema)), Document(raw, name, origins)) from None
+
+
+def _observed(file: Path, column: str | None, unit: str) -> Any:
+    from vflsim.timing.observed import read_observed
+    from vflsim.vocabulary.quantities import TIME
+
+    if unit not in TIME.units:
+        raise ScenarioError(f"there is no unit {unit!r}", "vflsim delays fit --unit", ", ".join(TIME.units))
+    try:
+        return read_observed(file, column, unit)  # type: ignore[arg-type]
+    except ValueError as error:
+        what, _, allowed = str(error).removeprefix(f"{file}: ").partition("; allowed: ")
+        raise DataError(what, str(file), allowed) from None
+
+
+def _ranking(fits: list[Fit]) -> Any:
+    from vflsim.results.layout import TextTable
+
+    header = ("family", "AIC", "log-likelihood", "KS", "p", "parameters")
+    rows = []
+    for fit in fits:
+        if fit.delay is None:
+            rows.append((fit.kind, "", "", "", "", f"no fit: {fit.why_not}"))
+            continue
+        entry = {key: value for key, value in _entry(fit).items() if key != "kind"}
+        said = ", ".join(f"{key} = {_short(value)}" for key, value in entry.items())
+        numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", f"{fit.ks_p_value:.2g}")
+        rows.append((fit.kind, *numbers, said))
+    return TextTable(header, rows, left=(0, 5))
+
+
+def _entry(fit: Fit) -> dict[str, Any]:
+    """A fitted delay as a scenario says it."""
+    assert fit.delay is not None
+    return fit.delay.model_dump(mode="json", exclude_none=True)
+
+
+def _short(value: Any) -> str:
+    return f"[{', '.join(map(_short, value))}]" if isinstance(value, list) else f"{value:.5g}"
+
+
+def _formula(delay: DelayKind) -> str:
+    import sympy
+
+    x = sympy.Symbol("x", real=True)
+    try:
+        return f"P(delay ≤ x) = {delay.sympy(x)}"
+    except VflsimError as error:
+        return f"no formula: {error.what}"
+
+
+def _time(seconds: float) -> str:
+    return f"{float(seconds):.6g} s"
+
+
+def _median(observed: Any) -> float:
+    return float(observed[(len(observed) - 1) // 2])

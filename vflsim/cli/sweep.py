@@ -1,0 +1,56 @@
+"""``vflsim sweep``: a scenario once for every value of a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, say
+from vflsim.cli.runs import INTERRUPTED
+
+
+@app.command()
+def sweep(
+    scenario: ScenarioFile,
+    over: Annotated[
+        str,
+        typer.Option(
+            help="The key and its values: protocols.t-sync.t=1,2,4 or constants.slow=1:9:2 (for 1, 3, 5, 7).",
+            metavar="KEY=V1,V2,…",
+        ),
+    ],
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: results/NAME-sweep-KEY, or …-timing).")
+    ] = None,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+) -> None:
+    """Run a scenario once for every value of one of its keys, and compare round times against it."""
+    from vflsim.results.sweep_table import sweep_tables
+    from vflsim.runner.sweep import axis_of, run_sweep
+    from vflsim.terminal import SweepDisplay, failure
+
+    page = console()
+    key, values = axis_of(over)
+    said = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+    display = SweepDisplay(page, key)
+    try:
+        done = run_sweep(scenario, key, values, said, out_folder, timing_only=timing_only, watcher=display)
+    except KeyboardInterrupt:
+        complain(display.interrupted())
+        raise typer.Exit(INTERRUPTED) from None
+    for table in sweep_tables(done.sweep):
+        page.print()
+        page.print(table)
+    page.print()
+    say(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
+    for (position, protocol, seed), error in done.failures.items():
+        run = done.sweep.results[position].run(protocol, seed)
+        complain(
+            f"{display.said(done.sweep.values[position])}: {failure(protocol, seed, error, run.info.counts['rounds'])}"
+        )
+    if done.failures:
+        raise typer.Exit(1)

@@ -1,0 +1,114 @@
+"""How stale the table is: ages of the clients' latest embeddings at the server's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from vflsim.plotting import closed
+from vflsim.plotting.selection import finished
+from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark
+from vflsim.plotting.waits import used
+from vflsim.results.activities import Ints, activities
+from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.statistics import Floats
+from vflsim.streams import SERVER
+
+
+def staleness(results: Results) -> Picture:
+    """Share of (server step, client) pairs by client age, seeds pooled, with the closed form over it, if there is one.
+
+    Client age: server steps since that client's last arrival, 0 for a step that used it; a client never heard of counts
+    from one step before the first. Answers to re-queries are arrivals, so a protocol with ``max_staleness`` needs its
+    events. Raises NotRecordedError where rounds were not kept, or no step went without anybody.
+    """
+    counts: dict[str, Floats] = {}
+    left_out = []
+    for name, runs in finished(results, "rounds").items():
+        if any(run.info.max_staleness is not None and not run.has("events") for run in runs):
+            left_out.append(name)
+        elif (ages := _total([age_counts(run) for run in runs])).sum():
+            counts[name] = ages
+    stale = {name: ages / ages.sum() for name, ages in counts.items() if len(ages) > 1}
+    if not stale:
+        raise NotRecordedError("every step used every client: no embedding was ever old", str(results.folder))
+    styles = protocol_styles(results.protocols)
+    with picture(5.6, 3.6) as figure:
+        axes = figure.add_subplot()
+        handles: list[object] = [_histogram(axes, shares, styles[name]) for name, shares in stale.items()]
+        labels = [f"{name} (mean {np.dot(np.arange(len(shares)), shares):.3g})" for name, shares in stale.items()]
+        lowest = min(float(shares[shares > 0].min()) for shares in stale.values())
+        known = [_closed_form(axes, results, name, len(shares)) for name, shares in stale.items()]
+        axes.set_yscale("log")
+        axes.set_ylim(0.6 * lowest, 1.3)
+        axes.set_xlim(-0.5, max(map(len, stale.values())) - 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.set_xlabel("client age [server steps]")
+        axes.set_ylabel("share of steps and clients")
+        axes.set_title(results.name, loc="left")
+        fresh = [name for name in counts if name not in stale]
+        said = f"always 0: {', '.join(fresh)}" if fresh else "all seeds together"
+        said += f"; events missing: {', '.join(left_out)}" if left_out else ""
+        remark(axes, said + failures(results))
+        if any(known):
+            handles.append(closed.handle())
+            labels.append(closed.LABEL)
+        legend(figure, handles, labels, columns=3)
+    return figure
+
+
+def age_counts(run: StoredRun) -> Floats:
+    """How many (server step, client) pairs have age 0, 1, 2, …; over all participants and all completed steps.
+
+    Raises NotRecordedError where rounds were not kept, or events where ``max_staleness`` makes them necessary.
+    """
+    step, client = used(run)
+    steps = run.table("rounds").num_rows
+    if run.info.max_staleness is not None:  # answers count as arrivals, and rounds do not name them
+        events = activities(run)
+        answers = events.where(events.is_kind("transfer.answer") & (events.peer == SERVER) & events.done)
+        at = np.searchsorted(run.table("rounds")["end_s"].to_numpy(), answers.end, side="left")
+        step, client = np.concatenate([step, at[at < steps]]), np.concatenate([client, answers.party[at < steps]])
+    return ages_between(step, client, run.info.participants, steps)
+
+
+def ages_between(step: Ints, client: Ints, clients: Sequence[int], steps: int) -> Floats:
+    """How many (server step, client) pairs have age 0, 1, 2, …, given at which of ``steps`` steps who was heard of."""
+    participants = np.asarray(clients, dtype=np.int64)
+    # Between two arrivals g steps apart, a client's age runs from 0 to g − 1: count gaps instead of ages. Before its
+    # first arrival it counts from step −1, whose own age 0 belongs to no step.
+    step = np.concatenate([np.full(len(participants), -1), step, np.full(len(participants), steps)])
+    client = np.concatenate([participants, client, participants])
+    order = np.lexsort((step, client))
+    step, client = step[order], client[order]
+    gaps = np.diff(step)[client[1:] == client[:-1]]
+    longer = np.bincount(gaps, minlength=1)[::-1].cumsum()[::-1]  # longer[g]: gaps of at least g steps
+    counts = longer[1:].astype(np.float64)
+    if len(counts):
+        counts[0] -= len(participants)
+    return counts
+
+
+def _total(counts: list[Floats]) -> Floats:
+    total = np.zeros(max(map(len, counts), default=0))
+    for own in counts:
+        total[: len(own)] += own
+    return total
+
+
+def _histogram(axes: Axes, shares: Floats, style: Style) -> Line2D:
+    look = {"color": style.color, "linestyle": style.dash, "linewidth": 1.5}
+    axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, **look)
+    return Line2D([], [], **look)
+
+
+def _closed_form(axes: Axes, results: Results, protocol: str, ages: int) -> bool:
+    grid = np.arange(ages, dtype=np.float64)
+    shares = closed.client_age(results, protocol, grid)
+    if shares is not None:
+        axes.plot(grid[shares > 0], shares[shares > 0], **closed.LOOK, zorder=3)
+    return shares is not None

@@ -1,0 +1,116 @@
+"""Where the time goes: what rounds and clients spend it on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from vflsim.plotting.selection import finished, length
+from vflsim.plotting.spans import Spans
+from vflsim.plotting.style import Picture, failures, legend, picture, remark
+from vflsim.plotting.waits import waits
+from vflsim.results.activities import Activities, activities
+from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.statistics import Floats
+from vflsim.streams import SERVER
+
+PARTS: dict[str, tuple[tuple[str, ...], str]] = {
+    "out": (("outage",), "#B5484B"),
+    "client computes": (("compute",), "#3B5B92"),
+    "upload delay": (("upload",), "#F0B95B"),
+    "latency and transfer": (("latency", "transfer"), "#2A8C6A"),
+    "waits for activation": (("activation",), "#D8D8D8"),
+}
+"""What a client can be at -> activities and colour; an earlier part goes before a later one at the same time."""
+SERVER_STEP, WAITING = "server step", "idle (queues, others, deadlines)"
+COLORS = {**{name: color for name, (_, color) in PARTS.items()}, SERVER_STEP: "#8AA5D6", WAITING: "#F3F3F3"}
+
+
+def time_breakdown(results: Results) -> Picture:
+    """What the mean round, and the average client's time, are made of; one bar a protocol, seeds pooled.
+
+    On the left the critical path: from a round's start to its server step, what the client waited for was at
+    (:mod:`vflsim.plotting.waits`; idle where nobody was), then the step itself. On the right what the participants
+    did with the whole run, on average. Idle is the rest: waiting for the gradient, in a link's queue, or for a
+    deadline. Raises NotRecordedError where events were not kept, or no round was completed.
+    """
+    rounds, clients, seconds = {}, {}, {}
+    for name, runs in finished(results, "rounds", "events").items():
+        found = [_of_run(run) for run in runs]
+        if count := sum(n for n, _, _ in found):
+            rounds[name] = {part: sum(path[part] for _, path, _ in found) / count for part in COLORS}
+            clients[name] = {part: float(np.mean([own[part] for _, _, own in found])) for part in COLORS}
+            seconds[name] = sum(rounds[name].values())
+    rounds = {name: parts for name, parts in rounds.items() if seconds[name] > 0}
+    if not rounds:
+        raise NotRecordedError("no round of these runs took any time", str(results.folder))
+    with picture(8.4, 1.5 + 0.42 * len(rounds)) as figure:
+        left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
+        for row, name in enumerate(rounds):
+            _bar(left, row, rounds[name])
+            _bar(right, row, clients[name])
+        left.set_yticks(range(len(rounds)), [f"{name}\n{seconds[name]:.3g} s" for name in rounds])
+        left.invert_yaxis()
+        for axes, label in ((left, "share of the mean round"), (right, "share of the average client's time")):
+            axes.set_xlim(0, 1)
+            axes.set_xlabel(label)
+            axes.grid(visible=False, axis="y")
+            axes.tick_params(axis="y", length=0)
+        left.set_title(results.name, loc="left")
+        remark(left, f"critical path; below names: mean round{failures(results)}")
+        shown = [part for part in COLORS if any(own[part] > 0 for side in (rounds, clients) for own in side.values())]
+        handles = [Patch(facecolor=COLORS[part], edgecolor="#999999", linewidth=0.4) for part in shown]
+        legend(figure, handles, shown)
+    return figure
+
+
+def _of_run(run: StoredRun) -> tuple[int, dict[str, float], dict[str, float]]:
+    """Rounds completed; seconds of them all by part of the critical path; share of the run by part, over clients."""
+    events = activities(run)
+    found, end = waits(run, events), length(run)
+    path, shares = dict.fromkeys(COLORS, 0.0), dict.fromkeys(COLORS, 0.0)
+    path[SERVER_STEP] = float((found.end - found.step).sum())
+    path[WAITING] = float((found.step - found.start).sum())
+    last, participants = found.last(), run.info.participants
+    for client, own in _by_client(events, participants):
+        critical = last == client
+        windows = np.stack([found.start[critical], found.step[critical]])
+        for part, before in _parts(own, np.concatenate([windows.ravel(), [0.0, end]])).items():
+            begun, stepped = before[:-2].reshape(2, -1)
+            path[part] += (seconds := float((stepped - begun).sum()))
+            path[WAITING] -= seconds
+            shares[part] += (before[-1] - before[-2]) / (end * len(participants)) if end > 0 else 0.0
+    path[WAITING] = max(path[WAITING], 0.0)  # not −0.0, nor a rounding error below
+    shares[WAITING] = max(1 - sum(shares.values()), 0.0)
+    return len(found.start), path, shares
+
+
+def _by_client(events: Activities, participants: tuple[int, ...]) -> list[tuple[int, Activities]]:
+    """Each client's own events, and the messages that the server sends to it."""
+    client = np.where(events.party == SERVER, events.peer, events.party)
+    order = np.argsort(client, kind="stable")
+    first = np.searchsorted(client[order], participants, side="left")
+    end = np.searchsorted(client[order], participants, side="right")
+    return [(m, events.where(order[a:b])) for m, a, b in zip(participants, first, end, strict=True)]
+
+
+def _parts(events: Activities, times: Floats) -> dict[str, Floats]:
+    """Seconds before each of ``times`` that went to each part; at one time the first of ``PARTS`` counts alone."""
+    found, earlier = {}, np.zeros_like(times)
+    counted = np.zeros(len(events), np.bool_)
+    for part, (names, _) in PARTS.items():
+        counted |= events.is_a(*names)
+        covered = Spans.union(events.start[counted], events.end[counted]).before(times)
+        found[part], earlier = covered - earlier, covered
+    return found
+
+
+def _bar(axes: Axes, row: int, parts: dict[str, float]) -> None:
+    total, left = sum(parts.values()), 0.0
+    for part, value in parts.items():
+        look: dict[str, Any] = {"color": COLORS[part], "edgecolor": "#999999", "linewidth": 0.4}
+        axes.barh(row, value / total, left=left / total, height=0.62, **look)
+        left += value

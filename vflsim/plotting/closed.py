@@ -1,0 +1,90 @@
+"""Closed forms over figures: dashed black lines, on whatever they are the theory of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from vflsim.results.read import Results
+from vflsim.results.statistics import Floats
+
+LOOK: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": (0, (4, 2.5))}
+LABEL = "closed form"
+_BEGINNING = 1e-3
+"""Below this a curve only runs along the edge of its figure."""
+EVERYBODY = -1
+"""The client of a closed form that is not about one client."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """P(quantity ≤ x) at ascending ``x``: between ``lower`` and ``upper``, which are the same where it is known."""
+
+    x: Floats
+    lower: Floats
+    upper: Floats
+
+    @property
+    def exact(self) -> bool:
+        """Whether the distribution itself is known, not only bounds of it."""
+        return bool(np.array_equal(self.lower, self.upper))
+
+    def sides(self) -> tuple[Floats, ...]:
+        """The distribution function, or its two bounds."""
+        return (self.lower,) if self.exact else (self.lower, self.upper)
+
+    def means(self) -> tuple[float, ...]:
+        """The mean of a non-negative quantity, or its two bounds: ∫ P(> x) dx by trapezia between the points."""
+        return tuple(float(self.x[0] + np.trapezoid(1 - cdf, self.x)) for cdf in self.sides())
+
+    def at(self, x: Floats) -> Floats:
+        """The (lower) distribution function of a quantity that is a whole number, at other whole numbers."""
+        return np.concatenate([[0.0], self.lower])[np.searchsorted(self.x, x, side="right")]
+
+
+def round_duration(results: Results, protocol: str) -> Curve | None:
+    """The distribution of a protocol's round durations in seconds, None where it has no closed form."""
+    found = _curves(results, protocol, "round_duration")
+    return found.get(EVERYBODY)
+
+
+def client_age(results: Results, protocol: str, ages: Floats) -> Floats | None:
+    """P(client age = a) of a protocol for all ``ages`` from 0 on, mean over its clients; None without a closed form."""
+    found = _curves(results, protocol, "client_age")
+    if not found:
+        return None
+    cdf: Floats = np.mean([curve.at(ages) for curve in found.values()], axis=0)
+    return np.diff(cdf, prepend=0.0)
+
+
+def draw(axes: Axes, curve: Curve, *, survival: bool) -> None:
+    """The distribution function (or what is left of 1), or both of its bounds."""
+    for cdf in curve.sides():
+        first = max(int(np.searchsorted(cdf, _BEGINNING)) - 1, 0)  # a step is drawn from the point before it
+        axes.plot(curve.x[first:], (1 - cdf if survival else cdf)[first:], **LOOK, zorder=3)
+
+
+def handle() -> Line2D:
+    """What stands for a closed form in a legend."""
+    return Line2D([], [], **LOOK)
+
+
+def _curves(results: Results, protocol: str, quantity: str) -> dict[int, Curve]:
+    """The curves of a quantity by client."""
+    table = results.closed_forms
+    if table is None:
+        return {}
+    own = table[(table["protocol"] == protocol) & (table["quantity"] == quantity)]
+    clients = own["client"].unique().tolist()
+    return {client: _curve(own[own["client"] == client]) for client in sorted(clients)}
+
+
+def _curve(points: pd.DataFrame) -> Curve:
+    points = points.sort_values("x", kind="stable")
+    return Curve(*(points[name].to_numpy(dtype=np.float64) for name in ("x", "cdf", "cdf_upper")))

@@ -1,0 +1,133 @@
+"""How many times faster than waiting for everybody: ratios of times, paired over seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from vflsim.errors import ResultsError
+from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark, x_axis
+from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics import t_interval
+from vflsim.results.summary import outcomes
+
+MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}
+
+
+@final
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of times over ``n`` common seeds: their geometric mean and its 95 % interval (NaN with one seed).
+
+    ``bound`` is ``exact``, or says on which side of ``mean`` the truth lies because some runs never got there: ``most``
+    (the protocol did not), ``least`` (the baseline did not), ``none`` (nothing is known).
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    bound: str = "exact"
+
+
+def speed_up(results: Results, baseline: str | None = None, target: dict[str, float] | None = None) -> Picture:
+    """Time of the baseline ÷ time of each protocol: of the mean round, and to the target where there is one.
+
+    ``baseline`` is the first synchronous protocol by default. Times are divided within each seed that both have; shown
+    are the geometric mean and its 95 % interval (Student's t of the logarithms). Where some run never reached the
+    target an arrow points to where the truth lies. Raises NotRecordedError where there is no synchronous protocol, no
+    second one, or nothing to divide; ResultsError for a baseline that is none of the protocols.
+    """
+    baseline = _baseline(results) if baseline is None else baseline
+    if baseline not in results.protocols:
+        raise ResultsError(f"there is no protocol {baseline!r}", str(results.folder), ", ".join(results.protocols))
+    measured = outcomes(results, target)
+    others = [name for name in results.protocols if name != baseline]
+    panels: dict[str, dict[str, Ratio]] = {}
+    for measure in MEASURES:
+        own = measured[measured["measure"] == measure]
+        if own["target"].notna().any():
+            own = own[own["target"] == own["target"].dropna().iloc[0]]
+        found = {name: speed for name in others if (speed := ratio(own, name, baseline)) is not None}
+        if found:
+            to = own["target"].iloc[0]
+            panels[MEASURES[measure] if pd.isna(to) else f"time to {to.replace('_', ' ')}"] = found
+    if not panels:
+        raise NotRecordedError(f"nothing that can be divided by that of {baseline}", str(results.folder))
+    rows = [name for name in others if any(name in found for found in panels.values())]
+    styles = protocol_styles(results.protocols)
+    with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows)) as figure:
+        drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (title, found) in zip(drawn, panels.items(), strict=True):
+            for row, name in enumerate(rows):
+                if name in found:
+                    _draw(axes, row, found[name], styles[name])
+            axes.axvline(1, color="#888888", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+            x_axis(axes, f"{title}: times faster", "", logarithmic=True)
+        drawn[0].set_yticks(range(len(rows)), rows)
+        drawn[0].set_ylim(len(rows) - 0.5, -0.5)
+        drawn[0].set_title(f"{results.name}: speed-up against {baseline}", loc="left")
+        several = max(found.n for panel in panels.values() for found in panel.values()) > 1
+        said = "paired over seeds" if several else "one seed"
+        remark(drawn[0], f"{said}; a round is a server step{failures(results)}")
+        _key(figure, several, any(found.bound != "exact" for panel in panels.values() for found in panel.values()))
+    return figure
+
+
+def ratio(measured: pd.DataFrame, protocol: str, baseline: str) -> Ratio | None:
+    """Baseline's value ÷ protocol's over their common seeds, from rows of ``outcomes``; None where there are none."""
+    sides = [measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline)]
+    common = sides[0].index.intersection(sides[1].index)
+    own, other = (side.loc[common] for side in sides)
+    usable = (own["value"].to_numpy() > 0) & (other["value"].to_numpy() > 0)
+    own, other = own[usable], other[usable]
+    if own.empty:
+        return None
+    found = t_interval(np.log(other["value"].to_numpy(np.float64) / own["value"].to_numpy(np.float64)))
+    mean, low, high = np.exp([found.mean, found.low, found.high])
+    late, waiting = bool(own["censored"].any()), bool(other["censored"].any())
+    if late or waiting:
+        bound = "none" if late and waiting else "most" if late else "least"
+        return Ratio(mean, float("nan"), float("nan"), found.n, bound)
+    return Ratio(mean, low, high, found.n)
+
+
+def _baseline(results: Results) -> str:
+    kinds = {name: (entry or {}).get("kind") for name, entry in results.scenario["protocols"].items()}
+    found = next((name for name in results.protocols if kinds.get(name) == "synchronous"), None)
+    if found is None or len(results.protocols) < 2:
+        raise NotRecordedError("no synchronous protocol to compare the others with", str(results.folder))
+    return found
+
+
+def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
+    look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markersize": 5, "linestyle": "none"}
+    text = f"{found.mean:.3g}×" if found.mean < 1000 else f"{float(f'{found.mean:.3g}'):,.0f}×"
+    if found.bound != "exact":
+        look["markerfacecolor"] = "white"
+        text = {"most": f"< {text}", "least": f"> {text}", "none": "?"}[found.bound]
+    if found.bound in ("most", "least"):
+        end = (-22, 0) if found.bound == "most" else (22, 0)
+        arrow = {"arrowstyle": "<-", "color": style.color, "linewidth": 1.2}  # its text is at the arrow's end
+        axes.annotate("", (found.mean, row), end, textcoords="offset points", arrowprops=arrow)
+    if found.high > found.low:
+        axes.plot([found.low, found.high], [row, row], color=style.color, linewidth=1.6)
+    axes.plot([found.mean], [row], **look)
+    axes.annotate(text, (found.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=7.5)
+
+
+def _key(figure: Picture, several: bool, censored: bool) -> None:
+    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5, "color": "#555555"}
+    handles, labels = [Line2D([], [], **dot)], ["geometric mean" if several else "one seed"]
+    if several:
+        handles.append(Line2D([], [], color="#555555", linewidth=1.6))
+        labels.append("95 % interval")
+    if censored:
+        handles.append(Line2D([], [], **dot, markerfacecolor="white"))
+        labels.append("target not always reached: a bound")
+    legend(figure, handles, labels)

@@ -1,0 +1,170 @@
+"""How times depend on one key of the scenario: a line a protocol over the values of a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from vflsim.plotting import closed
+from vflsim.plotting.style import Picture, Style, legend, picture, plain_number, protocol_styles, remark, spread_widely
+from vflsim.results.read import NotRecordedError
+from vflsim.results.statistics import Floats
+from vflsim.results.summary import STEADY
+from vflsim.results.sweep import Sweep
+from vflsim.vocabulary.quantities import DIMENSIONS, split_unit
+
+_NAMED = 9
+"""Up to so many values are all written on the axis."""
+_UNEVEN = 2.0
+"""Values whose largest distance is more than this many times their smallest are unevenly spaced, as 1, 2, 5, 10 are."""
+
+
+def round_time_against(sweep: Sweep) -> Picture:
+    """Mean round duration against the value that the sweep changed, with 95 % intervals over seeds.
+
+    With one seed the interval is by batch means, after the warm-up. Where the results have a closed form of the round's
+    duration its mean is drawn over it, dashed. Numbers stand on a scale, logarithmic where they spread widely and
+    unevenly, anything else side by side. Raises NotRecordedError where rounds were not kept.
+    """
+    single = sweep.estimates("round_duration")["n"].max() <= 1  # then an interval can only come from within the run
+    return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration", "s")
+
+
+def time_to_target_against(sweep: Sweep) -> Picture:
+    """Time to the scenario's (first) target against the value that the sweep changed, with 95 % intervals over seeds.
+
+    Hollow markers: some seed did not reach the target; the mean of what all runs took is a lower bound. Raises
+    NotRecordedError where there is no target.
+    """
+    targets = [name for summary in sweep.summaries for name in summary["target"].dropna().unique()]
+    if not targets:
+        raise NotRecordedError("no target, or its metric was not evaluated", str(sweep.folder))
+    return _figure(sweep, "time_to_target", targets[0], f"time to {targets[0].replace('_', ' ')}", "s")
+
+
+def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: str) -> Picture:
+    found = sweep.estimates(measure, target)
+    found = found.assign(shown=found["mean"].fillna(found["at_least"]))
+    found = found[found["shown"].notna()]
+    if found.empty:
+        raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
+    styles = protocol_styles(sweep.protocols)
+    x = np.asarray(_places(sweep))
+    with picture(5.6, 3.6) as figure:
+        axes = figure.add_subplot()
+        handles: list[Artist] = []
+        theory = False
+        for name in (names := [name for name in sweep.protocols if (found["protocol"] == name).any()]):
+            handles.append(_line(axes, found[found["protocol"] == name], x, styles[name]))
+            if target is None:
+                theory |= _closed_form(axes, sweep, name, x)
+        if spread_widely(found["shown"]):
+            axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=9))
+            axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"{label} [{unit}]")
+        _x_axis(axes, sweep, x)
+        axes.set_title(sweep.scenario, loc="left")
+        remark(axes, _said(sweep, found))
+        if theory:
+            handles.append(closed.handle())
+            names.append(closed.LABEL)
+        if (found["reached"] < found["n"]).any():
+            handles.append(Line2D([], [], linestyle="none", marker="o", color="#555555", markerfacecolor="white"))
+            names.append("more than this: not all seeds reached it")
+        legend(figure, handles, names)
+    return figure
+
+
+def _said(sweep: Sweep, found: pd.DataFrame) -> str:
+    several, bars = found["n"].max() > 1, found["low"].notna().any()
+    said = "mean and 95 % interval over seeds" if several else "one seed"
+    said += "; 95 % interval by batch means" if bars and not several else ""
+    failed = [name for name in sweep.protocols if found.loc[found["protocol"] == name, "failed"].any()]
+    said += f"; failed runs left out: {', '.join(failed)}" if failed else ""
+    waiting = len(sweep.pending)
+    return said + (f"; {waiting} value{'s have' if waiting > 1 else ' has'} not finished" if waiting else "")
+
+
+def _line(axes: Axes, own: pd.DataFrame, x: Floats, style: Style) -> Line2D:
+    """A protocol's means over the values in ascending order, with error bars; hollow where they are lower bounds."""
+    own = own.assign(x=x[own["position"]]).sort_values("x", kind="stable")
+    at, y = own["x"].to_numpy(), own["shown"].to_numpy(dtype=np.float64)
+    look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.6}
+    mark: dict[str, Any] = {"marker": style.marker, "markersize": 4}
+    axes.plot(at, y, **look, **mark)
+    low, high = (own[name].to_numpy(dtype=np.float64) for name in ("low", "high"))
+    known = ~np.isnan(low)
+    bars = np.stack([y - np.maximum(low, 1e-3 * y), high - y])[:, known]  # a logarithmic axis has no place for less
+    axes.errorbar(at[known], y[known], bars, color=style.color, linestyle="none", linewidth=1.2, capsize=2.5)
+    bounds = (own["reached"] < own["n"]).to_numpy()
+    axes.plot(at[bounds], y[bounds], linestyle="none", color=style.color, markerfacecolor="white", zorder=3, **mark)
+    return Line2D([], [], **look, **mark)
+
+
+def _closed_form(axes: Axes, sweep: Sweep, protocol: str, x: Floats) -> bool:
+    """A line through the means that have a closed form, two where only bounds are known; whether there is any."""
+    curves = [closed.round_duration(results, protocol) for results in sweep.results]
+    known = [k for k in np.argsort(x, kind="stable") if curves[k] is not None]
+    if known:
+        means = [curve.means() for k in known if (curve := curves[k]) is not None]
+        for side in {0, -1} if any(len(each) > 1 for each in means) else {0}:
+            axes.plot(x[known], [each[side] for each in means], **closed.LOOK, zorder=3)
+    return bool(known)
+
+
+def _places(sweep: Sweep) -> list[float]:
+    """Where each value stands: at its number, in its unit; side by side where not all are finite numbers."""
+    numbers = sweep.numbers
+    if numbers is None or not all(map(math.isfinite, numbers)):
+        return [float(position) for position in range(len(sweep))]
+    _, factor = _unit(sweep)
+    return [number / factor for number in numbers]
+
+
+def _unit(sweep: Sweep) -> tuple[str, float]:
+    """The unit in which the first value was given, and how much it is in SI units; of plain numbers none, and 1."""
+    text = sweep.values[0]
+    for dimension in DIMENSIONS if isinstance(text, str) else ():
+        _, unit = split_unit(text, dimension)
+        if unit in dimension.units:
+            return unit, float(dimension.units[unit])
+    return "", 1.0
+
+
+def _x_axis(axes: Axes, sweep: Sweep, x: Floats) -> None:
+    unit, _ = _unit(sweep)
+    key = sweep.key.removeprefix("constants.")
+    numbers = sweep.numbers
+    if numbers is None or not all(map(math.isfinite, numbers)):
+        axes.set_xticks(x, [_text(value) for value in sweep.values])
+        axes.set_xlim(-0.4, len(x) - 0.6)
+        axes.set_xlabel(key)
+        return
+    if (x > 0).all() and spread_widely(x) and spread_widely(np.diff(np.sort(x)), _UNEVEN):
+        axes.set_xscale("log")
+    if len(x) <= _NAMED:
+        axes.xaxis.set_major_locator(FixedLocator(sorted(x)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(plain_number))
+    axes.set_xlabel(f"{key} [{unit}]" if unit else key)
+
+
+def _text(value: Any) -> str:
+    """A value as a tick's label, short enough to stand beside others."""
+    if isinstance(value, Mapping):
+        kind = [str(value["kind"])] if "kind" in value else []
+        return "\n".join([*kind, *(f"{key} {_text(item)}" for key, item in value.items() if key != "kind")])
+    return str(value)

@@ -1,0 +1,132 @@
+"""How busy links are: the share of time in which each direction moves bytes, over the course of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from vflsim.plotting.selection import length, one_seed
+from vflsim.plotting.spans import Spans
+from vflsim.plotting.style import Picture, legend, picture, remark, sides, x_axis
+from vflsim.results.activities import Activities, Ints, activities
+from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics import Floats
+from vflsim.streams import SERVER
+
+BINS = 100
+"""Parts into which a run is divided."""
+LINKS: dict[str, dict[str, Any]] = {
+    "server up": {"color": "#D55E00", "linewidth": 1.5},
+    "server down": {"color": "#0072B2", "linewidth": 1.5},
+    "clients up (mean)": {"color": "#D55E00", "linewidth": 1.2, "linestyle": (0, (1, 1))},
+    "clients down (mean)": {"color": "#0072B2", "linewidth": 1.2, "linestyle": (0, (1, 1))},
+}
+_OUT: dict[str, Any] = {"color": "#bbbbbb", "alpha": 0.6, "linewidth": 0}
+
+
+def link_utilisation(
+    results: Results, protocols: Sequence[str] | None = None, seed: int | None = None, bins: int = BINS
+) -> Picture:
+    """Share of time in which the server's and the clients' links move bytes, one panel a protocol, one seed.
+
+    A direction is busy while at least one message moves over it (latency occupies nothing); while one of the two
+    parties of a message is out, it does not move. Grey: the share of parties that are out. By default the first seed
+    that most protocols have events of. Raises NotRecordedError where events were not kept, or nothing ever moved.
+    """
+    found = []
+    for run in one_seed(results, protocols, seed):
+        edges = np.linspace(0.0, length(run), bins + 1)
+        if edges[-1] > 0 and (busy := utilisation(activities(run), run.info.participants, edges)):
+            found.append((run, edges, busy))
+    if not found:
+        raise NotRecordedError("no message moved for any length of time", str(results.folder))
+    with picture(6.4, 1.2 + 1.15 * len(found)) as figure:
+        panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
+        for axes, (run, edges, busy) in zip(panels, found, strict=True):
+            _panel(axes, edges, busy)
+            axes.set_title(f"{run.protocol}, seed {run.seed}", loc="left")
+        sides(figure, "share of time [%]")
+        x_axis(panels[-1], "virtual time", "s", logarithmic=False)
+        remark(panels[0], f"{results.name}: how long links move bytes; bins of 1/{bins} of each run")
+        handles: list[Artist] = [Line2D([], [], **look) for look in LINKS.values()]
+        labels = list(LINKS)
+        if any("out" in busy for _, _, busy in found):
+            handles.append(Patch(**_OUT))
+            labels.append("parties that are out")
+        legend(figure, handles, labels)
+    return figure
+
+
+def utilisation(events: Activities, participants: Sequence[int], edges: Floats) -> dict[str, Floats]:
+    """Share of each bin (``edges`` ascending) in which each of ``LINKS`` is busy; ``out``: share of parties out.
+
+    Empty where no message moved for any length of time, without ``out`` where nobody ever was.
+    """
+    moved = _moved(events)
+    if not moved:
+        return {}
+    sent = {party: _joined(spans for (sender, _), spans in moved.items() if sender == party) for party, _ in moved}
+    got = {party: _joined(spans for (_, other), spans in moved.items() if other == party) for _, party in moved}
+    nothing = Spans.union(np.empty(0), np.empty(0))
+    shares = {
+        "server up": _share([sent.get(SERVER, nothing)], edges),
+        "server down": _share([got.get(SERVER, nothing)], edges),
+        "clients up (mean)": _share([sent.get(m, nothing) for m in participants], edges),
+        "clients down (mean)": _share([got.get(m, nothing) for m in participants], edges),
+    }
+    out = _outages(events)
+    if out:
+        shares["out"] = _share([out.get(party, nothing) for party in (SERVER, *participants)], edges)
+    return shares
+
+
+def _moved(events: Activities) -> dict[tuple[int, int], Spans]:
+    """When something moved from one party to another, by (sender, receiver)."""
+    out = _outages(events)
+    transfers = events.where(events.is_a("transfer") & (events.end > events.start) & (events.bytes > 0))
+    moved = {}
+    for pair, rows in _groups(transfers.party * 2**31 + transfers.peer):
+        sender, receiver = int(pair // 2**31), int(pair % 2**31)
+        spans = Spans.union(transfers.start[rows], transfers.end[rows])
+        for party in {sender, receiver} & out.keys():
+            spans = spans.minus(out[party])
+        moved[sender, receiver] = spans
+    return moved
+
+
+def _outages(events: Activities) -> dict[int, Spans]:
+    own = events.where(events.is_a("outage"))
+    return {int(party): Spans.union(own.start[rows], own.end[rows]) for party, rows in _groups(own.party)}
+
+
+def _groups(keys: Ints) -> Iterable[tuple[int, Ints]]:
+    """(key, positions at which it stands) for every key."""
+    order = np.argsort(keys, kind="stable")
+    found, first = np.unique(keys[order], return_index=True)
+    return zip(found, np.split(order, first[1:]), strict=False)
+
+
+def _joined(spans: Iterable[Spans]) -> Spans:
+    both = list(spans)
+    return Spans.union(np.concatenate([s.starts for s in both]), np.concatenate([s.ends for s in both]))
+
+
+def _share(spans: Sequence[Spans], edges: Floats) -> Floats:
+    covered: Floats = np.mean([np.diff(own.before(edges)) for own in spans], axis=0) / np.diff(edges)
+    return covered
+
+
+def _panel(axes: Axes, edges: Floats, busy: dict[str, Floats]) -> None:
+    if "out" in busy:
+        axes.fill_between(edges, np.append(busy["out"], busy["out"][-1]) * 100, step="post", **_OUT, zorder=0.5)
+    for name, look in LINKS.items():
+        axes.stairs(busy[name] * 100, edges, baseline=None, **look)
+    axes.set_xlim(0, edges[-1])
+    axes.set_ylim(0, None)
+    axes.margins(y=0.1)

@@ -1,0 +1,133 @@
+"""``closed_forms.parquet``: the distributions that a scenario's timing has without being simulated, as curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError
+from vflsim.results.write import write_file
+from vflsim.timing.analysis.findings import ClosedForm
+from vflsim.timing.base import Floats
+
+CLOSED_FORMS = "closed_forms.parquet"
+SCHEMA = pa.schema([
+    pa.field("protocol", pa.string(), nullable=False),
+    pa.field("quantity", pa.string(), nullable=False),
+    pa.field("client", pa.int32(), nullable=False),
+    pa.field("x", pa.float64(), nullable=False),
+    pa.field("cdf", pa.float64(), nullable=False),
+    pa.field("cdf_upper", pa.float64(), nullable=False),
+])  # fmt: skip
+"""One row a point of a curve: P(quantity ≤ x) of a protocol, ``client`` -1 where it is not of one client.
+
+``round_duration`` is in seconds, of rounds after the first; ``client_age`` in server steps, 0 for a step that used the
+client. Where the distribution is only known to lie between two, ``cdf`` is the lower curve and ``cdf_upper`` the upper
+one; else both are the same.
+"""
+
+_TAIL = 1e-5
+_KNOTS = 25
+_BETWEEN = 16
+_MOST_STEPS = 400
+_MOST_CLIENTS = 64
+
+Curve: TypeAlias = tuple[str, str, int, Floats, Floats, Floats]
+
+
+def curves_of(protocol: str, findings: Sequence[ClosedForm]) -> list[Curve]:
+    """The curves of a protocol's findings: round durations, and ages client by client.
+
+    The ages of more than 64 clients are one curve: of a client picked at random.
+    """
+    found, aged = list[Curve](), list[ClosedForm]()
+    for form in findings:
+        if form.name == "round duration" and form.law is not None:
+            x = _times(form)
+            upper = form.law.cdf(x)
+            found.append(
+                (protocol, "round_duration", -1, x, upper if form.slower is None else form.slower.cdf(x), upper)
+            )
+        elif form.name == "client age" and form.law is not None:
+            aged.append(form)
+    if not aged:
+        return found
+    x = _steps(aged)
+    cdfs = [(form.clients, form.law.cdf(x)) for form in aged if form.law is not None]
+    clients = sum(len(members) for members, _ in cdfs)
+    if clients > _MOST_CLIENTS:
+        mean = sum(len(members) / clients * cdf for members, cdf in cdfs)
+        return [*found, (protocol, "client_age", -1, x, np.asarray(mean), np.asarray(mean))]
+    each = {client: cdf for members, cdf in cdfs for client in members}
+    return [*found, *((protocol, "client_age", client, x, each[client], each[client]) for client in sorted(each))]
+
+
+def table_of(curves: Sequence[Curve]) -> pa.Table | None:
+    """Curves as a table, None without any."""
+    if not curves:
+        return None
+    columns = [
+        [name for protocol, *_, x, _, _ in curves for name in [protocol] * len(x)],
+        [name for _, quantity, _, x, _, _ in curves for name in [quantity] * len(x)],
+        np.concatenate([np.full(len(x), client, np.int32) for _, _, client, x, _, _ in curves]),
+        *(np.concatenate([curve[place] for curve in curves]) for place in (3, 4, 5)),
+    ]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def write_closed_forms(folder: Path | str, table: pa.Table | None) -> None:
+    """Write the table into a results folder; without one, none stays there. Raises ResultsError."""
+    path = Path(folder) / CLOSED_FORMS
+    if table is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_file(path, table)
+
+
+def read_closed_forms(folder: Path | str) -> pd.DataFrame | None:
+    """The curves of a results folder, None where nothing has a closed form. Raises ResultsError where damaged."""
+    path = Path(folder) / CLOSED_FORMS
+    if not path.is_file():
+        return None
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, str(error).splitlines()[0]) from error
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise _damaged(path, f"no column {missing[0]}")
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
+
+
+def _damaged(path: Path, problem: str) -> ResultsError:
+    return ResultsError(f"damaged: {problem}", str(path), remedy="run the scenario again")
+
+
+def _times(form: ClosedForm) -> Floats:
+    """Where a curve is drawn: quantiles of its levels, out to 1e-5 in both tails, and points between them."""
+    assert form.law is not None
+    half = np.geomspace(_TAIL, 0.5, _KNOTS // 2 + 1)
+    levels = np.concatenate([half, 1 - half[-2::-1]])
+    ends = np.concatenate([form.law.quantile(levels), (form.slower or form.law).quantile(levels)])
+    knots = np.unique(np.concatenate([ends, [form.law.support[0]]]))
+    between = np.linspace(knots[:-1], knots[1:], _BETWEEN, endpoint=False).T.ravel()
+    # An atom is a step, not a slope: each is drawn from just before.
+    jumps = [x for law in (form.law, form.slower or form.law) for x in law.breaks if knots[0] <= x <= knots[-1]]
+    before = np.nextafter(np.array(jumps[:_MOST_STEPS]), -np.inf)
+    return np.unique(np.concatenate([between, knots, before[before >= 0], jumps[:_MOST_STEPS]]))
+
+
+def _steps(aged: Sequence[ClosedForm]) -> Floats:
+    """Ages from 0 to where the oldest client's tail is 1e-5, all of them if they are few."""
+    oldest = max(float(form.law.quantile(1 - _TAIL)) for form in aged if form.law is not None)
+    few = np.arange(min(oldest, _MOST_STEPS) + 1)
+    return few if oldest <= _MOST_STEPS else np.unique(np.append(few, np.floor(np.geomspace(_MOST_STEPS, oldest, 200))))

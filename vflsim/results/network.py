@@ -1,0 +1,43 @@
+"""What ``run.json`` says of the network: how messages shared the links, and the most that each link ever carried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from pydantic import BaseModel, ConfigDict
+
+from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.network import AnyNetwork, Link
+
+Rates = tuple[tuple[int, int, float], ...]
+"""First party, last party, and the most that the link of each ever carries, in bit/s; unlimited links are left out."""
+
+
+class NetworkFacts(BaseModel):
+    """The network of one run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: str
+    up: Rates = ()
+    down: Rates = ()
+
+    @classmethod
+    def of(cls, network: AnyNetwork, links: Sequence[Link]) -> NetworkFacts:
+        """The facts about the links of all parties, from the server's on."""
+        return cls(
+            kind=network.kind,
+            up=_rates([capacity_profile(link.up).highest for link in links]),
+            down=_rates([capacity_profile(link.down).highest for link in links]),
+        )
+
+
+def _rates(highest: Sequence[float]) -> Rates:
+    found: list[tuple[int, int, float]] = []
+    for rate, parties in groupby(enumerate(highest), key=lambda pair: pair[1]):
+        numbers = [party for party, _ in parties]
+        if rate < math.inf:
+            found.append((numbers[0], numbers[-1], rate))
+    return tuple(found)

@@ -1,0 +1,173 @@
+"""Quantiles of round durations, each with an interval, or no number where the rounds are too few for one.
+
+Where rounds are independent the intervals are exact, whatever the distribution: the number of durations below a
+quantile is binomial, so that two order statistics enclose it with the probability wanted. Where they are not, the share
+of durations below the quantile is averaged over batches, and its interval read back as order statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.special import bdtr, bdtrik, chdtri, stdtrit
+
+from vflsim.errors import ResultsError
+from vflsim.results.layout import TextTable
+from vflsim.results.report import spanned
+from vflsim.results.rounds import durations
+from vflsim.results.statistics import CONFIDENCE, Floats
+from vflsim.results.steady import batch_means, constant, ranks, warm_up
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+LEVELS = (0.5, 0.9, 0.99, 0.999, 0.9999)
+LAGS = 10
+"""Up to how far apart rounds are tested for dependence."""
+SIGNIFICANCE = 0.01
+"""Of that test: how often independent rounds are taken for dependent ones (their intervals are then wider)."""
+BEYOND = 100
+"""Dependent rounds: so many are needed on either side of a quantile."""
+
+Method = Literal["order statistics", "batch means", "not enough rounds"]
+
+
+@dataclass(frozen=True)
+class QuantileEstimate:
+    """A quantile of a sequence with its interval; all NaN where there are ``not enough rounds``."""
+
+    value: float
+    low: float
+    high: float
+    method: Method
+
+
+_NONE = QuantileEstimate(np.nan, np.nan, np.nan, "not enough rounds")
+
+
+def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confidence: float = CONFIDENCE) -> pd.DataFrame:
+    """Quantiles of every protocol's round durations, over all rounds of its finished runs; one row a level.
+
+    Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. Where rounds depend on each
+    other (:func:`dependent`), ``warm_up`` of them were removed, run by run. ``low``–``high`` covers the quantile with
+    at least the ``confidence`` (asymptotically so for dependent rounds). Raises NotRecordedError where rounds were not
+    kept, ResultsError for a level outside (0, 1).
+    """
+    for level in levels:
+        if not 0 < level < 1:
+            raise ResultsError(f"{level} is no level of a quantile", str(results.folder), "above 0 and below 1")
+    rows = []
+    for protocol in results.protocols:
+        runs = [durations(run) for run in results.runs if run.protocol == protocol and not run.failed]
+        values = np.concatenate([np.empty(0), *runs])
+        related, everything = dependent(values), len(values)
+        if related:
+            values = np.concatenate([run[warm_up(run)[0] :] for run in runs])
+        facts = {"rounds": len(values), "runs": len(runs), "warm_up": everything - len(values)}
+        ordered = np.sort(values)
+        for level in levels:
+            found = _dependent(values, ordered, level, confidence) if related else _exact(ordered, level, confidence)
+            rows.append({"protocol": protocol, "level": level, **vars(found), **facts})
+    return pd.DataFrame(
+        rows, columns=["protocol", "level", "value", "low", "high", "method", "rounds", "runs", "warm_up"]
+    )
+
+
+def quantile_interval(values: Floats, level: float, confidence: float = CONFIDENCE) -> QuantileEstimate:
+    """A quantile of one sequence (n,), independent or not, without removing any warm-up."""
+    ordered = np.sort(values)
+    return _dependent(values, ordered, level, confidence) if dependent(values) else _exact(ordered, level, confidence)
+
+
+def dependent(values: Floats) -> bool:
+    """Whether a sequence (n,) is no sequence of independent draws, by a portmanteau test of its ranks' correlations.
+
+    Ljung and Box's statistic over lags 1 to 10, on ranks so that heavy tails and outliers play no part; True with
+    probability 1 % for independent ones. False for fewer than 40, which cannot tell.
+    Source: Ljung and Box, Biometrika 65(2), 1978.
+    """
+    n = len(values)
+    if n < 4 * LAGS or constant(values):
+        return False
+    place = ranks(values)
+    place -= place.mean()
+    total = float((place * place).sum())  # not a dot product, whose last bits depend on BLAS and its threads
+    products = (float((place[lag:] * place[:-lag]).sum()) for lag in range(1, LAGS + 1))
+    statistic = sum((product / total) ** 2 / (n - lag) for lag, product in enumerate(products, start=1))
+    return bool(n * (n + 2) * statistic > chdtri(LAGS, SIGNIFICANCE))
+
+
+def order_statistics(n: int, level: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+    """Which two of n ordered independent values (from 0) enclose a quantile with at least the confidence.
+
+    P(X_(l) ≤ x ≤ X_(u)) ≥ P(l ≤ Bin(n, level) < u) with l, u counted from 1, at most (1 − confidence)/2 being lost on
+    either side; None where even the smallest or the largest value does not enclose it.
+    Source: David and Nagaraja, Order Statistics, §7.1.
+    """
+    tail = (1 - confidence) / 2
+    low, high = _binomial_quantile(tail, n, level), _binomial_quantile(1 - tail, n, level) + 1
+    return (low - 1, high - 1) if low >= 1 and high <= n else None
+
+
+def _binomial_quantile(probability: float, n: int, share: float) -> int:
+    """The smallest k with P(Bin(n, share) ≤ k) ≥ probability."""
+    k = max(int(np.ceil(bdtrik(probability, n, share))), 0) if bdtr(0, n, share) < probability else 0
+    return k - 1 if k and bdtr(k - 1, n, share) >= probability else k
+
+
+def _exact(ordered: Floats, level: float, confidence: float) -> QuantileEstimate:
+    n = len(ordered)
+    if n == 0 or (ends := order_statistics(n, level, confidence)) is None:
+        return _NONE
+    low, high = ends
+    return QuantileEstimate(_at(ordered, level), float(ordered[low]), float(ordered[high]), "order statistics")
+
+
+def _dependent(values: Floats, ordered: Floats, level: float, confidence: float) -> QuantileEstimate:
+    """By batch means of the share of values up to the quantile; never narrower than for independent values.
+
+    Source: the indirect method, Heidelberger and Lewis, Operations Research 32(1), 1984.
+    """
+    n = len(ordered)
+    ends = order_statistics(n, level, confidence)
+    if ends is None or n * min(level, 1 - level) < BEYOND:
+        return _NONE
+    value = _at(ordered, level)
+    shares, _, correlated = batch_means((values <= value).astype(np.float64))
+    half = stdtrit(len(shares) - 1, (1 + confidence) / 2) * shares.std(ddof=1) / np.sqrt(len(shares))
+    low, high = int(np.floor(n * (level - half))) - 1, int(np.ceil(n * (level + half)))
+    low, high = min(low, ends[0]), max(high, ends[1])
+    if correlated or low < 0 or high >= n:
+        return _NONE
+    return QuantileEstimate(value, float(ordered[low]), float(ordered[high]), "batch means")
+
+
+def _at(ordered: Floats, level: float) -> float:
+    """The empirical quantile: the smallest value that at least a share ``level`` of the values do not exceed."""
+    return float(ordered[max(int(np.ceil(len(ordered) * level)) - 1, 0)])
+
+
+def quantile_table(results: Results, levels: Sequence[float] = LEVELS) -> TextTable:
+    """The quantiles for a terminal: one row a protocol, one column a level."""
+    found = round_quantiles(results, levels)
+    rows = []
+    for name, own in found.groupby("protocol", sort=False):
+        first = own.iloc[0]
+        cells = [
+            row["method"] if np.isnan(row["value"]) else spanned(row["value"], row["low"], row["high"], "s")
+            for _, row in own.iterrows()
+        ]
+        rows.append((str(name), f"{first['rounds']:,}", *cells))
+    header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
+    notes = ["Quantiles of round durations with 95 % intervals, over all rounds of all seeds."]
+    related = found[found["method"] == "batch means"].groupby("protocol", sort=False)["warm_up"].first()
+    if len(related):
+        removed = ", ".join(f"{name} ({count:,} rounds of warm-up removed)" for name, count in related.items())
+        notes.append(f"Rounds depend on each other, intervals by batch means: {removed}.")
+    if found["value"].isna().any():
+        notes.append("“not enough rounds”: too few for an interval, and so for a number.")
+    return TextTable(header, rows, title=f"{results.name}: round durations", notes=notes)

@@ -1,0 +1,145 @@
+"""Sweeps: one results folder for every value of one key, and the page that says which is which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vflsim.errors import ResultsError
+from vflsim.results.read import Results
+from vflsim.results.summary import summarise
+from vflsim.results.write import SWEEP
+from vflsim.vocabulary.quantities import DIMENSIONS, Quantity
+
+
+class SweepValue(BaseModel):
+    """One value of a sweep, the folder beside ``sweep.json`` with its results, and whether all its runs have ended."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: Any
+    folder: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
+    finished: bool = False
+
+
+class SweepPage(BaseModel):
+    """What stands in ``sweep.json``: the scenario's name, the dotted key, and its values in the order given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scenario: str
+    key: str
+    timing_only: bool
+    values: tuple[SweepValue, ...] = Field(min_length=1)
+
+    @classmethod
+    def read(cls, folder: Path | str) -> SweepPage:
+        """The page of a folder. Raises ResultsError where there is none, or it is damaged."""
+        path = Path(folder) / SWEEP
+        try:
+            return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            if not path.is_file():
+                what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"
+                raise ResultsError(what, str(folder), "a folder that vflsim sweep has written") from error
+            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise ResultsError(
+                f"damaged: {problem.splitlines()[0]}", str(path), remedy="run the sweep again"
+            ) from error
+
+    def with_finished(self, position: int) -> SweepPage:
+        """The page once all runs of a value have ended."""
+        done = self.values[position].model_copy(update={"finished": True})
+        return self.model_copy(update={"values": (*self.values[:position], done, *self.values[position + 1 :])})
+
+    def unfinished(self) -> SweepPage:
+        """The page as it was before anything ran."""
+        return self.model_copy(update={"values": tuple(v.model_copy(update={"finished": False}) for v in self.values)})
+
+    def text(self) -> str:
+        """The page as it is written."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+
+
+@final
+@dataclass(frozen=True)
+class Sweep:
+    """The finished part of a sweep: ``results[k]`` is of the k-th of ``values``, both in the order they were given.
+
+    ``pending`` are the values whose runs have not all ended.
+    """
+
+    folder: Path
+    scenario: str
+    key: str
+    timing_only: bool
+    values: tuple[Any, ...]
+    results: tuple[Results, ...]
+    pending: tuple[Any, ...]
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Sweep:
+        """Open the folder of a sweep. Raises ResultsError where it is none, is damaged, or no value has finished."""
+        folder, page = Path(folder), SweepPage.read(folder)
+        done = [entry for entry in page.values if entry.finished]
+        if not done:
+            raise ResultsError("no value of this sweep has finished", str(folder), remedy="run the sweep again")
+        results = tuple(Results.open(folder / entry.folder) for entry in done)
+        pending = tuple(entry.value for entry in page.values if not entry.finished)
+        values = tuple(entry.value for entry in done)
+        return cls(folder, page.scenario, page.key, page.timing_only, values, results, pending)
+
+    def __iter__(self) -> Iterator[tuple[Any, Results]]:
+        return iter(zip(self.values, self.results, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Protocols of any value, in the scenario's order."""
+        return tuple(dict.fromkeys(name for found in self.results for name in found.protocols))
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...] | None:
+        """The values as numbers in SI units (``5 Mbps`` is 5e6, ``unlimited`` infinite); None unless all are."""
+        found = [_number(value) for value in self.values]
+        return None if None in found else tuple(number for number in found if number is not None)
+
+    def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
+        """One measure of :func:`~vflsim.results.summary.summarise` against the value, one row a value and protocol.
+
+        Columns: position (of the value, from 0), value, protocol, unit, failed, and the fields of ``Estimate``.
+        ``target`` is as the summary has it (``test_accuracy ≥ 0.9``).
+        """
+        frames = []
+        for position, (value, summary) in enumerate(zip(self.values, self.summaries, strict=True)):
+            rows = summary[(summary["measure"] == measure) & summary["baseline"].isna()]
+            rows = rows[rows["target"].isna() if target is None else rows["target"] == target]
+            rows = rows.drop(columns=["measure", "target", "baseline"])
+            rows.insert(0, "position", position)
+            rows.insert(1, "value", pd.Series([value] * len(rows), index=rows.index, dtype=object))
+            frames.append(rows)
+        return pd.concat(frames, ignore_index=True)
+
+    @cached_property
+    def summaries(self) -> tuple[pd.DataFrame, ...]:
+        """The summary of every value's results."""
+        return tuple(summarise(found) for found in self.results)
+
+
+def _number(value: Any) -> float | None:
+    """A value as a scenario would read it in a key of its dimension; None where it is no number."""
+    for dimension in DIMENSIONS:
+        try:
+            return float(Quantity(dimension, unlimited=True).convert(value, {}))
+        except ValueError:
+            continue
+    return None

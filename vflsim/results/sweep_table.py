@@ -1,0 +1,51 @@
+"""Sweeps as people read them: a table a measure, one row a value, one column a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vflsim.results.layout import TextTable
+from vflsim.results.report import describe, round_measure
+from vflsim.results.summary import STEADY, Estimate
+from vflsim.results.sweep import Sweep
+from vflsim.scenario.emit import flow as shown
+
+
+def sweep_tables(sweep: Sweep) -> list[TextTable]:
+    """Mean round duration against the value and, where there was training, time to each target."""
+    measures = {round_measure(summary) for summary in sweep.summaries}
+    single = measures == {STEADY}
+    tables = [_table(sweep, STEADY if single else "round_duration", None, "mean round")]
+    targets = dict.fromkeys(target for summary in sweep.summaries for target in summary["target"].dropna())
+    tables += [_table(sweep, "time_to_target", target, f"time to {target}") for target in targets]
+    tables[-1].notes = tuple(_notes(sweep, single))
+    return tables
+
+
+def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTable:
+    cells = {
+        (row["position"], row["protocol"]): describe(
+            Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__}), row["unit"]
+        )
+        for _, row in sweep.estimates(measure, target).iterrows()
+    }
+    rows = [
+        (shown(value), *(cells.get((position, name), "—") for name in sweep.protocols))
+        for position, value in enumerate(sweep.values)
+    ]
+    return TextTable((sweep.key, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+
+
+def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
+    if single:
+        yield "Mean rounds of single runs after their warm-up, ± 95 % by batch means where there is a sound interval."
+    if any((summary["n"] > 1).any() for summary in sweep.summaries):
+        yield "Means over seeds ± 95 % Student-t intervals."
+    if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
+        yield "“> x”: the runs that did not reach the target ended at x or later; no mean is computed."
+    for value, found in sweep:
+        for run in found.failed:
+            problem = (run.info.error or "?").splitlines()[0]
+            yield f"Failed and left out: {sweep.key} = {shown(value)}, {run.protocol}, seed {run.seed}: {problem}"
+    if sweep.pending:
+        yield f"Not finished: {sweep.key} = {', '.join(map(shown, sweep.pending))}."

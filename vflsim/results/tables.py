@@ -1,0 +1,29 @@
+"""The tables of a folder, whatever it holds: a comparison, quantiles, or those of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflsim.errors import ResultsError
+from vflsim.results.layout import TextTable
+from vflsim.results.quantiles import quantile_table
+from vflsim.results.read import Results
+from vflsim.results.report import comparison_table
+from vflsim.results.sweep import Sweep
+from vflsim.results.sweep_table import sweep_tables
+from vflsim.results.write import SWEEP
+
+
+def tables_of(folder: Path, quantiles: bool = False) -> list[TextTable]:
+    """The comparison in a results folder or, if asked for, its quantiles; of a sweep its tables against the value.
+
+    Raises ResultsError for a folder that is neither, and for the quantiles of a sweep (they are of one value).
+    """
+    if not (folder / SWEEP).is_file():
+        results = Results.open(folder)
+        return [quantile_table(results) if quantiles else comparison_table(results)]
+    sweep = Sweep.open(folder)
+    if quantiles:
+        allowed = ", ".join(str(found.folder) for found in sweep.results)
+        raise ResultsError("quantiles are of one value of a sweep", str(folder), allowed, "name one of its folders")
+    return sweep_tables(sweep)

@@ -1,0 +1,77 @@
+"""Closed forms of a scenario: for each protocol the law of its rounds, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from vflsim.protocols import Protocol
+from vflsim.protocols.asynchronous import Asynchronous
+from vflsim.protocols.centralised import Centralised
+from vflsim.protocols.ignore import Ignore
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.t_synchronous import TSynchronous
+from vflsim.protocols.table import TableProtocol
+from vflsim.results.closed_forms import curves_of, table_of
+from vflsim.runner.build import Data, LoadedData
+from vflsim.runner.cycles import Cycles, Unanalysable
+from vflsim.runner.own_pace import own_pace
+from vflsim.runner.rounds import ROUND, centralised, ignoring, starting_afresh, synchronous
+from vflsim.scenario.models import Scenario
+from vflsim.timing.analysis.findings import ClosedForm, Finding, NoClosedForm
+
+MOST_CLIENTS = 2_000
+"""Of a scenario whose results get closed forms beside them; ``analyse`` has no such limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What is known of one protocol of a scenario without simulating it."""
+
+    protocol: str
+    findings: tuple[Finding, ...]
+
+
+def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
+    """The closed forms of protocol ``name``, or the reasons why there are none.
+
+    Times are those between the ends of neighbouring server steps, as in ``rounds.parquet``.
+    """
+    protocol = scenario.protocols[name].protocol
+    try:
+        findings: tuple[Finding, ...] = _findings(protocol, Cycles(scenario, name, data))
+    except Unanalysable as reason:
+        findings = (NoClosedForm(ROUND, str(reason)),)
+    return Analysis(name, findings)
+
+
+def _findings(protocol: Protocol, cycles: Cycles) -> tuple[Finding, ...]:
+    if isinstance(protocol, TableProtocol) and protocol.max_staleness is not None:
+        raise Unanalysable("rows that are too old are queried again: a round depends on the ones before")
+    if isinstance(protocol, Centralised):
+        return centralised(cycles)
+    if isinstance(protocol, Synchronous):
+        return synchronous(cycles)
+    if isinstance(protocol, Ignore):
+        return ignoring(cycles, protocol.fastest, protocol.deadline)
+    if isinstance(protocol, TSynchronous) and protocol.t == len(cycles.clients):
+        return synchronous(cycles)
+    if isinstance(protocol, TSynchronous) and protocol.cancel:
+        return starting_afresh(cycles, protocol.t)
+    if isinstance(protocol, Asynchronous | TSynchronous):
+        return own_pace(cycles, 1 if isinstance(protocol, Asynchronous) else protocol.t)
+    raise Unanalysable("nothing is known of the rounds of this protocol")
+
+
+def closed_forms(scenario: Scenario, data: Data) -> pa.Table | None:
+    """The curves of ``closed_forms.parquet``, None where nothing has a closed form. Deterministic.
+
+    Protocols with very many kinds of clients are left out: their curves would take longer than a run.
+    """
+    curves = []
+    for name, entry in scenario.protocols.items():
+        if len(entry.protocol.participants(scenario.clients, scenario.symbols)) <= MOST_CLIENTS:
+            findings = analyse(scenario, name, data.of(scenario.training_of(name))).findings
+            curves += curves_of(name, [each for each in findings if isinstance(each, ClosedForm)])
+    return table_of(curves)

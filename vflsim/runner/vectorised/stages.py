@@ -1,0 +1,81 @@
+"""The random times of one kind of activity, of all clients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.streams import BLOCK
+from vflsim.timing.base import Floats
+
+Ints = NDArray[np.int64]
+_TOGETHER = 32
+"""Clients whose draws are transposed at a time: as many rows as a cache holds."""
+
+
+class Source(Protocol):
+    """The draws of one client: ``timing.sampler.Sampler``, or the latencies of one pair of parties."""
+
+    def blocks(self, first: int, count: int) -> Floats:
+        """Draws ``first * BLOCK`` up to ``(first + count) * BLOCK``."""
+
+
+class Stage:
+    """Draws by round, a column a client: ``constants`` (M,) seconds, NaN where ``sources`` (None elsewhere) draw.
+
+    Draws wanted by index come from a window that moves along, of ``window`` draws (a multiple of BLOCK) a client.
+    """
+
+    def __init__(self, constants: Floats, sources: Sequence[Source | None], window: int = 4 * BLOCK) -> None:
+        self.random = np.isnan(constants)
+        self._constants = constants
+        self._sources = {column: source for column, source in enumerate(sources) if source is not None}
+        self._length = window
+        self._window: Floats | None = None
+        self._base = np.zeros(len(constants), np.int64)
+        self._columns = np.arange(len(constants))
+
+    @property
+    def varies(self) -> bool:
+        """Whether anything is random."""
+        return bool(self._sources)
+
+    def rows(self, first: int, count: int) -> Floats:
+        """Draws ``first`` up to ``first + count`` of every client (count, M); both multiples of BLOCK."""
+        if not self._sources:
+            return np.broadcast_to(self._constants, (count, len(self._constants)))
+        rows = np.empty((count, len(self._constants)))
+        rows[:] = self._constants
+        self._fill(rows, list(self._sources), [first // BLOCK] * len(self._sources))
+        return rows
+
+    def take(self, index: Ints) -> Floats:
+        """Draw ``index[c]`` of every client c (M,); no client's index may ever decrease."""
+        if not self._sources:
+            return self._constants
+        if self._window is None:
+            self._window = np.tile(self._constants, (self._length, 1))
+            self._base[list(self._sources)] = -self._length
+        place = index - self._base
+        if place.max() >= self._length:
+            behind = np.flatnonzero(place >= self._length)
+            self._base[behind] = index[behind] // BLOCK * BLOCK
+            drawn = [column for column in behind.tolist() if column in self._sources]
+            self._fill(self._window, drawn, (self._base[drawn] // BLOCK).tolist())
+            place = index - self._base
+        return self._window.ravel().take(place * len(self._constants) + self._columns)
+
+    def _fill(self, rows: Floats, columns: list[int], firsts: list[int]) -> None:
+        count = len(rows) // BLOCK
+        buffer = np.empty((_TOGETHER, len(rows)))
+        for start in range(0, len(columns), _TOGETHER):
+            some = columns[start : start + _TOGETHER]
+            for row, column, first in zip(buffer, some, firsts[start : start + _TOGETHER], strict=False):
+                row[:] = self._sources[column].blocks(first, count)
+            if some[-1] - some[0] == len(some) - 1:
+                rows[:, some[0] : some[-1] + 1] = buffer[: len(some)].T
+            else:
+                rows[:, some] = buffer[: len(some)].T

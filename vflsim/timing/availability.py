@@ -1,0 +1,202 @@
+"""When a client is there at all: on and off by turns, one failure with or without repair, or times written down.
+
+Availability is a profile: 1 while the client is up, 0 while it is down, a function of (seed, party, time) alone.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias, final, get_args
+
+import numpy as np
+from pydantic import Field, PrivateAttr, model_validator
+from typing_extensions import override
+
+from vflsim.timing.delays import AnyDelay
+from vflsim.timing.files import columns_of
+from vflsim.timing.profile import Flat, Profile, Steps
+from vflsim.timing.sampler import Sampler
+from vflsim.vocabulary import Part, PositiveSeconds, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary.quantities import TIME, Quantity
+
+Interrupted: TypeAlias = Literal["lost", "resumed"]
+"""What an outage does to work and messages under way: gone for good, or standing still meanwhile."""
+
+SHORTEST_CYCLE = 1e-6
+"""Seconds that an up and a down period must last together, on average."""
+
+
+@final
+class Always(Part):
+    """The client is always there."""
+
+    kind: Literal["always"] = "always"
+
+    def profile(self, seed: int, party: int) -> None:
+        """Give None: there is nothing to look up."""
+        return None
+
+
+@final
+class Alternating(Part):
+    """Up and down by turns, each period drawn anew (an alternating renewal process): failures with repair."""
+
+    kind: Literal["alternating"] = "alternating"
+    up: AnyDelay
+    """How long it stays up."""
+    down: AnyDelay
+    """How long it stays down."""
+    starts: Literal["up", "down"] = "up"
+    """How it begins."""
+    interrupted: Interrupted
+    """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""
+
+    recurs: ClassVar[bool] = True
+    """Whether outages never end to come."""
+
+    @model_validator(mode="after")
+    def _time_must_pass(self) -> Self:
+        up, down = self.up.expectation(), self.down.expectation()
+        if up == 0:
+            raise ValueError("up takes no time: the client would never be there; allowed: a mean above 0 s")
+        if up + down < SHORTEST_CYCLE:
+            raise ValueError(
+                f"up and down last {up + down:g} s together on average; allowed: at least {SHORTEST_CYCLE:g} s"
+            )
+        return self
+
+    def profile(self, seed: int, party: int) -> Profile:
+        """Give 1 while the party is up, 0 while it is down."""
+        up = Sampler(self.up, seed, party, "availability.up")
+        down = Sampler(self.down, seed, party, "availability.down")
+        return Turns(up, down, starts_up=self.starts == "up")
+
+
+@final
+class Failure(Part):
+    """It fails once, and is repaired or not."""
+
+    kind: Literal["failure"] = "failure"
+    at: AnyDelay
+    """How long after the start it fails."""
+    repair: Annotated[AnyDelay | None, Shorthand(lambda value: None if value == "never" else value, {"const": "never"})]
+    """How long it is down then, or ``never``."""
+    interrupted: Interrupted
+    """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""
+
+    recurs: ClassVar[bool] = False
+
+    def profile(self, seed: int, party: int) -> Profile:
+        """Give 1 while the party is up, 0 while it is down."""
+        at, end = Sampler(self.at, seed, party, "availability.at").draw(0), math.inf
+        if self.repair is not None:
+            end = at + Sampler(self.repair, seed, party, "availability.repair").draw(0, at)
+        return _down_in([(at, end)])
+
+
+Outage: TypeAlias = tuple[Seconds, Annotated[float, Quantity(TIME, at_least=0, unlimited=True)]]
+"""From when to when a client is down (``inf``: for good)."""
+
+
+@final
+class Intervals(Part):
+    """Down at times written down, in the scenario or in a file of two columns, from and to (CSV, NPY)."""
+
+    kind: Literal["intervals"] = "intervals"
+    down: Annotated[tuple[Outage, ...], Field(min_length=1)] | None = None
+    """``[[from, to], …]`` in seconds since the start, ascending; ``inf``: for good."""
+    file: str | None = None
+    """A file of such times, instead."""
+    period: PositiveSeconds | None = None
+    """After how long they begin all over again."""
+    interrupted: Interrupted
+    """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""
+
+    _outages: list[tuple[float, float]] = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        if (self.down is None) == (self.file is None):
+            raise ValueError("intervals need their times; allowed: exactly one of down and file")
+        table = np.array(self.down) if self.file is None else columns_of(self.file, ("from", "to"))
+        outages = [(float(start), float(end)) for start, end in table]
+        where = self.file or "down"
+        for number, (start, end) in enumerate(outages, start=1):
+            if not 0 <= start < end:
+                raise ValueError(f"{where}: [{start:g}, {end:g}] (number {number}); allowed: 0 ≤ from < to")
+        for (_, end), (start, _) in pairwise(outages):
+            if start < end:
+                raise ValueError(
+                    f"{where}: down from {start:g} s before {end:g} s is over; allowed: one after the other"
+                )
+        if self.period is not None and outages[-1][1] > self.period:
+            raise ValueError(
+                f"a period of {self.period:g} s ends before the last outage, {outages[-1][1]:g} s; allowed: no earlier"
+            )
+        self._outages = outages
+        if not _down_in(outages, self.period).next_change(0.0) < math.inf and outages[0][0] == 0:
+            raise ValueError(f"{where}: the client would never be there; allowed: some time up")
+        return self
+
+    @property
+    def recurs(self) -> bool:
+        """Whether outages never end to come."""
+        return self.period is not None
+
+    def profile(self, seed: int, party: int) -> Profile:
+        """Give 1 while the party is up, 0 while it is down."""
+        return _down_in(self._outages, self.period)
+
+
+@final
+class Turns(Profile):
+    """1 and 0 by turns, for times drawn one after another; drawn as far as anybody has asked."""
+
+    def __init__(self, up: Sampler, down: Sampler, *, starts_up: bool) -> None:
+        self._samplers = (up, down) if starts_up else (down, up)
+        self._values = (1.0, 0.0) if starts_up else (0.0, 1.0)
+        self._changes = [0.0]  # piece k begins at changes[k]
+
+    @override
+    def value(self, t: float) -> float:
+        return self.piece(t)[0]
+
+    @override
+    def next_change(self, t: float) -> float:
+        return self.piece(t)[1]
+
+    @override
+    def piece(self, t: float) -> tuple[float, float]:
+        changes = self._changes
+        while changes[-1] <= t:
+            last, turn = changes[-1], len(changes) - 1
+            changes.append(last + self._samplers[turn % 2].draw(turn // 2, last))
+        place = bisect_right(changes, t)  # a period of no time at all is passed over
+        return self._values[(place - 1) % 2], changes[place]
+
+
+def _down_in(outages: Iterable[tuple[float, float]], period: float | None = None) -> Profile:
+    """0 in the outages, which are in order, and 1 between them."""
+    steps = {0.0: 1.0}
+    for start, end in outages:
+        if start < end:
+            steps[start] = 0.0
+        if start < end < (period or math.inf):
+            steps[end] = 1.0
+    if len(steps) == 1:
+        return Flat(steps[0.0])
+    return Steps(list(steps), list(steps.values()), period)
+
+
+Interruptible: TypeAlias = Alternating | Failure | Intervals
+AvailabilityKind: TypeAlias = Always | Interruptible
+AVAILABILITIES: tuple[type[Part], ...] = get_args(AvailabilityKind)
+"""Every kind of availability."""
+
+AnyAvailability = Annotated[
+    AvailabilityKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"const": "always"})
+]
+"""A field that takes any kind of availability, or ``always``."""

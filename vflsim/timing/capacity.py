@@ -1,0 +1,121 @@
+"""What a link can carry over time: a bandwidth, or one that changes in steps, inline or from a file.
+
+To add a kind: a final class like those below, and its name in ``CapacityKind`` at the end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeAlias, final, get_args
+
+from pydantic import Discriminator, Field, Tag, model_validator
+from typing_extensions import override
+
+from vflsim.timing.profile import Flat, Steps
+from vflsim.timing.traces import packet_trace, rate_trace
+from vflsim.vocabulary import BitsPerSecond, Part, PositiveSeconds, Seconds, Shorthand
+from vflsim.vocabulary.quantities import BANDWIDTH, Quantity
+
+Rate = Annotated[float, Quantity(BANDWIDTH, at_least=0, unlimited=True)]
+TimeUnit = Literal["s", "ms", "us"]
+RateUnit = Literal["bps", "kbps", "Mbps", "Gbps", "B/s", "kB/s", "MB/s", "GB/s"]
+
+
+class Capacity(Part, ABC):
+    """A bandwidth that changes in time; a kind of capacity is a final subclass with its own ``kind``."""
+
+    @abstractmethod
+    def profile(self) -> Steps:
+        """Give the bandwidth in bit/s as a function of time. Raises ValueError where none comes out."""
+
+    @model_validator(mode="after")
+    def _must_be_possible(self) -> Self:
+        if self.profile().finish(0.0, 0.0) == float("inf"):
+            raise ValueError("every rate is 0: nothing would ever move; allowed: at least one rate above 0")
+        return self
+
+
+@final
+class CapacitySteps(Capacity):
+    """A bandwidth that changes at given times; the last rate stays, unless all is repeated."""
+
+    kind: Literal["steps"] = "steps"
+    steps: Annotated[tuple[tuple[Seconds, Rate], ...], Field(min_length=1)]
+    """From when on which rate (0: nothing moves); from 0 s on."""
+    period: PositiveSeconds | None = None
+    """After how long it begins all over again; without it the last rate lasts for ever."""
+
+    @override
+    def profile(self) -> Steps:
+        times, rates = zip(*self.steps, strict=True)
+        return Steps(times, rates, self.period)
+
+
+@final
+class CapacityTrace(Capacity):
+    """A bandwidth measured by yourself: a CSV file with the columns time and rate; the last rate stays, unless all is
+    repeated."""
+
+    kind: Literal["trace"] = "trace"
+    file: Annotated[str, Field(min_length=1)]
+    """Rows of time and rate (from then on), the first at time 0; with or without a header. Relative to the scenario."""
+    time_unit: TimeUnit = "s"
+    rate_unit: RateUnit = "bps"
+    period: PositiveSeconds | None = None
+    """After how long it begins all over again; without it the last rate lasts for ever."""
+
+    @override
+    def profile(self) -> Steps:
+        return rate_trace(self.file, self.time_unit, self.rate_unit, self.period)
+
+
+@final
+class CapacityMahimahi(Capacity):
+    """A packet trace of Mahimahi (mm-link): a line for each opportunity to deliver 1500 bytes, in milliseconds.
+
+    A window's rate is the bytes of its opportunities ÷ its length; an opportunity at the end of a window counts for it,
+    one at 0 for the first. So the trace carries all of its bytes, each at most one window too early.
+    """
+
+    kind: Literal["mahimahi"] = "mahimahi"
+    file: Annotated[str, Field(min_length=1)]
+    """The trace. Relative to the scenario."""
+    window: PositiveSeconds = 0.1
+    """Over how long opportunities are averaged; the last window ends with the trace."""
+    repeated: bool = True
+    """Begin again at the last time stamp, as mm-link does; otherwise the last window's rate lasts for ever."""
+
+    @override
+    def profile(self) -> Steps:
+        return packet_trace(self.file, self.window, self.repeated)
+
+
+CapacityKind: TypeAlias = CapacitySteps | CapacityTrace | CapacityMahimahi
+CAPACITIES: tuple[type[Part], ...] = get_args(CapacityKind)
+"""Every kind of capacity that changes in time."""
+
+
+def _steps_from_list(value: Any) -> Any:
+    """Expand a list of steps to a capacity."""
+    return {"kind": "steps", "steps": value} if isinstance(value, list | tuple) else value
+
+
+def _quantity_or_kind(value: Any) -> str:
+    """Tell a quantity from a capacity that changes in time."""
+    return "varying" if isinstance(value, Mapping | list | tuple | Capacity) else "quantity"
+
+
+_STEPS = Shorthand(_steps_from_list, {"type": "array", "description": "steps: a list of [time, rate]"})
+
+AnyCapacity = Annotated[
+    Annotated[BitsPerSecond, Tag("quantity")]
+    | Annotated[CapacityKind, Field(discriminator="kind"), _STEPS, Tag("varying")],
+    Discriminator(_quantity_or_kind),
+]
+"""A field that takes a bandwidth, or any kind of capacity that changes in time, or a list of steps for ``steps``."""
+
+
+def capacity_profile(capacity: float | Capacity) -> Flat | Steps:
+    """Give a bandwidth (bit/s), whether it changes or not, as a function of time."""
+    return capacity.profile() if isinstance(capacity, Capacity) else Flat(capacity)

@@ -1,0 +1,245 @@
+"""Families of delays by name: truncated normal, gamma, Weibull."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gamma as gamma_function
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri, xlogy, zeta
+from typing_extensions import override
+
+from vflsim.timing.base import Delay, Floats, exact, floats, from_zero
+from vflsim.vocabulary import PositiveNumber, PositiveSeconds, Seconds
+
+if TYPE_CHECKING:
+    import sympy
+
+_WRITTEN_OUT = 16
+_SQRT_2PI = math.sqrt(2 * math.pi)
+
+
+@final
+class Normal(Delay):
+    """Normal, truncated at 0: ``mean`` and ``sd`` are those before truncation."""
+
+    kind: Literal["normal"] = "normal"
+    mean: Seconds
+    """Mean of the normal distribution before it is truncated; the delay's own mean is larger."""
+    sd: PositiveSeconds
+    """Standard deviation before truncation; the delay's own is smaller."""
+
+    @property
+    def _kept(self) -> float:
+        """Probability that is left of 0 cut off."""
+        return float(ndtr(self.mean / self.sd))
+
+    @property
+    def _hazard(self) -> float:
+        """Density of the standardised law at the cut."""
+        return (
+            math.exp(-((self.mean / self.sd) ** 2) / 2) / _SQRT_2PI / self._kept if self.mean < 1e9 * self.sd else 0.0
+        )
+
+    @override
+    def expectation(self) -> float:
+        return self.mean + self.sd * self._hazard
+
+    @override
+    def variance(self) -> float:
+        hazard = self._hazard
+        return self.sd * self.sd * (1 - hazard * (hazard + self.mean / self.sd))
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        z = self._standard(x)
+        below, cut = ndtr(z), ndtr(-self.mean / self.sd)
+        return np.asarray(np.where(z > 0, 1 - ndtr(-z) / self._kept, (below - cut) / self._kept))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.asarray(np.minimum(ndtr(-self._standard(x)) / self._kept, 1.0))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        with np.errstate(over="ignore"):
+            bell = np.exp(-(self._standard(x) ** 2) / 2) / (_SQRT_2PI * self.sd * self._kept)
+        return np.where(floats(x) >= 0, bell, 0.0)
+
+    @override
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        mean, root = exact(self.mean), sympy.sqrt(2) * exact(self.sd)
+        cut = sympy.erf(-mean / root)
+        return from_zero(x, (sympy.erf((x - mean) / root) - cut) / (1 - cut))
+
+    @override
+    def _inverse(self, u: Floats) -> Floats:
+        # From the nearer end, so that neither tail is lost to rounding.
+        low = ndtri(np.minimum(ndtr(-self.mean / self.sd) + u * self._kept, 0.5))
+        high = -ndtri(np.minimum((1 - u) * self._kept, 0.5))
+        return np.where(u > 0, np.maximum(self.mean + self.sd * np.where(high > 0, high, low), 0.0), 0.0)
+
+    def _standard(self, x: ArrayLike) -> Floats:
+        return (np.maximum(floats(x), 0.0) - self.mean) / self.sd
+
+
+class ByOneOfTwo(Delay):
+    """A family with a shape, whose other parameter is said in one of two ways."""
+
+    def _exactly_one(self, one: str, other: str) -> None:
+        given = [name for name in (one, other) if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = f"both {one!r} and {other!r}" if given else f"neither {one!r} nor {other!r}"
+            raise ValueError(f"{said} given; allowed: exactly one of them")
+
+
+@final
+class Gamma(ByOneOfTwo):
+    """Gamma (Erlang for a whole ``shape``): give ``mean`` or ``scale``; mean = shape · scale."""
+
+    kind: Literal["gamma"] = "gamma"
+    shape: PositiveNumber
+    """Shape; the coefficient of variation is 1 / √shape."""
+    mean: PositiveSeconds | None = None
+    """Mean of the delay."""
+    scale: PositiveSeconds | None = None
+    """Scale of the delay."""
+
+    @override
+    def _check(self) -> None:
+        self._exactly_one("mean", "scale")
+
+    @property
+    def _scale(self) -> float:
+        if self.scale is not None:
+            return self.scale
+        assert self.mean is not None
+        return self.mean / self.shape
+
+    @override
+    def expectation(self) -> float:
+        return self.mean if self.mean is not None else self.shape * self._scale
+
+    @override
+    def variance(self) -> float:
+        return self.expectation() * self._scale
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.asarray(gammainc(self.shape, np.maximum(floats(x), 0.0) / self._scale))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.asarray(gammaincc(self.shape, np.maximum(floats(x), 0.0) / self._scale))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        z = np.maximum(floats(x), 0.0) / self._scale
+        with np.errstate(over="ignore", divide="ignore"):
+            height = np.exp(xlogy(self.shape - 1, z) - z - gammaln(self.shape)) / self._scale
+        return np.where(floats(x) >= 0, height, 0.0)
+
+    @override
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        shape = exact(self.shape)
+        scale = exact(self.scale) if self.scale is not None else exact(self.expectation()) / shape
+        # sympy would write a whole (or half) shape out, term by term.
+        incomplete = sympy.lowergamma(shape, x / scale, evaluate=self.shape < _WRITTEN_OUT)
+        return from_zero(x, incomplete / sympy.gamma(shape))
+
+    @override
+    def _inverse(self, u: Floats) -> Floats:
+        low = gammaincinv(self.shape, np.minimum(u, 0.5))
+        high = gammainccinv(self.shape, np.minimum(1 - u, 0.5))
+        return np.asarray(np.where(u < 0.5, low, high) * self._scale)
+
+
+@final
+class Weibull(ByOneOfTwo):
+    """Weibull: cdf(x) = 1 − exp(−(x / scale)^shape); give ``scale`` or ``mean``."""
+
+    kind: Literal["weibull"] = "weibull"
+    shape: PositiveNumber
+    """Shape; below 1 the tail is heavier than an exponential one's."""
+    scale: PositiveSeconds | None = None
+    """The delay that is exceeded with probability 1/e."""
+    mean: PositiveSeconds | None = None
+    """Mean of the delay."""
+
+    @override
+    def _check(self) -> None:
+        self._exactly_one("scale", "mean")
+        if self._scale == 0:
+            raise ValueError(f"a shape of {self.shape:g} is too small for a mean; allowed: above 0.006")
+
+    @property
+    def _scale(self) -> float:
+        if self.scale is not None:
+            return self.scale
+        assert self.mean is not None
+        return self.mean / float(gamma_function(1 + 1 / self.shape))
+
+    @override
+    def expectation(self) -> float:
+        return self.mean if self.mean is not None else self._scale * float(gamma_function(1 + 1 / self.shape))
+
+    @override
+    def variance(self) -> float:
+        e = 1 / self.shape
+        if e < 1 / 16:
+            # ln Γ(1 + 2e) − 2 ln Γ(1 + e) by the series of ln Γ at 1: the plain difference would cancel.
+            k = np.arange(2, 32)
+            log_ratio = float(np.sum(zeta(k) * (-e) ** k * (2.0**k - 2) / k))
+        else:
+            log_ratio = float(gammaln(1 + 2 * e) - 2 * gammaln(1 + e))
+        factor = math.expm1(log_ratio) if log_ratio < 709 else math.inf
+        return self.expectation() ** 2 * factor
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return -np.expm1(-self._power(x))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.exp(-self._power(x))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        z = np.maximum(floats(x), 0.0) / self._scale
+        with np.errstate(over="ignore", divide="ignore"):
+            height = self.shape / self._scale * np.exp(xlogy(self.shape - 1, z) - self._power(x))
+        return np.where(floats(x) >= 0, height, 0.0)
+
+    @override
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        shape = exact(self.shape)
+        scale = exact(self.scale) if self.scale is not None else exact(self.expectation()) / sympy.gamma(1 + 1 / shape)
+        return from_zero(x, 1 - sympy.exp(-((x / scale) ** shape)))
+
+    @override
+    def _inverse(self, u: Floats) -> Floats:
+        return self._scale * np.power(-np.log1p(-u), 1 / self.shape)
+
+    def _power(self, x: ArrayLike) -> Floats:
+        with np.errstate(over="ignore"):
+            return np.power(np.maximum(floats(x), 0.0) / self._scale, self.shape)

@@ -1,0 +1,223 @@
+"""Fitting delays to observations: maximum likelihood, family by family, ranked by Akaike's criterion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+from scipy.special import log_ndtr
+
+from vflsim.timing.base import Delay, Floats
+from vflsim.timing.delays import (
+    Exponential,
+    Gamma,
+    HyperExponential,
+    LogNormal,
+    Normal,
+    Pareto,
+    ShiftedExponential,
+    Uniform,
+    Weibull,
+)
+
+_PHASES = 2
+_ROUNDS = 5000
+_CONVERGED = 1e-9  # gain in mean log-likelihood
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One family fitted: its best member, or why there is none.
+
+    ``ks_p_value`` is that of a Kolmogorov–Smirnov test against a law chosen beforehand: after fitting it is optimistic.
+    """
+
+    kind: str
+    delay: Delay | None
+    parameters: int
+    log_likelihood: float = -math.inf
+    ks_statistic: float = math.nan
+    ks_p_value: float = math.nan
+    why_not: str = ""
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 · parameters − 2 · log-likelihood: the less the better."""
+        return 2 * self.parameters - 2 * self.log_likelihood if self.delay is not None else math.inf
+
+
+class CannotFitError(ValueError):
+    """A family has no member that could have given the observations."""
+
+
+def fit_all(values: Iterable[float]) -> list[Fit]:
+    """Fit every family to observed delays in seconds: the best first, then those that cannot fit.
+
+    Raises ValueError for fewer than 2 observations, and for what is no delay.
+    """
+    observed = np.sort(np.asarray(list(values) if not isinstance(values, np.ndarray) else values, dtype=np.float64))
+    if len(observed) < 2:
+        raise ValueError(f"{len(observed)} observations; allowed: at least 2")
+    if not (observed[0] >= 0 and math.isfinite(observed[-1])):
+        raise ValueError("observations that are no delays; allowed: finite numbers, at least 0")
+    fits = [_fit(kind, parameters, method, observed) for kind, (parameters, method) in FAMILIES.items()]
+    return sorted(fits, key=lambda fit: fit.aic)
+
+
+def _fit(kind: str, parameters: int, method: Callable[[Floats], Delay], observed: Floats) -> Fit:
+    try:
+        if observed[0] == observed[-1]:
+            raise CannotFitError("all observations are equal: that is a constant delay")
+        delay = method(observed)
+    except CannotFitError as error:
+        return Fit(kind, None, parameters, why_not=str(error))
+    except ValueError as error:  # the best member could come out impossible, such as with an infinite mean
+        message = str(error)
+        said = message.partition("Value error, ")[2].partition(" [type=")[0] or message
+        return Fit(kind, None, parameters, why_not=said)
+    statistic = ks_statistic(delay, observed)
+    p_value = float(stats.kstwo.sf(statistic, len(observed)))
+    return Fit(kind, delay, parameters, log_likelihood(delay, observed), statistic, p_value)
+
+
+def log_likelihood(delay: Delay, observed: Floats) -> float:
+    """Give Σ ln density of the observations (−inf if one of them is impossible)."""
+    with np.errstate(divide="ignore"):
+        return float(np.sum(np.log(delay.density(observed))))
+
+
+def ks_statistic(delay: Delay, observed: Floats) -> float:
+    """Give the largest distance between the cdf and that of the observations, which are in order."""
+    levels, count = delay.cdf(observed), len(observed)
+    steps = np.arange(count + 1) / count
+    return float(max(np.max(steps[1:] - levels), np.max(levels - steps[:-1])))
+
+
+def _exponential(observed: Floats) -> Delay:
+    return Exponential(mean=float(observed.mean()))
+
+
+def _shifted_exponential(observed: Floats) -> Delay:
+    shift = float(observed[0])
+    return ShiftedExponential(shift=shift, mean=float(observed.mean()) - shift)
+
+
+def _uniform(observed: Floats) -> Delay:
+    return Uniform(low=float(observed[0]), high=float(observed[-1]))
+
+
+def _lognormal(observed: Floats) -> Delay:
+    logs = _logs(observed)
+    return LogNormal(median=math.exp(float(logs.mean())), sigma=float(logs.std()))
+
+
+def _normal(observed: Floats) -> Delay:
+    """Truncated at 0: the two parameters by Newton-free search, from those of the untruncated law."""
+    scale = float(observed.mean())
+    if (observed == 0).all():
+        raise CannotFitError("all observations are 0")
+    z = observed / scale
+    mean, square = float(z.mean()), float((z * z).mean())
+
+    def loss(parameters: Floats) -> float:
+        centre, sd = float(parameters[0]), math.exp(float(parameters[1]))
+        spread = (square - 2 * centre * mean + centre * centre) / (2 * sd * sd)
+        return spread + math.log(sd) + float(log_ndtr(centre / sd))
+
+    start = np.array([mean, math.log(max(float(z.std()), 1e-9))])
+    bounds = [(0.0, 2 * float(z[-1])), (math.log(1e-9), math.log(10 * float(z[-1])))]
+    centre, log_sd = _minimum(loss, start, bounds)
+    return Normal(mean=centre * scale, sd=math.exp(log_sd) * scale)
+
+
+def _gamma(observed: Floats) -> Delay:
+    _logs(observed)
+    shape, _, scale = stats.gamma.fit(observed, floc=0)
+    return Gamma(shape=float(shape), scale=float(scale))
+
+
+def _weibull(observed: Floats) -> Delay:
+    """The shape is the root of the profile likelihood's derivative, which is monotone; the scale follows."""
+    logs = _logs(observed)
+    centred = logs - logs.mean()
+
+    def slope(shape: float) -> float:
+        weights = np.exp(shape * (centred - centred[-1]))
+        return float((weights * centred).sum() / weights.sum() - 1 / shape)
+
+    guess = 1.2825 / float(centred.std())  # of the logarithm, a Gumbel law, sd · shape = π / √6
+    low, high = guess / 2, guess * 2
+    while slope(low) > 0:
+        low /= 2
+    while slope(high) < 0:
+        high *= 2
+    shape = float(optimize.brentq(slope, low, high, xtol=1e-14, rtol=1e-13))
+    powers = float(np.log(np.mean(np.exp(shape * (centred - centred[-1]))))) / shape + float(centred[-1])
+    return Weibull(shape=shape, scale=math.exp(powers + float(logs.mean())))
+
+
+def _pareto(observed: Floats) -> Delay:
+    logs = _logs(observed)
+    return Pareto(minimum=float(observed[0]), shape=1 / float((logs - logs[0]).mean()))
+
+
+def _hyper_exponential(observed: Floats) -> Delay:
+    """Two phases, by expectation–maximisation from the halves below and above the median."""
+    half = len(observed) // 2
+    means = np.maximum([observed[:half].mean(), observed[half:].mean()], observed.mean() * 1e-6)
+    shares = np.full(_PHASES, 1 / _PHASES)
+    before = -math.inf
+    for _ in range(_ROUNDS):
+        heights = shares / means * np.exp(-observed[:, None] / means)
+        total = heights.sum(axis=1)
+        if not np.all(total > 0):
+            raise CannotFitError("no two exponentials come near the observations")
+        after = float(np.log(total).mean())
+        belongs = heights / total[:, None]
+        counts = belongs.sum(axis=0)
+        shares, means = counts / len(observed), (belongs * observed[:, None]).sum(axis=0) / counts
+        gain, before = after - before, after
+        if gain < _CONVERGED:
+            break
+    if len(observed) * (before + math.log(observed.mean()) + 1) < 0.5 or not np.all(shares > 1e-9):
+        raise CannotFitError("two phases fit no better than one: that is an exponential delay")
+    first = float(shares[0])
+    return HyperExponential(probabilities=(first, 1 - first), means=tuple(means.tolist()))
+
+
+def _logs(observed: Floats) -> Floats:
+    """The logarithms, of which a law on (0, inf) needs all."""
+    if observed[0] <= 0:
+        zeros = int(np.count_nonzero(observed == 0))
+        raise CannotFitError(f"{zeros:,} observations are 0, which has no density under this law")
+    return np.log(observed)
+
+
+def _minimum(loss: Callable[[Floats], float], start: Floats, bounds: list[tuple[float, float]]) -> tuple[float, float]:
+    """Give the two parameters with the least loss."""
+    found: Any = optimize.minimize(
+        loss, start, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10}
+    )
+    refined: Any = optimize.minimize(
+        loss, found.x, method="Nelder-Mead", bounds=bounds, options={"xatol": 1e-10, "fatol": 1e-15, "maxiter": 2000}
+    )
+    best = refined if refined.fun < found.fun else found
+    return float(best.x[0]), float(best.x[1])
+
+
+FAMILIES: dict[str, tuple[int, Callable[[Floats], Delay]]] = {
+    "exponential": (1, _exponential),
+    "shifted_exponential": (2, _shifted_exponential),
+    "uniform": (2, _uniform),
+    "normal": (2, _normal),
+    "lognormal": (2, _lognormal),
+    "gamma": (2, _gamma),
+    "weibull": (2, _weibull),
+    "pareto": (2, _pareto),
+    "hyper_exponential": (3, _hyper_exponential),
+}
+"""The families that are fitted: how many parameters each has, and how."""

@@ -1,0 +1,114 @@
+"""Observed delays from a file: CSV, Parquet, NPY, or text with one number a line."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from vflsim.timing.base import Floats
+from vflsim.vocabulary.quantities import TIME
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns", "min", "h"]
+FORMATS = ".csv, .parquet, .npy, .txt"
+MAX_VALUES = 20_000_000
+
+
+def read_observed(file: str | Path, column: str | None = None, unit: TimeUnit = "s") -> Floats:
+    """Read the delays of a file, in seconds and in order of size (shape (n,), n ≥ 1; not to be written to).
+
+    ``column`` names a column of a table; it may be left out where there is only one. Raises ValueError for a file that
+    is missing or unreadable, and for values that are no delays, with the place of the first of them.
+    """
+    path = Path(file)
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror or error}; allowed: a file ({FORMATS})") from None
+    return _read(path.resolve(), column, unit, (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, column: str | None, unit: TimeUnit, state: tuple[int, int]) -> Floats:
+    """Read a file once for as long as its ``state`` (time and size) is the same: every client may name it."""
+    found = _columns(path, column)
+    values = _numbers(path, found)
+    factor = TIME.units[unit]
+    values = np.sort(values * factor.numerator / factor.denominator)  # 5 ms is exactly the float 0.005
+    if not math.isfinite(values[-1]):
+        raise ValueError(f"{path}: {values[-1]:g} s is not a delay; allowed: finite numbers, at least 0")
+    values.setflags(write=False)
+    return values
+
+
+def _columns(path: Path, column: str | None) -> pd.Series[float]:
+    """Give the values as they stand in the file."""
+    import pandas as pd
+
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".npy":
+            array = np.load(path, allow_pickle=False)
+            table = pd.DataFrame(array.reshape(len(array), -1)) if array.ndim else pd.DataFrame([array])
+        elif suffix == ".parquet":
+            table = pd.read_parquet(path)
+        elif suffix == ".csv":
+            table = pd.read_csv(path, skipinitialspace=True, comment="#")
+            if all(_is_number(name) for name in table.columns):  # there is no header
+                table = pd.read_csv(path, skipinitialspace=True, comment="#", header=None)
+        elif suffix in (".txt", ".dat", ""):
+            table = pd.read_csv(path, sep=r"\s+", comment="#", header=None)
+        else:
+            raise ValueError(f"{path}: files called {suffix} cannot be read; allowed: {FORMATS}")
+    except pd.errors.EmptyDataError:
+        raise ValueError(f"{path}: the file is empty; allowed: at least one delay") from None
+    except (OSError, ValueError) as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise ValueError(f"{path}: not readable as {suffix or 'text'} ({error}); allowed: {FORMATS}") from None
+    names = [str(name) for name in table.columns]
+    if column is None and len(names) != 1:
+        raise ValueError(f"{path} has {len(names)} columns; allowed: `column:` with one of {_listed(names)}")
+    if column is not None and column not in names:
+        raise ValueError(f"{path} has no column {column!r}; allowed: {_listed(names)}")
+    return table.iloc[:, 0 if column is None else names.index(column)]
+
+
+def _numbers(path: Path, found: pd.Series[float]) -> Floats:
+    """Give the values as floats, all of them delays."""
+    import pandas as pd
+
+    if not 0 < len(found) <= MAX_VALUES:
+        raise ValueError(f"{path} has {len(found):,} values; allowed: 1 to {MAX_VALUES:,}")
+    values = pd.to_numeric(found, errors="coerce").to_numpy(dtype=np.float64, na_value=math.nan)
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        first = found.iloc[int(wrong[0])]
+        said = (
+            "nothing"
+            if pd.isna(first) and not isinstance(first, str)
+            else repr(getattr(first, "item", lambda: first)())
+        )
+        more = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+        raise ValueError(
+            f"{path}: {said} at value {wrong[0] + 1:,} is not a delay{more}; allowed: finite numbers, at least 0"
+        )
+    return values
+
+
+def _is_number(text: object) -> bool:
+    try:
+        float(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "")

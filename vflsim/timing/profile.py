@@ -1,0 +1,234 @@
+"""Piecewise-constant functions of time: what a link can carry, and whether a party is there.
+
+A profile gives a value ≥ 0 (inf allowed) at every time t ≥ 0, is continuous from the right, and knows when it may
+change next. What moves at that rate follows: the integral over a stretch of time, and when an amount is through.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import final
+
+from typing_extensions import override
+
+TRACE = 1e-12
+"""The part of an amount that is as good as nothing: what rounding may leave of it when its last bit is through."""
+NEVER_AFTER = 1_000_000
+"""Changes in a row during which nothing moves, after which a profile is taken to stay at 0 for ever."""
+
+
+class Profile(ABC):
+    """A piecewise-constant function of time; subclasses say its value and its next change."""
+
+    @abstractmethod
+    def value(self, t: float) -> float:
+        """Give the value at time ``t`` ≥ 0 (at a change: the value from there on)."""
+
+    @abstractmethod
+    def next_change(self, t: float) -> float:
+        """Give the first time after ``t`` at which the value may change (inf: never again)."""
+
+    def piece(self, t: float) -> tuple[float, float]:
+        """Give the value at ``t``, and until when it holds at least."""
+        return self.value(t), self.next_change(t)
+
+    def finish(self, start: float, amount: float) -> float:
+        """Give the first time ≥ ``start`` by which the integral from ``start`` reaches ``amount``; inf if never.
+
+        At value inf any amount is through at once; an amount of 0 is at the first time with a value above 0.
+        """
+        t, left, idle, trace = start, amount, 0, TRACE * amount
+        while t < math.inf and idle < NEVER_AFTER:
+            value, until = self.piece(t)
+            if value > 0:
+                carried = value * (until - t)
+                if carried >= left - trace:
+                    return min(t + left / value, until)
+                left -= carried
+                idle = 0
+            else:
+                idle += 1
+            t = until
+        return math.inf
+
+    def amount(self, start: float, end: float) -> float:
+        """Give the integral from ``start`` to ``end``: 0 if nothing lies between them, inf where the value is inf."""
+        t, total = start, 0.0
+        while t < end:
+            value, until = self.piece(t)
+            until = min(until, end)
+            if value > 0:
+                total += value * (until - t)
+            t = until
+        return total
+
+
+@final
+class Flat(Profile):
+    """The same value for ever."""
+
+    def __init__(self, value: float) -> None:
+        _must_be_possible(value)
+        self._value = self.highest = value
+        """The highest value there ever is."""
+
+    @override
+    def value(self, t: float) -> float:
+        return self._value
+
+    @override
+    def next_change(self, t: float) -> float:
+        return math.inf
+
+    @override
+    def finish(self, start: float, amount: float) -> float:
+        return start + amount / self._value if self._value > 0 else math.inf
+
+    def __repr__(self) -> str:
+        return f"Flat({self._value!r})"
+
+
+@final
+class Steps(Profile):
+    """Value ``values[k]`` from ``times[k]`` on: for ever after the last, or all over again every ``period`` seconds.
+
+    The first time is 0; repetition n begins at ``n * period``. Raises ValueError for times that do not ascend from 0, a
+    period that does not lie after the last, negative or NaN values, and as many times as values.
+    """
+
+    def __init__(self, times: Sequence[float], values: Sequence[float], period: float | None = None) -> None:
+        if not times or len(times) != len(values):
+            raise ValueError(f"{len(times)} times and {len(values)} values; allowed: as many of each, at least one")
+        if times[0] != 0:
+            raise ValueError(f"the first time is {times[0]!r}; allowed: 0")
+        end = math.inf if period is None else period
+        self._times, self._values = [0.0], [float(values[0])]
+        for before, time, value in zip(times, [*times[1:], end], [*values[1:], values[0]], strict=True):
+            if not before < time:
+                raise ValueError(f"time {time!r} follows {before!r}; allowed: times (and a period) that ascend")
+            _must_be_possible(value)
+            if time < end and value != self._values[-1]:  # what does not change is no step
+                self._times.append(float(time))
+                self._values.append(float(value))
+        if period is not None and len(self._times) == 1:
+            end = math.inf
+        elif period == math.inf:
+            raise ValueError("a period of inf; allowed: a finite one, or none")
+        self._period = end
+        self.highest = max(self._values)
+        """The highest value there ever is."""
+        self._ends = [*self._times[1:], end]
+        self._total = sum(v * (b - a) for v, a, b in zip(self._values, self._times, self._ends, strict=True) if v > 0)
+
+    @override
+    def value(self, t: float) -> float:
+        return self.piece(t)[0]
+
+    @override
+    def next_change(self, t: float) -> float:
+        return self.piece(t)[1]
+
+    @override
+    def piece(self, t: float) -> tuple[float, float]:
+        if self._period == math.inf:
+            k = bisect_right(self._times, t) - 1
+            return self._values[k], self._ends[k]
+        turn = t // self._period
+        if turn * self._period > t:  # the product was rounded up, and it is the word that counts
+            turn -= 1
+        origin = turn * self._period
+        k = bisect_right(self._times, t - origin) - 1
+        while True:
+            last = k + 1 == len(self._times)
+            end = (turn + 1) * self._period if last else origin + self._ends[k]
+            if t < end:
+                return self._values[k], end
+            k, turn, origin = (0, turn + 1, end) if last else (k + 1, turn, origin)  # the difference was rounded down
+
+    @override
+    def finish(self, start: float, amount: float) -> float:
+        if 0 < self._total < math.inf and self._period < math.inf and amount > 2 * self._total:
+            turns = math.floor(amount / self._total) - 1  # whole periods; the rest is walked through
+            return super().finish(start + turns * self._period, amount - turns * self._total)
+        return super().finish(start, amount)
+
+    @override
+    def amount(self, start: float, end: float) -> float:
+        if self._period < math.inf and end - start > 2 * self._period:
+            turns = math.floor((end - start) / self._period) - 1
+            return turns * self._total + super().amount(start + turns * self._period, end)
+        return super().amount(start, end)
+
+    def __repr__(self) -> str:
+        return f"Steps({self._times!r}, {self._values!r}, period={self._period!r})"
+
+
+@final
+class _Lowest(Profile):
+    """The lowest of several profiles."""
+
+    def __init__(self, profiles: Sequence[Profile]) -> None:
+        self._profiles = tuple(profiles)
+
+    @override
+    def value(self, t: float) -> float:
+        return min(profile.value(t) for profile in self._profiles)
+
+    @override
+    def next_change(self, t: float) -> float:
+        return min(profile.next_change(t) for profile in self._profiles)
+
+    @override
+    def piece(self, t: float) -> tuple[float, float]:
+        pieces = [profile.piece(t) for profile in self._profiles]
+        return min(value for value, _ in pieces), min(until for _, until in pieces)
+
+
+@final
+class _Gated(Profile):
+    """A profile behind a gate."""
+
+    def __init__(self, profile: Profile, gate: Profile) -> None:
+        self._profile, self._gate = profile, gate
+
+    @override
+    def value(self, t: float) -> float:
+        return self._profile.value(t) if self._gate.value(t) > 0 else 0.0
+
+    @override
+    def next_change(self, t: float) -> float:
+        return self.piece(t)[1]
+
+    @override
+    def piece(self, t: float) -> tuple[float, float]:
+        open_, until = self._gate.piece(t)
+        if not open_ > 0:
+            return 0.0, until
+        value, change = self._profile.piece(t)
+        return value, min(until, change)
+
+
+def lowest(*profiles: Profile) -> Profile:
+    """The lowest of the profiles at every time; without any, inf. Flat ones are folded into one."""
+    flat = min((profile.value(0.0) for profile in profiles if isinstance(profile, Flat)), default=math.inf)
+    varying = list(dict.fromkeys(profile for profile in profiles if not isinstance(profile, Flat)))
+    if not varying:
+        return Flat(flat)
+    if flat < math.inf:
+        varying.append(Flat(flat))
+    return varying[0] if len(varying) == 1 else _Lowest(varying)
+
+
+def gated(profile: Profile, gate: Profile) -> Profile:
+    """The profile where the gate is above 0, and 0 wherever the gate is 0."""
+    if isinstance(gate, Flat):
+        return profile if gate.value(0.0) > 0 else Flat(0.0)
+    return _Gated(profile, gate)
+
+
+def _must_be_possible(value: float) -> None:
+    if not value >= 0:  # also refuses NaN
+        raise ValueError(f"a value of {value!r}; allowed: at least 0")

@@ -1,0 +1,116 @@
+"""The cdf of a sum as a formula: exact for constants, observed values, exponentials, uniforms, and mixtures of them.
+
+The Laplace–Stieltjes transform of such a sum is a combination of terms e^(−cs) Π 1 / (1 + mean·s) Π 1 / s, whose
+inverse follows from partial fractions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import factorial, prod
+from typing import TYPE_CHECKING
+
+from vflsim.timing.base import Delay, NoClosedFormError, exact
+from vflsim.timing.basic import Constant, Exponential, ShiftedExponential, Uniform
+
+if TYPE_CHECKING:
+    import sympy
+
+MAX_TERMS = 64
+
+
+@dataclass(frozen=True)
+class Term:
+    """weight · e^(−shift·s) · Π 1 / (1 + mean·s) · s^(−powers)."""
+
+    weight: sympy.Rational
+    shift: sympy.Rational
+    means: tuple[sympy.Rational, ...] = ()
+    powers: int = 0
+
+    def times(self, other: Term) -> Term:
+        """Give the product."""
+        return Term(
+            self.weight * other.weight,
+            self.shift + other.shift,
+            self.means + other.means,
+            self.powers + other.powers,
+        )
+
+
+def sum_of(parts: Sequence[Delay], x: sympy.Symbol) -> sympy.Expr:
+    """Give the cdf at ``x`` of the sum of independent delays. Raises NoClosedFormError where none is known."""
+    import sympy
+
+    factors = [list(terms(part)) for part in parts]
+    if prod(map(len, factors)) > MAX_TERMS:
+        raise NoClosedFormError(
+            f"the formula of this sum would have {prod(map(len, factors))} terms",
+            "sum",
+            f"at most {MAX_TERMS}",
+            "use its numbers: cdf and quantile",
+        )
+    total = sympy.Integer(0)
+    start = Term(sympy.Integer(1), sympy.Integer(0))
+    for choice in product(*factors):
+        term = start
+        for factor in choice:
+            term = term.times(factor)
+        since = x - term.shift
+        total += sympy.Piecewise((0, since < 0), (term.weight * _ramp(term, since), True))
+    return total
+
+
+def terms(part: Delay) -> Iterator[Term]:
+    """Give the terms of a part's transform."""
+    import sympy
+
+    one, zero = sympy.Integer(1), sympy.Integer(0)
+    if isinstance(part, Exponential):
+        yield Term(one, zero, (exact(part.mean),))
+    elif isinstance(part, ShiftedExponential):
+        yield Term(one, exact(part.shift), (exact(part.mean),))
+    elif isinstance(part, Uniform):
+        low, high = exact(part.low), exact(part.high)
+        yield Term(1 / (high - low), low, (), 1)
+        yield Term(-1 / (high - low), high, (), 1)
+    elif isinstance(part, Constant):
+        yield Term(one, exact(part.value))
+    elif (pieces := part.pieces()) is not None:
+        for weight, inner in pieces:
+            for choice in product(*(list(terms(each)) for each in inner)):
+                term = Term(exact(weight), zero)
+                for factor in choice:
+                    term = term.times(factor)
+                yield term
+    elif abs(float((masses := part.atoms()[1]).sum()) - 1) < 1e-12:
+        for value, mass in zip(part.atoms()[0].tolist(), masses.tolist(), strict=True):
+            yield Term(exact(mass), exact(value))
+    else:
+        raise NoClosedFormError(
+            f"the cdf of a sum with a {part.kind} part has no closed form here",
+            "sum",
+            "constant, observed, exponential and uniform parts, and mixtures and sums of them",
+            "use its numbers: cdf and quantile",
+        )
+
+
+def _ramp(term: Term, x: sympy.Expr) -> sympy.Expr:
+    """Give the inverse Laplace transform of Π 1 / (1 + mean·s) / s^(powers + 1), by partial fractions."""
+    import sympy
+
+    s = sympy.Symbol("s")
+    poles = {-1 / mean: count for mean, count in Counter(term.means).items()}
+    poles[sympy.Integer(0)] = term.powers + 1
+    scale = prod((1 / mean for mean in term.means), start=sympy.Integer(1))
+    total = sympy.Integer(0)
+    for pole, count in poles.items():
+        rest = scale / prod((s - other) ** order for other, order in poles.items() if other != pole)
+        for order in range(1, count + 1):
+            derived = sympy.diff(rest, s, count - order) if count > order else rest
+            residue = derived.subs(s, pole) / factorial(count - order)
+            total += residue * x ** (order - 1) / factorial(order - 1) * sympy.exp(pole * x)
+    return total

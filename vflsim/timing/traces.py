@@ -1,0 +1,112 @@
+"""Traces of bandwidth from files. A file is read once, however many links it is the trace of."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from vflsim.timing.files import columns_of
+from vflsim.timing.profile import Steps
+from vflsim.vocabulary.quantities import BANDWIDTH, TIME
+
+PACKET_BITS = 8 * 1500
+"""What one line of a Mahimahi trace lets through."""
+_KEPT = 1024  # traces
+
+Stamp = tuple[int, int]
+
+
+def rate_trace(file: str, time_unit: str, rate_unit: str, period: float | None) -> Steps:
+    """Give the bandwidth (bit/s) of a CSV file with the columns time and rate, each in the unit given.
+
+    Raises ValueError, naming file, row and value, for a file that cannot be read, rows that are not two numbers, times
+    that do not ascend from 0, negative rates, and a ``period`` (s) that ends before the last time.
+    """
+    return _rate_trace(file, stamp_of(file), time_unit, rate_unit, period)
+
+
+@lru_cache(_KEPT)
+def _rate_trace(file: str, _: Stamp, time_unit: str, rate_unit: str, period: float | None) -> Steps:
+    table = columns_of(file, ("time", "rate"))
+    per_time, per_rate = TIME.units[time_unit], BANDWIDTH.units[rate_unit]
+    times = table[:, 0] * per_time.numerator / per_time.denominator  # exact where * 0.001 would not be
+    rates = table[:, 1] * int(per_rate)
+    for wrong, what, allowed in (
+        (~(rates >= 0), "rate", "numbers of at least 0"),
+        (~np.isfinite(times), "time", "finite numbers"),
+        (np.diff(times, prepend=-1.0) <= 0, "time", "times that ascend, from 0 on"),
+    ):
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            value = table[row, 0 if what == "time" else 1]
+            raise ValueError(f"{file}: {what} {value:g} in row {row + 1}; allowed: {allowed}")
+    if times[0] != 0:
+        raise ValueError(f"{file}: the first time is {table[0, 0]:g}; allowed: 0, from where on its rate holds")
+    if period is not None and period <= times[-1]:
+        raise ValueError(f"period = {period:g} s, but {file} goes on to {times[-1]:g} s; allowed: a longer period")
+    return Steps(times.tolist(), rates.tolist(), period)
+
+
+def packet_trace(file: str, window: float, repeated: bool) -> Steps:
+    """Give the bandwidth (bit/s) of a Mahimahi packet trace, averaged over windows of ``window`` seconds.
+
+    Opportunity t (ms) counts for the window (a, b] that it lies in, 0 for the first; the trace, and its last window,
+    end with the last opportunity. Raises ValueError, naming file, line and value, for a file that cannot be read, lines
+    that are no whole numbers ≥ 0, and times that descend or are all 0.
+    """
+    return _packet_trace(file, stamp_of(file), window, repeated)
+
+
+@lru_cache(_KEPT)
+def _packet_trace(file: str, _: Stamp, window: float, repeated: bool) -> Steps:
+    stamps = _time_stamps(file)
+    end, width = int(stamps[-1]), 1000 * window
+    # Rounded, so that a stamp that is a multiple of the window lies in the window that it ends.
+    windows = np.maximum(np.ceil(np.round(stamps / width, 9)).astype(np.int64) - 1, 0)
+    packets = np.bincount(windows)
+    starts = np.arange(len(packets)) * width
+    lengths = np.minimum(width, end - starts)
+    times, rates = starts / 1000, packets * PACKET_BITS / (lengths / 1000)
+    return Steps(times.tolist(), rates.tolist(), end / 1000 if repeated else None)
+
+
+def _time_stamps(file: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The time stamps of a packet trace, in ms."""
+    stamps: list[int] = []
+    last = 0
+    for number, line in enumerate(_text(file).splitlines(), start=1):
+        word = line.strip()
+        if not word:
+            continue
+        if not (word.isascii() and word.isdigit() and len(word) < 16):
+            raise ValueError(f"{file}:{number}: {word[:40]!r}; allowed: a whole number of milliseconds a line")
+        stamp = int(word)
+        if stamp < last:
+            raise ValueError(f"{file}:{number}: {stamp} ms after {last} ms; allowed: time stamps that never descend")
+        stamps.append(stamp)
+        last = stamp
+    if not last:
+        what = "holds no time stamps" if not stamps else "has no time stamp above 0"
+        raise ValueError(f"{file!r} {what}; allowed: a packet trace of Mahimahi, milliseconds line by line")
+    return np.array(stamps, np.int64)
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ValueError(f"cannot read {file!r}: {reason}; allowed: a packet trace of Mahimahi") from None
+
+
+def stamp_of(file: str) -> Stamp:
+    """What tells a file from a later one of the same name: time of change (ns) and size."""
+    try:
+        found = Path(file).stat()
+    except OSError as error:
+        raise ValueError(f"cannot read {file!r}: {error.strerror or error}; allowed: a readable file") from None
+    if not Path(file).is_file():
+        raise ValueError(f"{file!r} is no file; allowed: a readable file")
+    return found.st_mtime_ns, found.st_size

@@ -1,0 +1,174 @@
+"""Delays that vary more than an exponential one: Pareto and hyper-exponential."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field
+from typing_extensions import override
+
+from vflsim.timing.base import Delay, Floats, columns, exact, floats, from_zero, total
+from vflsim.timing.basic import Exponential
+from vflsim.timing.families import ByOneOfTwo
+from vflsim.timing.numeric import smallest
+from vflsim.vocabulary import Fraction01, PositiveNumber, PositiveSeconds
+
+if TYPE_CHECKING:
+    import sympy
+
+_SUM_TOLERANCE = 1e-9
+
+
+@final
+class Pareto(ByOneOfTwo):
+    """Pareto, a power-law tail: cdf(x) = 1 − (minimum / x)^shape; give ``minimum`` or ``mean``."""
+
+    kind: Literal["pareto"] = "pareto"
+    shape: PositiveNumber
+    """Exponent of the tail, above 1 (else the mean is infinite); up to 2 the variance is infinite."""
+    minimum: PositiveSeconds | None = None
+    """The shortest delay."""
+    mean: PositiveSeconds | None = None
+    """Mean of the delay."""
+
+    @override
+    def _check(self) -> None:
+        self._exactly_one("minimum", "mean")
+        if self.shape <= 1:
+            raise ValueError(f"a mean of inf s follows from the shape {self.shape:g}; allowed: above 1")
+
+    @property
+    def _minimum(self) -> float:
+        if self.minimum is not None:
+            return self.minimum
+        assert self.mean is not None
+        return self.mean * (self.shape - 1) / self.shape
+
+    @override
+    def expectation(self) -> float:
+        return self.mean if self.mean is not None else self._minimum * self.shape / (self.shape - 1)
+
+    @override
+    def variance(self) -> float:
+        if self.shape <= 2:
+            return math.inf
+        return self._minimum**2 * self.shape / (self.shape - 1) ** 2 / (self.shape - 2)
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        return -np.expm1(self._log_survival(x))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        return np.exp(self._log_survival(x))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        at = np.maximum(floats(x), self._minimum)
+        return np.where(floats(x) >= self._minimum, self.shape / at * self.survival(x), 0.0)
+
+    @override
+    def support(self) -> tuple[float, float]:
+        return self._minimum, math.inf
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        shape = exact(self.shape)
+        given = exact(self.minimum) if self.minimum is not None else exact(self.expectation()) * (shape - 1) / shape
+        return sympy.Piecewise((0, x < given), (1 - (given / x) ** shape, True))
+
+    @override
+    def _inverse(self, u: Floats) -> Floats:
+        return self._minimum * np.exp(-np.log1p(-u) / self.shape)
+
+    def _log_survival(self, x: ArrayLike) -> Floats:
+        return -self.shape * np.log(np.maximum(floats(x), self._minimum) / self._minimum)
+
+
+@final
+class HyperExponential(Delay):
+    """One of several exponential delays, chosen by chance: more variable than an exponential one of the same mean."""
+
+    kind: Literal["hyper_exponential"] = "hyper_exponential"
+    probabilities: Annotated[tuple[Fraction01, ...], Field(min_length=1, max_length=64)]
+    """How likely each of them is; they sum to 1."""
+    means: Annotated[tuple[PositiveSeconds, ...], Field(min_length=1, max_length=64)]
+    """Mean of each, in the same order."""
+
+    @override
+    def _check(self) -> None:
+        if len(self.probabilities) != len(self.means):
+            raise ValueError(
+                f"{len(self.probabilities)} probabilities for {len(self.means)} means; allowed: as many as means"
+            )
+        whole = total(self.probabilities)
+        if abs(whole - 1) > _SUM_TOLERANCE:
+            raise ValueError(f"the probabilities sum to {whole:.10g}; allowed: a sum of 1")
+
+    @property
+    @override
+    def uniforms(self) -> int:
+        return 2
+
+    def phases(self) -> list[tuple[float, float]]:
+        """Give probability and mean of each exponential, without those that never come."""
+        whole = total(self.probabilities)
+        return [(p / whole, mean) for p, mean in zip(self.probabilities, self.means, strict=True) if p > 0]
+
+    @override
+    def pieces(self) -> list[tuple[float, Sequence[Delay]]]:
+        return [(p, (Exponential(mean=mean),)) for p, mean in self.phases()]
+
+    @override
+    def expectation(self) -> float:
+        return total(p * mean for p, mean in self.phases())
+
+    @override
+    def variance(self) -> float:
+        # Σ p (m² + (m − mean)²): nothing to cancel.
+        centre = self.expectation()
+        return total(p * (mean * mean + (mean - centre) ** 2) for p, mean in self.phases())
+
+    @override
+    def cdf(self, x: ArrayLike) -> Floats:
+        at = np.maximum(floats(x), 0.0)
+        return np.asarray(sum(-p * np.expm1(-at / mean) for p, mean in self.phases()))
+
+    @override
+    def survival(self, x: ArrayLike) -> Floats:
+        at = np.maximum(floats(x), 0.0)
+        return np.asarray(sum(p * np.exp(-at / mean) for p, mean in self.phases()))
+
+    @override
+    def density(self, x: ArrayLike) -> Floats:
+        at = np.maximum(floats(x), 0.0)
+        height = sum(p / mean * np.exp(-at / mean) for p, mean in self.phases())
+        return np.where(floats(x) >= 0, height, 0.0)
+
+    @override
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    @override
+    def sympy(self, x: sympy.Symbol) -> sympy.Expr:
+        import sympy
+
+        whole = sum(map(exact, self.probabilities))
+        parts = zip(self.probabilities, self.means, strict=True)
+        return from_zero(x, 1 - sum(exact(p) / whole * sympy.exp(-x / exact(mean)) for p, mean in parts))
+
+    @override
+    def sample(self, u: Floats) -> Floats:
+        shares, means = zip(*self.phases(), strict=True)
+        phase = np.searchsorted(np.cumsum(shares[:-1]), columns(u, 0, 1), side="right")
+        return -np.take(means, phase) * np.log1p(-columns(u, 1, 1))
+
+    @override
+    def _inverse(self, u: Floats) -> Floats:
+        return smallest(self, u)

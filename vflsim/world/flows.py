@@ -1,0 +1,219 @@
+"""Links that all transfers share at once, max–min fairly: the engine of fluid flows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import compress
+from typing import final
+
+import numpy as np
+from typing_extensions import override
+
+from vflsim.timing.base import Floats
+from vflsim.timing.profile import TRACE, Profile
+from vflsim.timing.sharing import Indices, max_min
+from vflsim.world.kernel import Moment, Timer, World
+from vflsim.world.transfers import Carrier, Path, Transfer
+
+_TICKS = 4
+"""The clock's precision, in units in the last place of the present time."""
+
+
+@final
+class Fair(Carrier):
+    """Rates are max–min fair over the senders' up-links and the receivers' down-links at every instant.
+
+    They are solved for once an instant, after all its arrivals, departures and changes of capacity. Between two such
+    instants every flow moves at a constant rate; what is left of each is summed with compensation (Kahan), so that the
+    error does not grow with the number of solutions. A flow is complete when ``TRACE`` of it is left, or what it moves
+    within the clock's precision. Flows that complete together arrive in the order they entered.
+    """
+
+    def __init__(self, world: World, arrived: Callable[[Transfer], None]) -> None:
+        super().__init__(arrived)
+        self._world = world
+        self._links = _Links()
+        self._flows = _Flows()
+        self._entered: list[Transfer] = []  # at this instant
+        self._number = 0
+        self._to_share = False
+        self._due = math.inf  # when something completes or changes next
+        self._alarm: Timer | None = None
+        self._rings = math.inf  # when the alarm does: when due, or before
+
+    @override
+    def connect(self, path: Path, up: Profile, down: Profile) -> None:
+        path.links = self._links.number(("up", path.sender), up), self._links.number(("down", path.receiver), down)
+
+    @override
+    def enter(self, transfer: Transfer) -> None:
+        now = transfer.began = self._world.now()
+        transfer.state = "moving"
+        path = transfer.path
+        rate = path.profile.value(now) if path.rate is None else path.rate
+        if rate == math.inf or (rate > 0 and not transfer.size):
+            transfer.timer = self._world.after(0.0, partial(self._arrived, transfer))
+            return
+        transfer.place = self._number
+        self._number += 1
+        self._entered.append(transfer)
+        self._share_later()
+
+    @override
+    def sent(self, transfer: Transfer) -> int:
+        slot = self._flows.slot(transfer)
+        if slot is None:
+            return 0
+        bits = self._flows.through(slot, self._world.now())
+        return max(0, min(transfer.size, int(bits / 8 * (1 + TRACE))))
+
+    @override
+    def leave(self, transfer: Transfer) -> None:
+        slot = self._flows.slot(transfer)
+        if slot is not None:
+            self._flows.there[slot] = False
+            self._share_later()
+
+    @override
+    def close(self) -> None:
+        self._set_alarm(math.inf)
+
+    def _share_later(self) -> None:
+        if not self._to_share:
+            self._to_share = True
+            self._world.after(0.0, self._share, Moment.SHARE)
+
+    def _share(self) -> None:
+        """All of this instant's changes are in: solve for the rates, and see when the next change is due."""
+        self._to_share = False
+        flows, now = self._flows, self._world.now()
+        flows.progress(now)
+        flows.change([transfer for transfer in self._entered if transfer.state == "moving"])
+        self._entered.clear()
+        capacity, until = self._links.at(now)
+        flows.rate = max_min(flows.up, flows.down, capacity)
+        due = now + flows.first_completion()
+        if due < math.inf:
+            due = min(due, float(until[flows.up].min()), float(until[flows.down].min()))
+        elif flows.transfers:  # nothing moves: look ahead to when something will
+            paths = {self._links.behind(transfer.path): transfer.path for transfer in flows.transfers}
+            due = min(path.profile.finish(now, 0.0) for path in paths.values())
+        self._set_alarm(due)
+
+    def _set_alarm(self, due: float) -> None:
+        """Ring when it is ``due``; an alarm that rings before is left, for timers taken back stay in the queue."""
+        self._due = due
+        if self._alarm is not None and not self._rings <= due < math.inf:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None and due < math.inf:
+            self._rings = due
+            self._alarm = self._world.after(max(0.0, due - self._world.now()), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._world.now()
+        if now < self._due:
+            self._set_alarm(self._due)
+            return
+        self._flows.progress(now)
+        for transfer in self._flows.completed(now):
+            if transfer.state == "moving":  # what arrived just before may have made it useless
+                self._arrived(transfer)
+        self._share_later()
+
+
+class _Links:
+    """The links in use, numbered from 0: what each carries, and until when."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._profiles: list[Profile] = []
+        self._value, self._until = np.empty(0), np.empty(0)
+
+    def number(self, link: tuple[str, int], profile: Profile) -> int:
+        """The number of a link."""
+        if link not in self._numbers:
+            self._numbers[link] = len(self._profiles)
+            self._profiles.append(profile)
+        return self._numbers[link]
+
+    def behind(self, path: Path) -> tuple[Profile, Profile]:
+        """The profiles of a path's two links; paths that have both in common carry the same at any time."""
+        up, down = path.links
+        return self._profiles[up], self._profiles[down]
+
+    def at(self, now: float) -> tuple[Floats, Floats]:
+        """Capacity of every link in bit/s, and the time until which it holds."""
+        new = len(self._profiles) - len(self._value)
+        if new:
+            self._value = np.concatenate([self._value, np.zeros(new)])
+            self._until = np.concatenate([self._until, np.full(new, -math.inf)])
+        for link in np.flatnonzero(self._until <= now).tolist():
+            self._value[link], self._until[link] = self._profiles[link].piece(now)
+        return self._value, self._until
+
+
+class _Flows:
+    """The flows that move, in the order they entered: one array a property, one entry a flow (bits and bit/s)."""
+
+    def __init__(self) -> None:
+        self.transfers: list[Transfer] = []
+        self.rate = np.empty(0)
+        self._since = 0.0
+        self._arrange(np.empty((4, 0)), np.empty((3, 0), np.intp))
+
+    def _arrange(self, amounts: Floats, numbers: Indices) -> None:
+        self._amounts, self._numbers = amounts, numbers
+        self.size, self.left, self._rounded, self._trace = amounts  # rounded off ``left``; what is as good as nothing
+        self.up, self.down, self.place = numbers
+        self.there = np.ones(len(self.transfers), bool)
+
+    def slot(self, transfer: Transfer) -> int | None:
+        """Where a flow stands in the arrays; None if it has not got there yet."""
+        slot = int(np.searchsorted(self.place, transfer.place))
+        return slot if slot < len(self.transfers) and self.transfers[slot] is transfer else None
+
+    def through(self, slot: int, now: float) -> float:
+        """Bits of a flow that are through by ``now``."""
+        return float(self.size[slot] - self.left[slot] + self.rate[slot] * (now - self._since))
+
+    def progress(self, now: float) -> None:
+        """Let every flow move up to ``now``."""
+        seconds = now - self._since
+        self._since = now
+        if seconds > 0 and self.transfers:
+            step = self.rate * -seconds - self._rounded
+            after = self.left + step
+            self._rounded[:] = (after - self.left) - step
+            self.left[:] = after
+
+    def completed(self, now: float) -> list[Transfer]:
+        """Take off, and give, the flows of which nothing is left (and which move, if they are empty)."""
+        done = self.left < self.rate * (_TICKS * math.ulp(now))
+        done |= self.left <= self._trace
+        done &= self.there
+        self.there ^= done
+        return [self.transfers[slot] for slot in np.flatnonzero(done).tolist()]
+
+    def first_completion(self) -> float:
+        """Seconds until the first flow completes; inf if none moves."""
+        seconds = np.full(len(self.rate), math.inf)
+        np.divide(self.left, self.rate, out=seconds, where=self.rate > 0)
+        return max(0.0, float(seconds.min(initial=math.inf)))
+
+    def change(self, entered: list[Transfer]) -> None:
+        """Forget the flows that are no longer there, and let others begin."""
+        amounts, numbers = self._amounts, self._numbers
+        if not self.there.all():
+            self.transfers = list(compress(self.transfers, self.there.tolist()))
+            amounts, numbers = amounts[:, self.there], numbers[:, self.there]
+        if entered:
+            self.transfers += entered
+            size = np.array([8.0 * transfer.size for transfer in entered])
+            trace = np.where(size > 0, TRACE * size, -1.0)
+            amounts = np.concatenate([amounts, (size, size, np.zeros(len(size)), trace)], axis=1)
+            numbers = np.concatenate([numbers, np.array([(*t.path.links, t.place) for t in entered]).T], axis=1)
+        self._arrange(amounts, numbers)

@@ -1,0 +1,133 @@
+"""One message under way, and the way it takes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from vflsim.streams import BLOCK, party_name
+from vflsim.timing.base import Floats
+from vflsim.timing.delays import Constant
+from vflsim.timing.network import Link
+from vflsim.timing.profile import Flat, Profile, lowest
+from vflsim.timing.sampler import Sampler
+from vflsim.world.kernel import Timer
+from vflsim.world.messages import Message
+
+State = Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished", "lost"]
+UNDER_WAY = frozenset({"latency", "queued", "moving"})
+
+
+@dataclass(eq=False, slots=True)
+class Transfer:
+    """One message under way. ``state``: latency, queued, moving; then delivered, abandoned, unfinished or lost."""
+
+    message: Message
+    size: int
+    path: Path
+    index: int
+    deliver: Callable[[Message], None]
+    latency: tuple[int, float] = (-1, 0.0)  # index and seconds of its draw
+    state: State = "latency"
+    began: float = float("nan")
+    timer: Timer | None = None
+    place: int = -1
+    """Its number among those that share the links (of networks that share them)."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it can still be abandoned."""
+        return self.state in UNDER_WAY
+
+
+@dataclass(eq=False, slots=True)
+class Path:
+    """The way from one party to another: its latency, and the rate at which a message alone on it would move.
+
+    ``rate`` is that rate in bit/s where it never changes, and None where ``profile`` says it.
+    """
+
+    sender: int
+    receiver: int
+    latency: Latency
+    rate: float | None
+    profile: Profile
+    lines: tuple[deque[Transfer], ...] = ()
+    """Who waits for the sender's up-link and for the receiver's down-link (of networks with queues)."""
+    links: tuple[int, int] = (-1, -1)
+    """The numbers of the two links (of networks that share them)."""
+
+    @classmethod
+    def between(cls, sender: int, receiver: int, latency: Latency, up: Profile, down: Profile) -> Path:
+        """The way through the sender's up-link and the receiver's down-link."""
+        profile = lowest(up, down)
+        rate = profile.value(0.0) if isinstance(profile, Flat) else None
+        return cls(sender, receiver, latency, rate, profile)
+
+
+class Latency:
+    """The latency of one ordered pair of parties: both links' draws, keyed ``latency.i→j``, and ``fixed`` seconds."""
+
+    __slots__ = ("_constant", "_index", "_samplers", "purpose")
+
+    def __init__(self, links: Sequence[Link], sender: int, receiver: int, seed: int, fixed: float = 0.0) -> None:
+        self.purpose = f"latency.{party_name(sender)}→{party_name(receiver)}"
+        laws = [(party, links[party].latency) for party in (sender, receiver)]
+        self._constant = fixed + sum(law.value for _, law in laws if isinstance(law, Constant))
+        self._samplers = [
+            Sampler(law, seed, party, self.purpose) for party, law in laws if not isinstance(law, Constant)
+        ]
+        self._index = -1
+
+    @property
+    def constant(self) -> float | None:
+        """The latency of every message in seconds, None where it is drawn."""
+        return None if self._samplers else self._constant
+
+    def blocks(self, first: int, count: int) -> Floats:
+        """The latencies of messages ``first * BLOCK`` up to ``(first + count) * BLOCK``: the very bits of ``draw``."""
+        drawn: Floats = sum((sampler.blocks(first, count) for sampler in self._samplers), np.zeros(count * BLOCK))
+        return self._constant + drawn
+
+    def draw(self, now: float) -> tuple[int, float]:
+        """Index of the next message's draw, and its latency in seconds."""
+        self._index += 1
+        seconds = self._constant
+        if self._samplers:
+            seconds += sum(sampler.draw(self._index, now) for sampler in self._samplers)
+        return self._index, seconds
+
+
+class Carrier(ABC):
+    """A discipline by which transfers that have paid their latency share the links.
+
+    ``arrived`` is to be called once for every transfer whose last bit is through, in the order of arrival.
+    """
+
+    def __init__(self, arrived: Callable[[Transfer], None]) -> None:
+        self._arrived = arrived
+
+    @abstractmethod
+    def connect(self, path: Path, up: Profile, down: Profile) -> None:
+        """A path through these two links is about to be used for the first time."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing will arrive any more."""
+
+    @abstractmethod
+    def enter(self, transfer: Transfer) -> None:
+        """A transfer has paid its latency."""
+
+    @abstractmethod
+    def sent(self, transfer: Transfer) -> int:
+        """How many bytes are through of a transfer that has entered and not arrived."""
+
+    @abstractmethod
+    def leave(self, transfer: Transfer) -> None:
+        """A transfer that has entered is no longer under way, and did not arrive: others may have its place."""
