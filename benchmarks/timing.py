@@ -8,7 +8,7 @@ Run: python benchmarks/timing.py [events | vectorised | fair | huge …] (everyt
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 import tracemalloc
@@ -23,9 +23,9 @@ import simpy
 import vectorised
 
 import vflsim
-from vflsim.results.write import write_run
 from vflsim.runner.build import Data
 from vflsim.runner.run import run_protocol
+from vflsim.runner.study import run_study
 from vflsim.scenario.models import Scenario
 from vflsim.world.record import Events
 
@@ -121,23 +121,20 @@ def event_path() -> None:
 
 def huge() -> None:
     """131,072 clients, each with an upload delay of its own, for 10 rounds: from the scenario to the written run."""
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        delay = {"kind": "exponential", "mean": "(100 + 100*i/N) ms"}
-        made = scenario(HUGE, 10, folder, upload_delay=delay)
-        loaded = time.monotonic()
-        data = Data(made).of(made.training)
-        outcome = run_protocol(made, "wait", 0, data, timing_only=True)
-        ran = time.monotonic()
-        write_run(folder / "run", outcome.tables, outcome.weights, outcome.info, "events")
-    ended = time.monotonic()
-    counts = outcome.info.counts
-    print(
-        f"{HUGE:,} clients, {counts['rounds']} rounds, {counts['events']:,} events: {ended - began:.0f} s"
-        f" (scenario {loaded - began:.0f} s, data and run {ran - loaded:.0f} s, writing {ended - ran:.0f} s),"
-        f" at most {getrusage(RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB"
-    )
+        made = scenario(HUGE, 10, folder, upload_delay={"kind": "exponential", "mean": "(100 + 100*i/N) ms"})
+        for path, network, record in (("vectorised", "dedicated", "rounds"), ("event", "fifo", "events")):
+            began = time.monotonic()
+            made = vflsim.load(made.document.raw, {"timing.network": network, "record": record})
+            loaded = time.monotonic()
+            run_study(made, folder / path, timing_only=True, path=path)
+            ended = time.monotonic()
+            print(
+                f"{HUGE:,} clients, 10 rounds, {path} path, {network}, record: {record}: {ended - began:.0f} s"
+                f" (scenario {loaded - began:.0f} s, data, run and writing {ended - loaded:.0f} s),"
+                f" at most {getrusage(RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB so far"
+            )
 
 
 PARTS: dict[str, Callable[[], None]] = {
@@ -149,8 +146,13 @@ PARTS: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    for name in sys.argv[1:] or PARTS:
-        PARTS[name]()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    parts = parser.parse_args().parts
+    if strange := [part for part in parts if part not in PARTS]:
+        parser.error(f"no part {strange[0]!r}; choose from {', '.join(PARTS)}")
+    for part in parts or PARTS:
+        PARTS[part]()
 
 
 if __name__ == "__main__":

@@ -83,6 +83,15 @@ def test_any_law_can_be_drawn(vflsim, tmp_path, law):
     assert vflsim("delays", "show", law, "--samples", 300, "--out", tmp_path / "a.png")[0] == 0
 
 
+def test_a_sum_too_large_to_be_computed_is_one_message(vflsim, tmp_path):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random(2_000))
+    part = f"{{kind: empirical, file: {tmp_path / 'a.npy'}}}"
+    code, _, error = vflsim("delays", "show", f"{{kind: sum, parts: [{part}, {part}]}}", "--out", tmp_path / "a.png")
+    assert code == 2
+    assert "too large for its exact distribution" in error
+    assert not (tmp_path / "a.png").exists()
+
+
 @pytest.mark.parametrize(
     ("law", "says"),
     [

@@ -74,3 +74,9 @@ def test_only_the_rows_of_the_batch_are_refreshed_even_if_the_batch_is_another_c
     staleness.refresh([2], Batch(0, np.array([3, 1]), origin=1))
     assert staleness.row_ages(batch(0)).tolist() == [1, 1]
     assert staleness.row_ages(batch(1, 3)).tolist() == [1, 0]
+
+
+def test_the_others_are_all_but_those_named_in_client_order(staleness: Staleness) -> None:
+    assert staleness.others([2]).tolist() == [1, 5]
+    assert staleness.others([5, 1, 2]).tolist() == []
+    assert staleness.others([]).tolist() == [1, 2, 5]

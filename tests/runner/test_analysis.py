@@ -5,6 +5,7 @@ within its 99.9 % interval (batch means), an error level of 0.1 % a check with f
 rounds up to three quantiles. Bounds must hold.
 """
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -340,6 +341,17 @@ def test_the_curves_are_the_same_each_time_and_rise_from_0_to_1() -> None:
     rounds = frame[(frame["protocol"] == "sync") & (frame["quantity"] == "round_duration")]
     area = rounds["x"].iloc[0] + np.trapezoid(1 - rounds["cdf"], rounds["x"])
     assert area == pytest.approx(analyse(world, "sync", data_of(world, "sync")).findings[0].mean.low, rel=2e-3)  # type: ignore[union-attr]
+
+
+def test_numbers_that_cannot_be_had_are_a_reason_and_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "observed.npy"
+    np.save(file, np.random.default_rng(0).random(2_000))
+    observed = {"kind": "empirical", "file": str(file)}
+    world = scenario(
+        SYNC, {"select": "all", "compute": observed, "upload_delay": {"kind": "sum", "parts": [observed] * 2}}
+    )
+    assert "too large for its exact distribution" in reason(world)
+    assert closed_forms(world, Data(world)) is None
 
 
 def test_nothing_known_means_no_table() -> None:

@@ -34,6 +34,13 @@ def test_every_format_gives_the_same_values(tmp_path, table):
         assert read_observed(tmp_path / name, column, "ms").tolist() == [0.005, 0.0125, 0.03]
 
 
+@pytest.mark.parametrize("values", [[True, False], np.array([1, 2], "timedelta64[s]"), [1 + 2j, 3]])
+def test_values_that_only_look_like_numbers_are_refused(tmp_path, values):
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(ValueError, match=r"holds .* values; allowed: numbers"):
+        read_observed(tmp_path / "a.npy")
+
+
 def test_a_file_that_changes_is_read_again(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("1\n2\n")

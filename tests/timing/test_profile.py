@@ -201,3 +201,15 @@ def test_two_profiles_that_never_meet_are_found_out(monkeypatch) -> None:
     even = Steps([0, 1], [1.0, 0.0], period=2)
     assert lowest(odd, even).finish(0.0, 1.0) == INF
     assert lowest(odd, Alternating()).finish(0.0, 0.0) == INF
+
+
+def test_what_is_held_at_zero_by_one_profile_does_not_change_with_the_others(monkeypatch) -> None:
+    """So a link at 0 for ever is known at once to be so, however often its parties come and go."""
+    monkeypatch.setattr(profiles, "NEVER_AFTER", 3)
+    dries_up = Steps([0, 2], [1.0, 0.0])
+    for both in (lowest(dries_up, Alternating()), gated(dries_up, Alternating())):
+        assert [both.piece(t) for t in (0, 1, 2, 2.5)] == [(1, 1), (0, 2), (0, INF), (0, INF)]
+        assert both.next_change(2) == both.finish(2, 0.0) == both.finish(0, 1.5) == INF
+    away = Steps([0, 1, 9], [1.0, 0.0, 1.0])
+    assert lowest(away, Alternating()).piece(2.5) == (0, 9)
+    assert gated(Alternating(), away).piece(2.5) == (0, 9)

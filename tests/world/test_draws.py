@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vflsim.timing.activation import Poisson
-from vflsim.timing.delays import Exponential, Uniform
+from vflsim.timing.delays import Constant, Exponential, Mixture, Uniform
 from vflsim.timing.sampler import Sampler
 from vflsim.world.party import Draws
 
@@ -143,6 +143,25 @@ def test_an_abandoned_message_uses_up_its_latency_and_leaves_an_event(virtual) -
     found = [(row["index"], row["drawn"], row["outcome"]) for row in world.events("latency")]
     first, second = (draw("latency.client-1→server", index, law=law) for index in (0, 1))
     assert found == [(0, first, "abandoned"), (1, second, "done")]
+
+
+def test_a_latency_drawn_to_be_nothing_leaves_an_event_as_any_other(virtual) -> None:
+    law = Mixture(weights=(1, 1), parts=(Constant(value=0.0), Constant(value=2.0)))
+    world = virtual(1, links={1: virtual.Link(latency=law)})
+
+    async def client(node):
+        for _ in range(9):
+            await node.send("server", virtual.ball())
+
+    async def server(node):
+        for _ in range(9):
+            await node.recv("ball")
+
+    world.run(server, client)
+    found = sorted((row["index"], row["drawn"], row["end"]) for row in world.events("latency"))
+    drawn = [draw("latency.client-1→server", index, law=law) for index in range(9)]
+    assert found == [(index, seconds, seconds) for index, seconds in enumerate(drawn)]
+    assert set(drawn) == {0.0, 2.0}
 
 
 def test_two_protocols_that_ask_in_different_orders_meet_the_same_delays(virtual) -> None:

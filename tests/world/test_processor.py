@@ -86,7 +86,7 @@ def test_flops_over_the_rate_is_the_time_and_the_jitter_is_what_is_drawn(virtual
     world = virtual(1, compute=Flops(rate=10.0, jitter=virtual.constant(2.0)))
 
     async def client(node):
-        await node.compute(virtual.work("work", 1, flops=lambda: 15.0))
+        await node.compute(virtual.work("work", 1, rows=3, cost=lambda kind, rows: 5.0 * rows))
         world.log("done")
 
     world.run(virtual.idle, client).happened((3, "done"))
@@ -94,11 +94,11 @@ def test_flops_over_the_rate_is_the_time_and_the_jitter_is_what_is_drawn(virtual
 
 
 def test_flops_are_not_counted_where_the_time_is_sampled(tiny) -> None:
-    def never() -> float:
+    def never(kind: str, rows: int) -> float:
         raise AssertionError("needless work")
 
     async def client(node):
-        await node.compute(tiny.work("work", 1, flops=never))
+        await node.compute(tiny.work("work", 1, cost=never))
 
     tiny(1, compute=tiny.constant(0.1)).run(tiny.idle, client)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple, final
 
 import numpy as np
@@ -18,11 +17,6 @@ _HEADER = struct.Struct("<4sBBBB iiIq 16s 4i")
 _NO_TENSOR = 255  # in place of the number of dimensions
 _MAGIC = b"VFL1"
 _DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.int8, torch.int32, torch.int64)
-
-
-@lru_cache(maxsize=1024)
-def _tensor_bytes(shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> int:
-    return 0 if shape is None or dtype is None else math.prod(shape) * dtype.itemsize
 
 
 class Envelope(NamedTuple):
@@ -47,7 +41,8 @@ class Plain(Part):
 
     def size(self, shape: tuple[int, ...] | None, dtype: torch.dtype | None, ids: int = 0) -> int:
         """Bytes on the wire of a message with a tensor of ``shape`` (``None``: no tensor) and ``ids`` sample ids."""
-        return _HEADER.size + 8 * ids + _tensor_bytes(shape, dtype)
+        tensor = 0 if shape is None or dtype is None else math.prod(shape) * dtype.itemsize
+        return _HEADER.size + 8 * ids + tensor
 
     def encode(self, envelope: Envelope, tensor: torch.Tensor | None) -> bytes:
         """The message as bytes. Raises ``DataError`` for what the header cannot say."""

@@ -123,7 +123,7 @@ class ClientLearner:
 
     def _operation(self, kind: str, run: Callable[[], None], result: Any, rows: int) -> Operation[Any]:
         nbytes = result.nbytes if isinstance(result, Handle) else 0
-        return Operation(kind, self.party, run, result, nbytes=nbytes, flops=lambda: self._cost(kind, rows))
+        return Operation(kind, self.party, run, result, nbytes=nbytes, rows=rows, cost=self._cost)
 
     def _cost(self, kind: str, rows: int) -> float:
         key = kind, rows

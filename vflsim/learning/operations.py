@@ -46,17 +46,14 @@ class Handle(Generic[T]):
         return size
 
 
-def _nothing() -> float:
-    return 0.0
-
-
 @dataclass(slots=True, eq=False)
 class Operation(Generic[T]):
     """Work of one party: what it costs is known at once, what it yields only after ``run``.
 
-    ``result`` is what ``node.compute`` hands to the protocol. ``flops`` and ``units`` (the work in mini-batches, which
-    scales a sampled compute time) are for the timing plane. ``commit`` is called when the operation completes in
-    virtual time: it does bookkeeping on indices, never on values. ``counts`` says what completing it counts as.
+    ``result`` is what ``node.compute`` hands to the protocol. ``cost`` (FLOPs, given kind and ``rows``) and ``units``
+    (the work in mini-batches, which scales a sampled compute time) are for the timing plane. ``commit`` is called when
+    the operation completes in virtual time: it does bookkeeping on indices, never on values. ``counts`` says what
+    completing it counts as.
     """
 
     kind: str
@@ -66,11 +63,16 @@ class Operation(Generic[T]):
     round: int = -1
     nbytes: int = 0
     units: float = 1.0
-    flops: Callable[[], float] = _nothing
+    rows: int = 0
+    cost: Callable[[str, int], float] | None = None
     commit: Callable[[], Any] | None = None
     counts: Literal["round", "update"] | None = None
     at: tuple[int, float] | None = None
     """Server steps done before, and virtual seconds at its end: where an error found late belongs to."""
+
+    def flops(self) -> float:
+        """What it costs, counted when first asked for: most compute models never ask."""
+        return 0.0 if self.cost is None else self.cost(self.kind, self.rows)
 
     @property
     def where(self) -> str:

@@ -129,7 +129,8 @@ class ServerLearner:
             run,
             step,
             nbytes=nbytes,
-            flops=lambda: self._cost("step", rows),
+            rows=rows,
+            cost=self._cost,
             commit=commit,
             counts="round",
         )
@@ -149,9 +150,7 @@ class ServerLearner:
                 loss = float(self.parts.task.loss(prediction, target))
             result.set({"loss": loss, **self.parts.task.metrics(prediction, target)})
 
-        return Operation(
-            "evaluate", 0, run, result, units=rows / self.parts.batch, flops=lambda: self._cost("evaluate", rows)
-        )
+        return Operation("evaluate", 0, run, result, units=rows / self.parts.batch, rows=rows, cost=self._cost)
 
     def _run_step(
         self,
@@ -213,7 +212,7 @@ class ServerLearner:
         if (kind, rows) not in self._flops:
             shape = (rows, self.parts.aggregate.width(self.parts.widths))
             forward, backward = flops_of(self.model, shape, self.parts.dtype, input_gradient=True)
-            self._flops[kind, rows] = forward + backward if kind == "step" else forward
+            self._flops[kind, rows] = forward + backward if kind == "server_step" else forward
         return self._flops[kind, rows]
 
 

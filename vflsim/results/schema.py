@@ -210,12 +210,21 @@ def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
         if isinstance(values, pa.ChunkedArray) and not _as_good_as_one(values):
             values = values.combine_chunks()
         # Never pa.array(values, type): it would cut 1.5 down to 1 without a word; a cast refuses.
-        array = (values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)).cast(wanted)
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        array = _names(array).cast(field.type) if is_name else array.cast(wanted)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ResultsError(str(error), where=where, allowed=f"values of type {wanted}") from error
     if array.null_count and not field.nullable:
         raise ResultsError(f"{array.null_count} values are missing", where=where, allowed=f"{wanted}, never null")
-    return array.dictionary_encode().cast(field.type) if is_name else array
+    return array
+
+
+def _names(array: pa.Array) -> pa.DictionaryArray:
+    """Names with their dictionary in order of first appearance; where they are codes, only the codes are looked at."""
+    if not isinstance(array, pa.DictionaryArray):
+        return array.cast(pa.string()).dictionary_encode()
+    codes = array.indices.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(codes.indices, array.dictionary.cast(pa.string()).take(codes.dictionary))
 
 
 def _as_good_as_one(values: pa.ChunkedArray) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from vflsim.errors import VflsimError
 from vflsim.protocols import Protocol
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.centralised import Centralised
@@ -43,7 +45,27 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
         findings: tuple[Finding, ...] = _findings(protocol, Cycles(scenario, name, data))
     except Unanalysable as reason:
         findings = (NoClosedForm(ROUND, str(reason)),)
-    return Analysis(name, findings)
+    except (ValueError, ArithmeticError) as error:  # a delay's own numbers are out of reach
+        findings = (NoClosedForm(ROUND, _said(error)),)
+    return Analysis(name, tuple(map(_computable, findings)))
+
+
+def _computable(finding: Finding) -> Finding:
+    """A finding, or the reason why its numbers cannot be had: laws are computed when they are asked for."""
+    if not isinstance(finding, ClosedForm):
+        return finding
+    try:
+        known = [finding.mean.low, finding.mean.high]
+        known += [float(law.cdf(finding.mean.low)) for law in (finding.law, finding.slower) if law is not None]
+    except (ValueError, ArithmeticError) as error:
+        return NoClosedForm(finding.name, _said(error))
+    if any(map(math.isnan, known)):
+        return NoClosedForm(finding.name, "its delays are too far apart in size for the arithmetic of floats")
+    return finding
+
+
+def _said(error: Exception) -> str:
+    return error.what if isinstance(error, VflsimError) else str(error)
 
 
 def _findings(protocol: Protocol, cycles: Cycles) -> tuple[Finding, ...]:

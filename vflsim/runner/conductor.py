@@ -152,11 +152,13 @@ class Conductor:
             self._world.finish("wall_clock")
         if every.unit == "seconds" and not self._ticking:
             self._tick()
-        count = {"rounds": recorder.rounds, "updates": recorder.updates}.get(every.unit)
-        if count is not None and count % every.amount == 0 and count != self._last_count:
-            self._last_count = count
-            self._world.after(0.0, self._ask, Moment.OBSERVE, observer=True)
-        self._tell()
+        elif every.unit != "seconds":
+            count = recorder.rounds if every.unit == "rounds" else recorder.updates
+            if count % every.amount == 0 and count != self._last_count:
+                self._last_count = count
+                self._world.after(0.0, self._ask, Moment.OBSERVE, observer=True)
+        if self._report is not None:
+            self._tell()
 
     def _tell(self, row: dict[str, float] | None = None) -> None:
         """Report progress, at most ten times a second."""

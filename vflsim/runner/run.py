@@ -180,7 +180,7 @@ def _tables(recorder: Recorder) -> RunTables:
 
 def _lists(rows: Sequence[Any]) -> pa.Array:
     """Arrays of client numbers as an arrow column of lists."""
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    offsets = pa.array(np.cumsum([0, *map(len, rows)]), pa.int32())
     return pa.ListArray.from_arrays(offsets, np.concatenate([np.empty(0, np.int32), *rows]))
 
 

@@ -32,6 +32,12 @@ class NoClosedFormError(VflsimError, NotImplementedError):
     """A distribution has no cdf in closed form; its numbers are known nevertheless."""
 
 
+class TooLargeError(VflsimError, ValueError):
+    """A distribution is known in principle, but has too many parts to be computed."""
+
+    exit_code = 2
+
+
 class Course(Protocol):
     """What a delay that is ``in_time`` goes through."""
 

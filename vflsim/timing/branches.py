@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vflsim.timing.base import Delay, Floats, floats
+from vflsim.timing.base import Delay, Floats, TooLargeError, floats
 from vflsim.timing.basic import Constant, Exponential, ShiftedExponential
 from vflsim.timing.empirical import Empirical
 from vflsim.timing.numeric import Law
@@ -114,7 +114,7 @@ def interpolated(convolution: Convolution) -> Interpolated:
 
 
 def branches(parts: Sequence[Delay]) -> tuple[Branch, ...]:
-    """Give the branches of a sum. Raises ValueError if there are too many of them, or of their atoms."""
+    """Give the branches of a sum. Raises TooLargeError if there are too many of them, or of their atoms."""
     continuous = [not math.isclose(part.atoms()[1].sum(), 1.0, rel_tol=1e-12) for part in parts]
     alternatives = [
         tuple(_alternatives(part, alone=sum(continuous) == continuous[place])) for place, part in enumerate(parts)
@@ -124,9 +124,11 @@ def branches(parts: Sequence[Delay]) -> tuple[Branch, ...]:
         sizes = [len(own) if not len(part.atoms()[0]) else 1 for own, part in zip(alternatives, parts, strict=True)]
         largest = int(np.argmax(sizes))
         if sizes[largest] == 1:
-            raise ValueError(
+            raise TooLargeError(
                 f"{math.prod(map(len, alternatives)):,} ways in which mixtures can add up are too many for the exact "
-                f"distribution of a sum; allowed: {MAX_BRANCHES:,}"
+                "distribution of a sum",
+                "",
+                f"{MAX_BRANCHES:,} ways",
             )
         alternatives[largest] = (Branch(others=(parts[largest],)),)
     return tuple(reduce(Branch.plus, choice) for choice in product(*alternatives))

@@ -61,6 +61,7 @@ def smallest(law: Law, levels: Floats) -> Floats:
     return found.reshape(np.shape(levels))
 
 
+@np.errstate(over="ignore")
 def grid(law: Law, tail: float = 1e300) -> Floats:
     """Give points above its least value between which a law varies gently: breaks, quantiles, and powers of 4 away
     from the ends, up to ``tail`` if its own is that heavy."""
@@ -72,7 +73,8 @@ def grid(law: Law, tail: float = 1e300) -> Floats:
     below = shortest + below[: 2 + int(np.count_nonzero(law.cdf(shortest + below) > 1e-13))]
     if math.isinf(longest):
         end = max(min(tail, sys.float_info.max / 4), 2 * middle)
-        above = middle * _RATIO ** np.arange(1 + math.ceil(math.log(end, _RATIO) - math.log(middle, _RATIO)))
+        steps = 1 + math.ceil(math.log(end, _RATIO) - math.log(middle, _RATIO))
+        above = np.ldexp(middle, 2 * np.arange(steps))  # powers of _RATIO that may overflow alone
         above = shortest + above[: 2 + int(np.count_nonzero(law.survival(shortest + above) > 0))]
     else:
         above = longest - (longest - shortest - middle) * _RATIO ** -np.arange(60.0)

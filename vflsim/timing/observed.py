@@ -86,6 +86,8 @@ def _numbers(path: Path, found: pd.Series[float]) -> Floats:
 
     if not 0 < len(found) <= MAX_VALUES:
         raise ValueError(f"{path} has {len(found):,} values; allowed: 1 to {MAX_VALUES:,}")
+    if found.dtype.kind in "bcmM":
+        raise ValueError(f"{path} holds {found.dtype} values; allowed: numbers (and `unit:` for theirs)")
     values = pd.to_numeric(found, errors="coerce").to_numpy(dtype=np.float64, na_value=math.nan)
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):

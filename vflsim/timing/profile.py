@@ -179,11 +179,14 @@ class _Lowest(Profile):
 
     @override
     def next_change(self, t: float) -> float:
-        return min(profile.next_change(t) for profile in self._profiles)
+        return self.piece(t)[1]
 
     @override
     def piece(self, t: float) -> tuple[float, float]:
         pieces = [profile.piece(t) for profile in self._profiles]
+        zeros = [until for value, until in pieces if not value > 0]
+        if zeros:  # as long as one of them is 0, the others may do what they like
+            return 0.0, max(zeros)
         return min(value for value, _ in pieces), min(until for _, until in pieces)
 
 
@@ -208,7 +211,7 @@ class _Gated(Profile):
         if not open_ > 0:
             return 0.0, until
         value, change = self._profile.piece(t)
-        return value, min(until, change)
+        return value, min(until, change) if value > 0 else change
 
 
 def lowest(*profiles: Profile) -> Profile:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from scipy.signal import lfilter
 from scipy.special import gammainc, gammaincc, gammaln, xlogy
 
-from vflsim.timing.base import Floats, floats
+from vflsim.timing.base import Floats, TooLargeError, floats
 from vflsim.timing.numeric import Law, gauss, grid, smallest
 
 MAX_ATOMS = 2**21
@@ -52,11 +52,13 @@ class Atoms:
         return cls(unique, np.bincount(where.ravel(), masses, len(unique)).astype(np.float64))
 
     def plus(self, other: Atoms) -> Atoms:
-        """Give the law of the sum. Raises ValueError if it has too many atoms to be kept."""
+        """Give the law of the sum. Raises TooLargeError if it has too many atoms to be kept."""
         if len(self.values) * len(other.values) > MAX_ATOMS:
-            raise ValueError(
+            raise TooLargeError(
                 f"a sum of {len(self.values):,} by {len(other.values):,} observed values is too large for its exact "
-                f"distribution; allowed: {MAX_ATOMS:,} combinations"
+                "distribution",
+                "",
+                f"{MAX_ATOMS:,} combinations",
             )
         return Atoms.merged(
             np.add.outer(self.values, other.values).ravel(), np.multiply.outer(self.masses, other.masses).ravel()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Collection, Coroutine
-from copy import copy
 from typing import Any, TypeVar
 
 from vflsim.errors import DisconnectedError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.operations import Operation
 from vflsim.learning.staleness import StepFacts
-from vflsim.streams import SHARED, party_name
+from vflsim.streams import party_name
 from vflsim.timing.compute import duration, law
 from vflsim.world.kernel import Abandoned, Moment, Task
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.party import Draws, PartyClock, Shared
+from vflsim.world.post import Post
 from vflsim.world.processor import Processor
 from vflsim.world.scopes import Until
 from vflsim.world.transport import Transfer
@@ -40,7 +40,7 @@ class Node:
         self.mailbox = shared.mailboxes.setdefault(party, Mailbox(shared.world))
         self.scopes: dict[Task, list[Until]] = {}
         self._clock, self._draws, self._own = clock, draws, own
-        self._processor = Processor(shared.world)
+        self._processor, self._post = Processor(shared.world), Post(party, shared)
         self._law = law(clock.compute)
         self._next_batch = 0
         self._outages = shared.outages
@@ -146,12 +146,6 @@ class Node:
         self._count(operation)
         return operation.result
 
-    async def _perform(self, operation: Operation[Any], start: float, seconds: float) -> None:
-        operation.at = self.shared.recorder.rounds, start + seconds
-        await self.world.pause(seconds, "its computation to end")
-        if working := self.world.perform(operation):
-            await working
-
     def _record(self, start: float, purpose: str, round_: int, peer: int, index: int, drawn: float, done: bool) -> None:
         self.shared.recorder.event(
             start, self.world.now(), self.party, purpose, round_, peer, 0, index, drawn, self._outcome(done)
@@ -180,42 +174,19 @@ class Node:
         """
         if turn := self._enter():
             await turn
-        self._send(to, message)
+        self._post_it(to, message)
 
-    def _send(self, to: int | str, message: Message) -> None:
-        message = self._address(to, message)
-        batch, value, codec = message.batch, message.value, self.shared.codec
-        ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
-        size = codec.size(None, None, ids) if value is None else codec.size(value.shape, value.dtype, ids)
-        transfer = self.shared.transport.send(message, size, self._deliver)
+    def _post_it(self, to: int | str, message: Message) -> None:
+        transfer = self._post.send(to, message)
         if self.scopes:
             for scope in self.scopes.get(self.world.current(), ()):
                 scope.hold(transfer)
-
-    def _address(self, to: int | str, message: Message) -> Message:
-        receiver = self._peer(to, message)
-        if message.sender >= 0:  # broadcast or passed on: the first one may still be under way
-            message = copy(message)
-        message.sender, message.receiver, message.sent = self.party, receiver, self.world.now()
-        return message
-
-    def _peer(self, to: int | str, message: Message) -> int:
-        receiver = 0 if to == "server" else to
-        if receiver == self.party or receiver not in self.shared.mailboxes:
-            raise ProtocolError(
-                f"{message.kind!r} sent to {to!r}",
-                allowed=f"another party: 'server' or one of the clients {self.clients}",
-            )
-        return int(receiver)
-
-    def _deliver(self, message: Message) -> None:
-        self.shared.mailboxes[message.receiver].deliver(message)
 
     async def upload(self, to: int | str, message: Message) -> None:
         """The party's upload delay, then ``send``."""
         if turn := self._enter():
             await turn
-        peer = self._peer(to, message)
+        peer = self._post.peer(to, message)
         purpose = "upload" if message.kind == "embedding" else f"upload.{message.kind}"
         start, done = self.world.now(), False
         index, drawn = self._draws.next(purpose, self._clock.upload_delay, start)
@@ -227,7 +198,7 @@ class Node:
             self._record(start, purpose, message.round, peer, index, drawn, done)
         if turn := self._enter():
             await turn
-        self._send(to, message)
+        self._post_it(to, message)
 
     async def recv(
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None
@@ -338,6 +309,8 @@ class Node:
 
         ``messages_only``: its computations still take their time.
         """
+        from vflsim.world.free import FreeNode  # a kind of node itself
+
         return FreeNode(self, messages_only)
 
     def abandon_transfer(self, transfer: Transfer) -> None:
@@ -357,45 +330,6 @@ class Node:
             for scope in self.scopes.get(self.world.current(), ()):
                 scope.check()
         return self.world.breathe()
-
-
-class FreeNode(Node):
-    """A node's twin outside time (``Node.free``). It shares the party's mailbox, learner and place in its batches."""
-
-    def __init__(self, node: Node, messages_only: bool) -> None:
-        self.__dict__.update(node.__dict__)
-        self._node, self._messages_only = node, messages_only
-        self._outages = self._gate = None
-
-    def next_batch(self) -> Batch:
-        """The party's next mini-batch."""
-        return self._node.next_batch()
-
-    async def activated(self) -> None:
-        """At once."""
-        if turn := self._enter():
-            await turn
-
-    async def compute(self, operation: Operation[T]) -> T:
-        """The operation, in no time and beside whatever the party's processor does (unless only messages are free)."""
-        if self._messages_only:
-            return await self._node.compute(operation)
-        if turn := self._enter():
-            await turn
-        await self._perform(operation, self.now, 0.0)
-        self._count(operation)
-        return operation.result
-
-    async def send(self, to: int | str, message: Message) -> None:
-        """Deliver within this instant; no bytes."""
-        if turn := self._enter():
-            await turn
-        addressed = self._address(to, message)
-        self.world.after(0.0, lambda: self._deliver(addressed))
-
-    async def upload(self, to: int | str, message: Message) -> None:
-        """``send``."""
-        await self.send(to, message)
 
 
 def _seconds(what: str, seconds: float) -> float:

@@ -69,6 +69,8 @@ class Transport:
         if drawn[1] > 0:
             transfer.timer = self._world.after(drawn[1], partial(self._after_latency, transfer))
         else:
+            if path.latency.constant is None:  # a draw of 0 is a draw
+                self._record_latency(transfer, "done")
             self._carrier.enter(transfer)
         return transfer
 

@@ -11,12 +11,14 @@ from scipy import stats
 from vflsim.timing.analysis.law import Law, Mixture, OfDelay, Point, mixture
 from vflsim.timing.analysis.quadrature import integral, moments
 from vflsim.timing.analysis.sums import Convolution, Sum, shifted, total
+from vflsim.timing.base import Delay
 from vflsim.timing.delays import (
     Constant,
     Exponential,
     Gamma,
     HyperExponential,
     LogNormal,
+    Normal,
     Pareto,
     ShiftedExponential,
     Uniform,
@@ -50,6 +52,26 @@ def test_what_a_heavy_tail_hides_is_part_of_the_stated_error() -> None:
     found = law._moments
     assert abs(found.mean - law.mean()) <= 2 * found.error
     assert math.isinf(found.variance)
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [Normal(mean=10.0, sd=1.0), Normal(mean=10.0, sd=1.8), Normal(mean=10.0, sd=3.0), Gamma(shape=20.0, mean=1.0),
+     Weibull(shape=3.0, mean=1.0), Weibull(shape=10.0, mean=1.0)],
+)  # fmt: skip
+def test_a_light_tail_far_from_the_shortest_value_is_not_taken_for_a_heavy_one(delay: Delay) -> None:
+    found = OfDelay(delay)._moments
+    assert found.mean == pytest.approx(delay.expectation(), rel=1e-9)
+    assert found.variance == pytest.approx(delay.variance(), rel=1e-7)
+
+
+def test_a_sum_with_an_infinite_variance_has_a_cdf() -> None:
+    parts = Pareto(shape=1.5, minimum=1.0), Uniform(low=0.0, high=1.0)
+    law = total([OfDelay(part) for part in (*parts, Exponential(mean=1.0))])
+    rng = np.random.default_rng(3)
+    drawn = parts[0].sample(rng.random(200_000)) + parts[1].sample(rng.random(200_000)) + rng.exponential(size=200_000)
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-3  # the level of a wrong alarm
+    assert np.all(np.isfinite(law.quantile([0.5, 0.999])))
 
 
 def test_a_law_without_a_mean_has_an_infinite_one() -> None:

@@ -80,7 +80,9 @@ class Interpolated(Law):
     def _panels(self) -> tuple[Floats, Floats]:
         """Edges (n + 1,) and Chebyshev coefficients (degree + 1, n)."""
         low, high = self.law.support
-        scale = math.sqrt(self.law.variance()) or 1.0
+        variance = self.law.variance()
+        scale = math.sqrt(variance) if math.isfinite(variance) else float(self.law.quantile(0.9)) - low
+        scale = scale or 1.0
         reach = low + scale * 2.0 ** np.arange(-8, 200)
         left = 1 - self.law.cdf(reach)
         last = int(np.argmax(left <= max(_TAIL, float(left.min()))))  # it may never quite get to 1

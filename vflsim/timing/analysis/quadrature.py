@@ -131,8 +131,9 @@ def _beyond(survival: Callable[[Floats], Floats], low: float, cut: float, scale:
     near, far, last = survival(low + distance * np.array([0.125, 0.25, 1.0])).tolist()
     if far <= 0 or near <= far:
         return 0.0, 0.0
-    alpha, z = math.log2(near / far), distance / scale
-    last = max(last, _NEGLIGIBLE)
+    last, z = max(last, _NEGLIGIBLE), distance / scale
+    # Far from the shortest value, a light tail may fall from nearly 1 to nothing between the last points.
+    alpha = max(math.log2(near / far), math.log2(far / last) / 2)
     first = math.inf if alpha <= 1.0001 else last * z / (alpha - 1)
     second = math.inf if alpha <= 2.0001 else 2 * last * z * z / (alpha - 2)
     return first, second
