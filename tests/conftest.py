@@ -1,6 +1,29 @@
 """What all tests share."""
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file
+from command_line import Ended
 
 settings.register_profile("vflsim", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("vflsim")
+
+
+@pytest.fixture
+def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The console script, in this process."""
+    from vflsim.cli import main
+
+    def call(*argv: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["vflsim", *map(str, argv)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        return Ended(caught.value.code, printed.out, printed.err)
+
+    return call

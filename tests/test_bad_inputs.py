@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command_line import Ended
 
-from vflsim.cli import main
 from vflsim.runner.study import run_study
 from vflsim.scenario import load
 
@@ -241,27 +241,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("store").mkdir()
     for module in ("networks", "broken", "leaving"):
         sys.modules.pop(module, None)
-
-
-@dataclass(frozen=True)
-class Ended:
-    status: int | str | None
-    out: str
-    err: str
-
-
-@pytest.fixture
-def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """The console script, in this process."""
-
-    def call(*argv: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["vflsim", *argv])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        return Ended(caught.value.code, printed.out, printed.err)
-
-    return call
 
 
 def tree(folder: Path | str = ".") -> dict[str, bytes | None]:

@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from command_line import Ended
 
-from vflsim.cli import main
 from vflsim.learning.server import ServerLearner
 from vflsim.plotting import PLOTS
 from vflsim.scenario import load
@@ -52,31 +51,10 @@ RUNS = ("wait/seed-0", "async/seed-0", "wait/seed-1", "async/seed-1")
 DIVERGING = "protocols.wait.training={server_optimizer: {kind: sgd, lr: 1e+30}}"
 
 
-@dataclass(frozen=True)
-class Ended:
-    status: int | str | None
-    out: str
-    err: str
-
-
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(SCENARIO)
-
-
-@pytest.fixture
-def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """The console script, in this process."""
-
-    def call(*argv: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["vflsim", *argv])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        return Ended(caught.value.code, printed.out, printed.err)
-
-    return call
 
 
 @pytest.fixture(scope="session")

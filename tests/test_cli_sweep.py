@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import Ended
 
-from vflsim.cli import main
 from vflsim.learning.server import ServerLearner
 
 SCENARIO = """\
@@ -40,31 +38,10 @@ record: rounds
 LONG = ("--timing-only", "--set", "stop.rounds=1000")
 
 
-@dataclass(frozen=True)
-class Ended:
-    status: int | str | None
-    out: str
-    err: str
-
-
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(SCENARIO)
-
-
-@pytest.fixture
-def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """The console script, in this process."""
-
-    def call(*argv: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["vflsim", *argv])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        return Ended(caught.value.code, printed.out, printed.err)
-
-    return call
 
 
 def files() -> dict[str, bytes]:

@@ -72,7 +72,7 @@ def age_formulas(p: float) -> tuple[Formula, ...]:
     a, symbol = sympy.Symbol("a", integer=True, nonnegative=True), sympy.Symbol("p", positive=True)
     age = sympy.Symbol("A")
     return (
-        Formula(sympy.Function("P")(sympy.Eq(age, a)), symbol * (1 - symbol) ** a, f"p = {p:.6g}"),
+        Formula(sympy.Symbol("P(A = a)"), symbol * (1 - symbol) ** a, f"p = {p:.6g}"),
         Formula(sympy.Function("E")(age), (1 - symbol) / symbol),
     )
 
