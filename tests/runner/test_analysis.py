@@ -343,6 +343,30 @@ def test_the_curves_are_the_same_each_time_and_rise_from_0_to_1() -> None:
     assert area == pytest.approx(analyse(world, "sync", data_of(world, "sync")).findings[0].mean.low, rel=2e-3)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "client",
+    [
+        {
+            "link": {"latency": {"kind": "exponential", "mean": 0.5}},
+            "upload_delay": {"kind": "exponential", "mean": 0.1},
+        },
+        {"compute": {"kind": "weibull", "shape": 0.2, "mean": 0.5}, "upload_delay": 0.1},
+    ],
+    ids=["gradients-overtake", "long-steps"],
+)
+def test_a_client_that_may_still_be_busy_with_the_round_before_has_no_closed_form(client: dict[str, Any]) -> None:
+    assert "may outlast a round" in reason(scenario(cancelling(2), {"select": "all", **client}))
+
+
+@pytest.mark.parametrize("step", [0.3, {"kind": "exponential", "mean": 0.3}], ids=["constant", "memoryless"])
+def test_bounds_hold_where_client_steps_outlast_rounds(step: Any) -> None:
+    client = {"select": "all", "compute": step, "upload_delay": {"kind": "exponential", "mean": "0.1*m"}}
+    world = scenario(cancelling(1), client)
+    form = found(world)
+    assert form.exactness == "bounds"
+    check(form, simulated(world)[0])
+
+
 def test_numbers_that_cannot_be_had_are_a_reason_and_no_error(tmp_path: Path) -> None:
     file = tmp_path / "observed.npy"
     np.save(file, np.random.default_rng(0).random(2_000))

@@ -108,6 +108,11 @@ class Cycles:
         """The cycle of every client, in client order."""
         return [self.cycle(client, turn, used) for client in self.clients]
 
+    def return_of(self, client: int, turn: Turn) -> tuple[Law, Law]:
+        """How long a gradient is on its way to this client, if it need not wait, and the client step on it."""
+        way = total([*self._latency(SERVER, client), Point(self._down(client, turn, True))])
+        return way, self._compute(client, "client_step", turn.before)
+
     def service(self, rows: int) -> Law:
         """How long a server step on so many rows takes."""
         return self._compute(SERVER, "server_step", rows)

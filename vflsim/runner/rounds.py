@@ -8,8 +8,9 @@ from vflsim.runner.cycles import Cycles, Turn, Unanalysable
 from vflsim.timing.analysis.ages import Geometric, used_probabilities
 from vflsim.timing.analysis.findings import ClosedForm, Finding, Range
 from vflsim.timing.analysis.formulas import age_formulas, ratio_formulas, round_formulas
-from vflsim.timing.analysis.law import Law, Mixture
+from vflsim.timing.analysis.law import Law, Mixture, Point
 from vflsim.timing.analysis.order import maximum, order_statistic
+from vflsim.timing.analysis.renewal import exponential_rate
 from vflsim.timing.analysis.sums import shifted, total
 
 ROUND = "round duration"
@@ -53,6 +54,8 @@ def starting_afresh(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         least = order_statistic(cycles.cycles(turn, used=False), t).support[0] + cycles.service(turn.now).support[0]
         if any(cycles.longest_waits(turn)) and cycles.broadcast(turn) > least:
             raise Unanalysable("gradients of a step may still wait for the link when those of the next one are sent")
+        for client in cycles.clients:
+            _check_return(*cycles.return_of(client, turn), least)
     bounds, everybody = _bounds(cycles, t), _bounds(cycles, many)
     found: list[Finding] = [_round(cycles, t, bounds)]
     if everybody[0].mean() > 0:
@@ -70,6 +73,20 @@ def starting_afresh(cycles: Cycles, t: int) -> tuple[Finding, ...]:
     ):
         found += ages(cycles, used_probabilities(cycles.cycles(cycles.turns[0]), t))
     return tuple(found)
+
+
+def _check_return(way: Law, step: Law, least: float) -> None:
+    """Raise Unanalysable where a client may begin a round later than its gradient says: it does all in order.
+
+    It cannot if the gradient is there and the step done within the ``least`` round. A constant or memoryless step that
+    goes on has no longer to go than one that begins, and constant ways keep the order of messages: bounds still hold.
+    """
+    if way.support[1] + step.support[1] <= least:
+        return
+    if way.support[0] < way.support[1] or not (isinstance(step, Point) or exponential_rate(step) is not None):
+        raise Unanalysable(
+            "a gradient on its way, or a client step, may outlast a round: who begins late depends on the rounds before"
+        )
 
 
 def ages(cycles: Cycles, used: Sequence[float]) -> list[Finding]:

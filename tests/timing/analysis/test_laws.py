@@ -65,6 +65,19 @@ def test_a_light_tail_far_from_the_shortest_value_is_not_taken_for_a_heavy_one(d
     assert found.variance == pytest.approx(delay.variance(), rel=1e-7)
 
 
+@pytest.mark.parametrize("sd", [0.1, 0.01, 1e-4])
+def test_a_law_that_is_narrow_beside_the_other_is_convolved_as_precisely(sd: float) -> None:
+    law = total([OfDelay(Normal(mean=0.65, sd=sd)), OfDelay(Uniform(low=0.0, high=0.5))])
+    x = np.linspace(0.6, 1.3, 57)
+
+    def below(x: np.ndarray) -> np.ndarray:
+        """∫ Φ up to x: E (x − N)⁺."""
+        z = (x - 0.65) / sd
+        return sd * (z * stats.norm.cdf(z) + stats.norm.pdf(z))
+
+    assert law.cdf(x) == pytest.approx((below(x) - below(x - 0.5)) / 0.5, abs=1e-9)
+
+
 def test_a_sum_with_an_infinite_variance_has_a_cdf() -> None:
     parts = Pareto(shape=1.5, minimum=1.0), Uniform(low=0.0, high=1.0)
     law = total([OfDelay(part) for part in (*parts, Exponential(mean=1.0))])

@@ -160,7 +160,7 @@ class Convolution(Law):
         # Smooth between the levels u at which x − Q(u) passes a kink of the first law, or Q one of its own; at those
         # ends the integrand may be singular, which the double exponential rule copes with.
         levels = [np.zeros_like(x), np.ones_like(x)]
-        levels += [self.second.cdf(x - kink) for kink in self.first.breaks if math.isfinite(kink)]
+        levels += [self.second.cdf(x - kink) for kink in self._turns]
         levels += [np.broadcast_to(self.second.cdf(kink), x.shape) for kink in self.second.breaks]
         value = np.zeros_like(x)
         for low, high in pairwise(np.sort(np.stack(levels), axis=0)):
@@ -170,6 +170,12 @@ class Convolution(Law):
                 u = np.minimum(low[there, None] + width[:, None] * _U, 1.0 - 2.0**-53)
                 value[there] += width * (self.first.cdf(x[there, None] - self.second.quantile(u)) @ _W)
         return value
+
+    @cached_property
+    def _turns(self) -> list[float]:
+        """Between which the cdf of the first law is smooth on its own scale, however narrow it is beside the second."""
+        turns = {*self.first.breaks, *self.first.quantile(_SCALE).tolist()}
+        return sorted(x for x in turns if math.isfinite(x))
 
     def _over_density(self, x: Floats) -> Floats:
         table = self._table
@@ -211,5 +217,6 @@ def is_discrete(law: Law) -> bool:
 _TOGETHER = 512
 _CELLS = 2**20
 _MOST_BREAKS = 64
+_SCALE = np.array([1e-13, 1e-6, 0.01, 0.5, 0.99, 1 - 1e-6, 1 - 1e-13])
 _U, _W = double_exponential(0.09)
 _GAUSS, _GAUSS_WEIGHTS = gauss(10)
