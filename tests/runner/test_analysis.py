@@ -381,3 +381,13 @@ def test_numbers_that_cannot_be_had_are_a_reason_and_no_error(tmp_path: Path) ->
 def test_nothing_known_means_no_table() -> None:
     world = scenario({"kind": "ignore", "fastest": 2}, EXPONENTIAL)
     assert closed_forms(world, Data(world)) is None
+
+
+def test_results_go_without_curves_that_would_take_longer_than_a_run() -> None:
+    law = {"kind": "maximum", "parts": [{"kind": "exponential", "mean": k} for k in (1, 2, 3)]}
+    plain, nested = (
+        scenario({"kind": "synchronous"}, {"select": "all", "upload_delay": 0.1, "compute": compute})
+        for compute in (law, {"kind": "sum", "parts": [law, law]})
+    )
+    assert closed_forms(plain, Data(plain)) is not None  # 2 × 3 random times in a cycle
+    assert closed_forms(nested, Data(nested)) is None  # 2 × 6

@@ -21,10 +21,17 @@ from vflsim.runner.cycles import Cycles, Unanalysable
 from vflsim.runner.own_pace import own_pace
 from vflsim.runner.rounds import ROUND, centralised, ignoring, starting_afresh, synchronous
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import party_timings
 from vflsim.timing.analysis.findings import ClosedForm, Finding, NoClosedForm
+from vflsim.timing.compute import law
+from vflsim.timing.delays import Constant, Delay, Empirical, Maximum, Mixture, Sum
 
 MOST_CLIENTS = 2_000
 """Of a scenario whose results get closed forms beside them; ``analyse`` has no such limit."""
+MOST_RANDOM_PARTS = 8
+"""Random times that a round of one client may consist of, parts of composite delays each counted, for the same."""
+_OBSERVED = 4
+"""Random parts for which a delay of observed values counts: its sums with others take as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +96,35 @@ def _findings(protocol: Protocol, cycles: Cycles) -> tuple[Finding, ...]:
 def closed_forms(scenario: Scenario, data: Data) -> pa.Table | None:
     """The curves of ``closed_forms.parquet``, None where nothing has a closed form. Deterministic.
 
-    Protocols with very many kinds of clients are left out: their curves would take longer than a run.
+    Left out are protocols with very many clients, and all of them where a client's round consists of very many random
+    times: their curves would take longer than a run.
     """
+    if _random_parts(scenario) > MOST_RANDOM_PARTS:
+        return None
     curves = []
     for name, entry in scenario.protocols.items():
         if len(entry.protocol.participants(scenario.clients, scenario.symbols)) <= MOST_CLIENTS:
             findings = analyse(scenario, name, data.of(scenario.training_of(name))).findings
             curves += curves_of(name, [each for each in findings if isinstance(each, ClosedForm)])
     return table_of(curves)
+
+
+def _random_parts(scenario: Scenario) -> int:
+    """The random times that a round of the least simple client consists of."""
+    server, *clients = party_timings(scenario)
+    return (
+        _parts(law(server.compute))
+        + 2 * _parts(server.link.latency)
+        + max(
+            2 * _parts(law(each.compute)) + _parts(each.upload_delay) + 2 * _parts(each.link.latency)
+            for each in clients
+        )
+    )
+
+
+def _parts(delay: Delay) -> int:
+    if isinstance(delay, Constant):
+        return 0
+    if isinstance(delay, Empirical):
+        return _OBSERVED
+    return sum(map(_parts, delay.parts)) if isinstance(delay, Mixture | Sum | Maximum) else 1

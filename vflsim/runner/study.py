@@ -116,9 +116,9 @@ def run_study(
             with contextlib.suppress(VflsimError):
                 write_summary(Results.open(folder))
         raise
-    write_closed_forms(folder, closed_forms(scenario, data))
+    write_summary(Results.open(folder))
+    write_closed_forms(folder, closed_forms(scenario, data))  # last, since nothing else waits for it
     results = Results.open(folder)
-    write_summary(results)
     return Study(results, failures, time.monotonic() - began)
 
 
