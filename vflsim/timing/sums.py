@@ -13,6 +13,7 @@ interpolant's absolute error is below 1e-10 where the densities are bounded.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,23 +72,23 @@ class Atoms:
         return heights[np.searchsorted(self.values, floats(x), side="right")]
 
 
-class Numeric:
+class Numeric(ABC):
     """Base of laws that are known by their survival function."""
 
     low: float
     high: float
 
+    @abstractmethod
     def survival(self, x: ArrayLike) -> Floats:
         """P(X > x)."""
-        raise NotImplementedError
 
     def cdf(self, x: ArrayLike) -> Floats:
         """P(X ≤ x)."""
         return 1.0 - self.survival(x)
 
+    @abstractmethod
     def density(self, x: ArrayLike) -> Floats:
         """The derivative of the cdf."""
-        raise NotImplementedError
 
     def quantile(self, q: ArrayLike) -> Floats:
         """The smallest x with cdf(x) ≥ q."""
