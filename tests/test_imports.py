@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 LAYERS: list[set[str]] = [
     {"errors"},
     {"vocabulary", "streams"},
+    {"coding", "privacy"},
     {"timing", "learning", "codecs"},
     {"world"},
     {"protocols"},

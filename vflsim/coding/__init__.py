@@ -1,0 +1,1 @@
+"""Coded computing: exact arithmetic in prime fields, Lagrange coding, quantisation."""

@@ -1,0 +1,139 @@
+"""Exact arithmetic modulo a prime, on any device: what coded computing computes in (FedVS Sec. 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsim.coding.products import product
+
+MERSENNE_31: Final = 2**31 - 1
+MERSENNE_61: Final = 2**61 - 1
+
+_LOW_30, _LOW_31 = 2**30 - 1, 2**31 - 1
+
+
+@final
+class PrimeField:
+    """F_p, the integers modulo a prime p: 3 ≤ p < 2^31, or p = 2^61 − 1.
+
+    Elements are int64 tensors with values in [0, p); every method that takes elements relies on that and every method
+    that gives elements keeps to it.
+    """
+
+    __slots__ = ("p",)
+
+    def __init__(self, p: int = MERSENNE_31) -> None:
+        if p not in (MERSENNE_31, MERSENNE_61):
+            from sympy import isprime
+
+            if not (3 <= p < 2**31 and isprime(p)):
+                raise ValueError(
+                    f"p = {p} is no order of a field that can be had; allowed: a prime from 3 to 2^31 - 1, or 2^61 - 1"
+                )
+        self.p = p
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrimeField) and self.p == other.p
+
+    def __hash__(self) -> int:
+        return hash((PrimeField, self.p))
+
+    def __repr__(self) -> str:
+        return f"PrimeField({self.p})"
+
+    @property
+    def largest(self) -> int:
+        """The largest magnitude that comes back from ``signed(embed(v))``; Eq. 7 reads (p − 1)/2 as negative."""
+        return (self.p - 3) // 2
+
+    @property
+    def wire_dtype(self) -> torch.dtype:
+        """The integers that hold an element on the wire."""
+        return torch.int32 if self.p < 2**31 else torch.int64
+
+    def embed(self, values: Tensor) -> Tensor:
+        """The residues of signed int64 values: φ(v) = v mod p (Sec. 5.1)."""
+        return _int64(values).remainder(self.p)
+
+    def signed(self, elements: Tensor) -> Tensor:
+        """The signed values that elements stand for: v if v < (p − 1)/2, else v − p (Eq. 7, without the scale)."""
+        return torch.where(_int64(elements) < (self.p - 1) // 2, elements, elements - self.p)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """a + b, element by element."""
+        return (_int64(a) + _int64(b)).remainder_(self.p)
+
+    def subtract(self, a: Tensor, b: Tensor) -> Tensor:
+        """a − b, element by element."""
+        return (_int64(a) - _int64(b)).remainder_(self.p)
+
+    def negate(self, a: Tensor) -> Tensor:
+        """−a, element by element."""
+        return _int64(a).neg().remainder_(self.p)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """a·b, element by element."""
+        a, b = _int64(a), _int64(b)
+        if self.p < 2**31:
+            return (a * b).remainder_(self.p)
+        # Halves a = 2^31 a₁ + a₀ with a₁ < 2^30, and 2^62 ≡ 2, 2^61 ≡ 1. The four terms are at most 2 (2^30 − 1)²,
+        # (2^30 − 1) 2^31, 2^32 and (2^31 − 1)²: together less than 2^63.
+        a1, a0, b1, b0 = a >> 31, a & _LOW_31, b >> 31, b & _LOW_31
+        middle = a1 * b0 + a0 * b1
+        return (2 * a1 * b1 + ((middle & _LOW_30) << 31) + (middle >> 30) + a0 * b0).remainder_(self.p)
+
+    def power(self, a: Tensor, exponent: int) -> Tensor:
+        """a to an exponent ≥ 0, by squaring and multiplying; a⁰ = 1, for a = 0 too."""
+        if exponent < 0:
+            raise ValueError(f"exponent = {exponent} is negative; allowed: 0 or more (use inverse first)")
+        result, square = torch.ones_like(_int64(a)), a
+        while exponent:
+            if exponent & 1:
+                result = self.multiply(result, square)
+            exponent >>= 1
+            if exponent:
+                square = self.multiply(square, square)
+        return result
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """1/a = a^(p − 2) (Fermat), element by element. Raises ValueError if an element is 0."""
+        if bool((_int64(a) == 0).any()):
+            raise ValueError("0 has no inverse; allowed: elements from 1 to p - 1")
+        return self.power(a, self.p - 2)
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """The matrix product, exactly: (..., n, k) @ (..., k, m), batches broadcast.
+
+        Raises ValueError for shapes that do not match.
+        """
+        return product(_int64(a), _int64(b), self.p)
+
+    def uniform(self, shape: Sequence[int], bits: np.random.BitGenerator) -> Tensor:
+        """Independent uniform elements, on the CPU: the low bits of raw 64-bit words, those of p and above rejected.
+
+        They come in the order of their words, and no more words are drawn than it takes. Raises ValueError for MT19937,
+        whose raw words have 32 bits.
+        """
+        if isinstance(bits, np.random.MT19937):
+            raise ValueError("MT19937 gives raw words of 32 bits; give a generator of 64-bit words, such as Philox")
+        mask = np.uint64(2 ** self.p.bit_length() - 1)
+        found = np.empty(math.prod(shape), dtype=np.int64)
+        filled = 0
+        while filled < found.size:
+            words = bits.random_raw(found.size - filled) & mask
+            kept = words[words < self.p]
+            found[filled : filled + kept.size] = kept
+            filled += kept.size
+        return torch.from_numpy(found).reshape(tuple(shape))
+
+
+def _int64(x: Tensor) -> Tensor:
+    if x.dtype != torch.int64:
+        raise ValueError(f"got a tensor of {x.dtype}; allowed: torch.int64 (convert with .long() what holds integers)")
+    return x
