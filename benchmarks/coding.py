@@ -11,6 +11,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
 
 import flint
 import numpy as np
@@ -18,6 +22,21 @@ import torch
 
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.coding.lagrange import LagrangeCode
+from vflsim.coding.quantise import Quantiser
+from vflsim.learning.aggregates import Mean
+from vflsim.learning.client import ClientParts, Split
+from vflsim.learning.coded.client import CodedClientLearner
+from vflsim.learning.coded.plan import CodingPlan
+from vflsim.learning.coded.segments import SegmentedBatch, SegmentedBatches
+from vflsim.learning.coded.server import CodedServerLearner
+from vflsim.learning.models.build import seeded
+from vflsim.learning.models.client import LinearClient
+from vflsim.learning.models.server import MlpServer
+from vflsim.learning.operations import Operation
+from vflsim.learning.optimizers import Sgd
+from vflsim.learning.server import ServerParts
+from vflsim.learning.tasks import task_of
+from vflsim.learning.training import Training
 
 THREADS = 2
 REPEATS = 31
@@ -77,6 +96,102 @@ def code(p: int, shares: int) -> None:
     )
 
 
+def round_of_fedvs(clients: int) -> None:
+    """A whole round as a run does it (sharing, answers, decoding, all steps), against its products over F_p alone."""
+    learners, server, batches = _learners(clients)
+    plan, numbers = server.plan, count()
+
+    def whole() -> None:
+        k = next(numbers)
+        batch = batches.batch(k)
+        assert isinstance(batch, SegmentedBatch)
+        models = {client: _done(learner.share_model(k)) for client, learner in learners.items()}
+        answers = []
+        for client in list(learners)[: plan.threshold]:
+            shares = {owner: models[owner][client] for owner in learners}
+            answers.append(_Message(client, _done(learners[client].coded_embed(batch, shares))))
+        decoded = _done(server.decode(batch, answers, list(learners)))
+        gradient = _done(server.coded_step(batch, decoded, list(learners)[: plan.threshold], list(learners)))
+        for learner in learners.values():
+            _done(learner.client_step(batch, _Message(0, gradient)))
+
+    field, bits = plan.quantiser.field, np.random.Philox(0)
+    (places, width), columns, code = RESULT, sum(plan.columns.values()), plan.code
+    rows = field.uniform((SEGMENTS + MASKS, places, DATA[1]), bits)
+    model, masks = field.uniform(MODEL, bits), field.uniform((MASKS, *MODEL), bits)
+    x, w = field.uniform((places, columns), bits), field.uniform((columns, width), bits)
+    results, holders = field.uniform((plan.threshold, *RESULT), bits), range(plan.threshold)
+
+    def floor() -> None:
+        for _ in learners:
+            code.encode(rows, holders)
+            code.encode_repeated(model, masks, holders)
+        for _ in holders:
+            field.matmul(x, w)
+        code.decode(results, holders)
+
+    took = medians({"round": whole, "floor": floor})
+    print(
+        f"a round of {clients} clients, K = {SEGMENTS}, T = {MASKS}, R = {plan.threshold}: {took['round']:.1f} ms, "
+        f"{took['round'] / took['floor']:.2f} times its {took['floor']:.1f} ms of products over F_p"
+    )
+
+
+@dataclass(frozen=True)
+class _Message:
+    """As much of a message as learners look at."""
+
+    sender: int
+    value: Any
+
+
+def _done(operation: Operation[Any]) -> Any:
+    operation.run()
+    if operation.commit is not None:
+        operation.commit()
+    return operation.result
+
+
+def _learners(clients: int) -> tuple[dict[int, CodedClientLearner], CodedServerLearner, SegmentedBatches]:
+    """Clients with random features, their data shared, and a server."""
+    (height, width), (_, embedding), batch = DATA, MODEL, SEGMENTS * RESULT[0]
+    rows, parties, sgd = SEGMENTS * height // 10, range(1, clients + 1), Sgd(lr=0.01)
+    plan = CodingPlan(
+        code=LagrangeCode(PrimeField(), SEGMENTS, MASKS, clients),
+        quantiser=Quantiser(PrimeField(), 6, 10),
+        columns=dict.fromkeys(parties, width),
+        row_bounds=dict.fromkeys(parties, 2**13),
+        weight_bound=4.0,
+        rows=rows,
+        batch=batch,
+        embedding=embedding,
+        arithmetic="coded",
+        seed=0,
+    )
+    draw = torch.Generator().manual_seed(0)
+    learners = {}
+    for client in parties:
+        features: dict[Split, torch.Tensor] = {"train": torch.rand((rows, width), generator=draw)}
+        build = partial(
+            seeded, partial(LinearClient(embedding=embedding, bias=False).build, (width,)), client, torch.float32
+        )
+        parts = ClientParts(client, features, build, sgd, embedding, batch)
+        learners[client] = CodedClientLearner(parts, plan, powers=1, bias=False)
+    labels: dict[Split, torch.Tensor] = {"train": torch.randint(10, (rows,), generator=draw)}
+    top = partial(seeded, partial(MlpServer(hidden=(128, 64)).build, embedding, 10), 0, torch.float32)
+    widths = (embedding,) * clients
+    server = CodedServerLearner(
+        ServerParts(tuple(parties), widths, labels, top, sgd, Mean(), task_of("multiclass"), batch, torch.float32), plan
+    )
+    given = {client: _done(learner.share_data()) for client, learner in learners.items()}
+    for receiver, learner in learners.items():
+        for sender, shares in given.items():
+            if sender != receiver:
+                learner.keep(_Message(sender, shares[receiver]))
+    training = Training(batch=batch, client_optimizer=sgd, server_optimizer=sgd, last_batch="drop")
+    return learners, server, SegmentedBatches(rows, SEGMENTS, training, seed=0)
+
+
 def _by(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
@@ -90,6 +205,8 @@ def main() -> None:
     for p in (MERSENNE_31, MERSENNE_61):
         for shares in (28, 100):
             code(p, shares)
+    for clients in (28, 100):
+        round_of_fedvs(clients)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
+import torch
+from coded_worlds import InTheClear
 from tiny_worlds import data_of, raw
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, NoProgressError, VflsimError
+from vflsim.learning.coded.client import CodedClientLearner
+from vflsim.learning.coded.segments import SegmentedBatch
+from vflsim.learning.coded.server import CodedServerLearner
+from vflsim.learning.operations import Operation
 from vflsim.results.verify import verify_run
+from vflsim.runner import run as runs
 from vflsim.runner.run import Outcome, run_protocol
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
@@ -20,9 +30,11 @@ FEW_CRASHES = 300
 """Crashes without a step after which a run shall end here, so that hopeless ones end soon."""
 NAMES_WHAT_IS_MISSING = {
     IncompleteRoundError: r"round \d+ cannot be completed: needs "
-    r"(\d+ × '\w+'.*, \d+ here, \d+ can still come|client \d+); client \d+ went down for good at [\d.e+-]+ s",
+    r"(\d+ × '\w+'.*, \d+ here, \d+ can still come|client \d+); client \d+ went down for good at [\d.e+-]+ s"
+    r"|round \d+ cannot be completed, nor any later one: it needs \d+ of \d+ clients, and client-\d+.* for good",
     DeadlockError: r"deadlock: nothing can happen any more; server waits for ",
-    NoProgressError: r"client \d+ has gone down [\d,]+ times, and round \d+ is still not complete; .*waits for ",
+    NoProgressError: r"client \d+ has gone down [\d,]+ times, and round \d+ is still not complete; .*waits for "
+    r"|[\d,]+ rounds in a row were given up, the latest after deadline: ",
 }
 
 
@@ -92,17 +104,34 @@ def protocol(pick: random.Random, clients: int) -> dict[str, Any]:
     return said
 
 
-def drawn(seed: int) -> Scenario:
-    """A scenario with faults that mixes what a scenario can say."""
+def fedvs(pick: random.Random, clients: int) -> dict[str, Any]:
+    """FedVS, with any of its options: from one straggler too many to all but one."""
+    most = (clients - 1) // 2 + 1  # of K + T
+    masks = pick.randint(1, most - 1)
+    segments = pick.choice([k for k in (1, 2, 5) if k <= most - masks])
+    said: dict[str, Any] = {"kind": "fedvs", "K": segments, "T": masks, "arithmetic": pick.choice(["coded", "decoded"])}
+    said["late"] = pick.choice(["abandoned", "abandoned", "finished"])
+    said["share_delay_factor"] = pick.choice([0, 0.5, 2])
+    if pick.random() < 0.4:
+        said["sharers"] = pick.randint(1, clients)
+    if pick.random() < 0.4:
+        said |= {"deadline": pick.choice(["9 ms", "30 ms", "200 ms"]), "too_few": pick.choice(["skip", "skip", "stop"])}
+    return said
+
+
+def drawn(seed: int, kind: str = "") -> Scenario:
+    """A scenario with faults that mixes what a scenario can say; of the protocol ``kind``, if it is given (fedvs)."""
     pick = random.Random(seed)
-    clients = pick.randint(1, 5)
-    said = protocol(pick, clients)
+    clients = pick.randint(3, 7) if kind == "fedvs" else pick.randint(1, 5)
+    said = fedvs(pick, clients) if kind == "fedvs" else protocol(pick, clients)
     table = said["kind"] in ("t_synchronous", "asynchronous")
     own = table and not said.get("cancel") and pick.random() < 0.4
     link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}
     server: dict[str, Any] = {"latency": pick.choice([0, "1 ms"])}
     if pick.random() < 0.6:
         link |= {"up": pick.choice(["3 Mbps", "30 Mbps"]), "down": "5 Mbps"}
+    if kind == "fedvs" and link.get("down"):
+        link |= {"up": "60 Mbps", "down": "100 Mbps"}  # shares weigh more, and everybody sends them to everybody
     if pick.random() < 0.3:
         server |= {"up": [[0, "5 Mbps"], ["15 ms", 0], ["25 ms", "5 Mbps"]], "down": "50 Mbps"}
     interrupted = pick.choice([["lost"], ["resumed"], ["lost", "resumed"]])
@@ -129,7 +158,7 @@ def drawn(seed: int) -> Scenario:
             partition={"clients": clients, "by": "columns"},
             training__batches="own" if own else "shared",
             training__batch=pick.choice([20, 90]),
-            models__aggregate=pick.choice(["mean", "max", "concat"]),
+            models__aggregate=pick.choice(["mean", "max", "concat"]) if kind != "fedvs" else "mean",
             stop={"time": "20 s", **pick.choice([{"rounds": 12}, {"time": "200 ms"}, {"updates": 25}])},
             evaluate={
                 "every": pick.choice(["3 rounds", "5 ms"]),
@@ -139,9 +168,17 @@ def drawn(seed: int) -> Scenario:
     )
 
 
-def checked(seed: int, timing_only: bool = True) -> Outcome:
-    """Run a random scenario: it ends in a sound result, or in an error that says who and what is missing."""
-    scenario = drawn(seed)
+def checked(seed: int, timing_only: bool = True, kind: str = "") -> Outcome:
+    """Run a random scenario: it ends in a sound result, or in an error that says who and what is missing.
+
+    Where it is of the protocol ``fedvs``, and trained, every sum that is decoded is checked, too.
+    """
+    scenario = drawn(seed, kind)
+    with watched_sums(scenario, "it"):
+        return _checked(scenario, seed, timing_only)
+
+
+def _checked(scenario: Scenario, seed: int, timing_only: bool) -> Outcome:
     outcome = run_protocol(scenario, "it", seed, data_of(scenario, "it"), timing_only=timing_only)
     assert outcome.tables.events is not None
     assert outcome.tables.events.num_rows < MOST_EVENTS
@@ -159,17 +196,58 @@ def explained(error: VflsimError, scenario: Scenario) -> None:
         assert "there are no more" in str(error), str(error)
 
 
+@contextmanager
+def watched_sums(scenario: Scenario, name: str) -> Iterator[list[tuple[int, ...]]]:
+    """Assert of every sum that a run of ``scenario`` decodes that it is the plain one, and yield over whom they went.
+
+    The plain one is of the rounded data and of the weights that the clients have at that moment: nobody who has shared
+    steps before the gradient, so these are the very weights that were shared.
+    """
+    over: list[tuple[int, ...]] = []
+    made: dict[str, runs.Parties] = {}
+    decode, parties = CodedServerLearner.decode, runs.parties
+
+    def kept(*said: Any) -> runs.Parties:
+        made["it"] = parties(*said)
+        return made["it"]
+
+    def watched(
+        learner: CodedServerLearner, batch: SegmentedBatch, embeddings: Sequence[Any], sharers: Sequence[int]
+    ) -> Operation[Any]:
+        operation = decode(learner, batch, embeddings, sharers)
+        work, clear = operation.run, InTheClear(scenario, learner.plan)
+        clients: dict[int, CodedClientLearner] = {node.party: node.learner for node in made["it"].clients}
+
+        def run() -> None:
+            work()
+            weights = {n: clients[n]._weights().numpy() for n in sharers}
+            total = clear.total(batch, weights, round_=embeddings[0].round)
+            expected = clear.mean(total, len(sharers)).to(operation.result.dtype)
+            assert torch.equal(operation.result.value, expected), f"round {embeddings[0].round}, S = {sharers}"
+            over.append(tuple(sharers))
+
+        operation.run = run
+        return operation
+
+    with patch.object(CodedServerLearner, "decode", watched), patch.object(runs, "parties", kept):
+        yield over
+
+
 def main() -> None:
-    """``python tests/fault_worlds.py [FIRST] [END]``: run scenarios FIRST (0) to END (1000) and count how they end."""
+    """``python tests/fault_worlds.py [FIRST] [END] [fedvs]``: run scenarios FIRST (0) to END (1000), count their ends.
+
+    ``fedvs``: of that protocol alone.
+    """
     import sys
     from collections import Counter
 
     outages.CRASHES_WITHOUT_A_STEP = FEW_CRASHES
     first, end = (int(argument) for argument in (sys.argv[1:3] if len(sys.argv) > 2 else (0, 1000)))
+    kind = "".join(sys.argv[3:4])
     ends: Counter[str] = Counter()
     for seed in range(first, end):
         try:
-            outcome = checked(seed, timing_only=seed % 5 != 0)
+            outcome = checked(seed, timing_only=seed % 5 != 0, kind=kind)
             ends[type(outcome.error).__name__ if outcome.error else str(outcome.info.stop_reason)] += 1
         except Exception as error:
             print(f"scenario {seed}: {type(error).__name__}: {error}", flush=True)

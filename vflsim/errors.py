@@ -71,6 +71,14 @@ class NonFiniteError(RunError):
     """A loss, an embedding or a gradient became infinite or NaN."""
 
 
+class WeightBoundError(RunError):
+    """A client's weights outgrew the bound up to which coded sums are exact."""
+
+
+class BudgetError(RunError):
+    """A client would release a sample more often than its noise was chosen for."""
+
+
 class ProtocolError(RunError):
     """A protocol used a verb in a way that cannot work (awaited something foreign, sent to nobody, …)."""
 

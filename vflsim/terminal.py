@@ -280,6 +280,10 @@ def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable
         "Rounds at most: until stop's time, rounds, updates or epochs are used up; a target may end a run earlier.",
         "Memory: features, weights with gradients, and the table of a server that keeps one.",
     ]
+    for name, entry in scenario.protocols.items():
+        if entry.mechanism is not None:
+            notes.append(f"{name}: {entry.mechanism.promise()}.")
+    notes += [f"{each.protocol}: {each.coding}." for each in found if each.coding]
     if any(scenario.stop_of(each.protocol).precision for each in found):
         notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
     return TextTable(header, rows, notes=notes, left=(0, 1))

@@ -16,8 +16,12 @@ ALL = {
     "asynchronous": {"kind": "asynchronous"},
     "asynchronous-bounded": {"kind": "asynchronous", "max_staleness": 2, "bounds": "row_age"},
     "centralised": {"kind": "centralised"},
+    "fedvs": {"kind": "fedvs", "K": 1},
+    "fedvs-finished": {"kind": "fedvs", "K": 1, "late": "finished", "arithmetic": "decoded"},
+    "fedvs-partial": {"kind": "fedvs", "K": 1, "sharers": 3},
 }
 USED = {"synchronous": 4, "centralised": 4, "ignore-exclude": 3, "ignore-fastest": 2, "asynchronous": 1}
+USED |= {name: 3 for name in ALL if name.startswith("fedvs")}
 USED |= {name: 2 for name in ALL if name.startswith("t-synchronous")} | {"asynchronous-bounded": 1}
 
 both = pytest.mark.parametrize("world", WORLDS)
@@ -52,9 +56,13 @@ def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None
         assert set(own["kind"]) == {"compute.server_step"}
         assert table["bytes_up"].iloc[-1] == 0
     else:
-        up = own[own["kind"].str.startswith("transfer.") & (own["party"] != "server")]
-        assert table["bytes_up"].iloc[-1] == up["bytes"].sum() > 0
-        assert {"compute.embed", "compute.client_step", "compute.server_step", "upload"} <= set(own["kind"])
+        sent = own[own["kind"].str.startswith("transfer.") & (own["party"] != "server")]
+        up, peer = (sent[(sent["peer"] == "server") == there]["bytes"].sum() for there in (True, False))
+        assert table["bytes_up"].iloc[-1] == up > 0
+        assert table["bytes_peer"].iloc[-1] == peer
+        assert bool(peer) == name.startswith("fedvs")
+        embed = "compute.coded_embed" if name.startswith("fedvs") else "compute.embed"
+        assert {embed, "compute.client_step", "compute.server_step", "upload"} <= set(own["kind"])
     if "bounded" in name:
         assert own["kind"].eq("transfer.query").any()
 

@@ -68,19 +68,19 @@ class LagrangeCode:
             raise ValueError(f"factors = {factors}; allowed: factors >= 1")
         return factors * self.degree + 1
 
-    def encode(self, secrets: Tensor) -> Tensor:
+    def encode(self, secrets: Tensor, holders: Sequence[int] | None = None) -> Tensor:
         """Shares of K segments followed by T masks (FedVS Eq. 2): (K + T, ...) -> (N, ...), one for each holder.
 
-        Raises ValueError for any other number of secrets.
+        With ``holders``, only theirs, in their order. Raises ValueError for any other number of secrets.
         """
         self._check_first("secrets", secrets, self.degree + 1, f"{self.segments} segments and {self.masks} masks")
-        return self._apply(self._encoding, secrets)
+        return self._apply(_rows(self._encoding, holders), secrets)
 
-    def encode_repeated(self, secret: Tensor, masks: Tensor) -> Tensor:
+    def encode_repeated(self, secret: Tensor, masks: Tensor, holders: Sequence[int] | None = None) -> Tensor:
         """Shares of one secret that stands at every β_k, k <= K (FedVS Eq. 4): (...), (T, ...) -> (N, ...).
 
-        Equal to ``encode`` of the secret K times over, followed by the masks. Raises ValueError where there are not
-        T masks of the secret's shape.
+        With ``holders``, only theirs. Equal to ``encode`` of the secret K times over, followed by the masks. Raises
+        ValueError where there are not T masks of the secret's shape.
         """
         self._check_first("masks", masks, self.masks, f"{self.masks} masks")
         if masks.shape[1:] != secret.shape:
@@ -88,7 +88,7 @@ class LagrangeCode:
                 f"masks of shape {tuple(masks.shape[1:])} for a secret of shape {tuple(secret.shape)}; "
                 "allowed: masks shaped like the secret"
             )
-        return self._apply(self._repeating, torch.cat((secret.unsqueeze(0), masks)))
+        return self._apply(_rows(self._repeating, holders), torch.cat((secret.unsqueeze(0), masks)))
 
     def decode(self, values: Tensor, holders: Sequence[int], factors: int = 2) -> Tensor:
         """The values at β_1..β_K of the polynomial that has ``values`` at the holders' points: (R', ...) -> (K, ...).
@@ -163,3 +163,7 @@ def _product(field: PrimeField, factors: Tensor) -> Tensor:
         half = rest.shape[1] // 2
         factors = torch.cat((odd, field.multiply(rest[:, :half], rest[:, half:])), dim=1)
     return factors[:, 0]
+
+
+def _rows(matrix: Tensor, holders: Sequence[int] | None) -> Tensor:
+    return matrix if holders is None else matrix[list(holders)]

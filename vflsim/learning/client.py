@@ -15,6 +15,8 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.cost import flops_of
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
+from vflsim.privacy.mechanisms import Mechanism
+from vflsim.privacy.releases import Releases, Rows
 
 Split = Literal["train", "validation", "test"]
 
@@ -23,7 +25,8 @@ Split = Literal["train", "validation", "test"]
 class ClientParts:
     """What a client is made of: all that one process needs to play it.
 
-    ``features`` maps a split to a tensor (rows, *feature_shape); ``build`` makes the model with its initial weights.
+    ``features`` maps a split to a tensor (rows, *feature_shape); ``build`` makes the model with its initial weights;
+    ``mechanism`` is what its embeddings go through before anybody else sees them, with noise drawn from ``seed``.
     """
 
     party: int
@@ -32,19 +35,28 @@ class ClientParts:
     optimizer: Optimizer
     embedding: int
     batch: int
+    mechanism: Mechanism | None = None
+    seed: int = 0
 
 
 class ClientLearner:
     """Makes a client's operations. Each reads this client's own state and the payloads received, nothing else.
 
     Invariants: the model is built when first needed, from its own seed; the graph of the last embedding is kept until
-    the model steps, so that a step costs one forward pass and uses the very parameters that were uploaded.
+    the model steps, so that a step costs one forward pass and uses the very parameters that were uploaded. With a
+    mechanism every embedding is bounded, and those of training rows leave with noise; gradients go through the bound,
+    and the noise is a constant to them. Evaluation, which is not part of the protocol, goes without noise.
     """
 
     def __init__(self, parts: ClientParts) -> None:
         self.parts = parts
         self.party, self.width = parts.party, parts.embedding
         self.dtype = parts.features["train"].dtype
+        self.releases = (
+            None
+            if parts.mechanism is None
+            else Releases(parts.mechanism, parts.seed, parts.party, len(parts.features["train"]))
+        )
         self._graph: tuple[Batch, Tensor] | None = None
         self._flops: dict[tuple[str, int], float] = {}
 
@@ -60,23 +72,25 @@ class ClientLearner:
     def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
         """h_m = f_m(x_m; θ_m) for a training batch: a handle of shape (batch, embedding)."""
         result: Handle[Tensor] = Handle((len(batch), self.width), self.dtype)
+        release = self._release("embed", batch.ids)
 
         def run() -> None:
             self.model.train()
-            h = self.model(self.parts.features["train"][batch.tensor()])
+            h = self._bounded(self.parts.features["train"][batch.tensor()])
             self._graph = batch, h
-            result.set(h.detach())
+            result.set(release(h.detach()))
 
         return self._operation("embed", run, result, len(batch))
 
     def answer(self, batch: Batch) -> Operation[Handle[Tensor]]:
         """A fresh embedding of ``batch`` for the server's table, beside the training step under way."""
         result: Handle[Tensor] = Handle((len(batch), self.width), self.dtype)
+        release = self._release("answer", batch.ids)
 
         def run() -> None:
             self.model.train()
             with torch.no_grad():
-                result.set(self.model(self.parts.features["train"][batch.tensor()]))
+                result.set(release(self._bounded(self.parts.features["train"][batch.tensor()])))
 
         return self._operation("answer", run, result, len(batch))
 
@@ -93,7 +107,7 @@ class ClientLearner:
             if self._graph is not None and self._graph[0] == batch:
                 h = self._graph[1]
             else:
-                h = self.model(self.parts.features["train"][batch.tensor()])
+                h = self._bounded(self.parts.features["train"][batch.tensor()])
             self._graph = None
             if not torch.isfinite(received.value).all():
                 raise NonFiniteError(
@@ -108,18 +122,31 @@ class ClientLearner:
         return operation
 
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
-        """The embeddings of every row of a split, in evaluation mode: a handle of shape (rows, embedding)."""
+        """The embeddings of every row of a split, in evaluation mode: a handle of shape (rows, embedding).
+
+        ``kind`` is ``evaluate``, or what else a mechanism's noise has to protect (``first_fill``, of training rows).
+        """
         features = self.parts.features[split]
         result: Handle[Tensor] = Handle((len(features), self.width), self.dtype)
+        release = _as_it_is if kind == "evaluate" else self._release(kind, slice(None))
 
         def run() -> None:
             self.model.eval()
             with torch.no_grad():
-                result.set(self.model(features))
+                result.set(release(self._bounded(features)))
 
         operation = self._operation(kind, run, result, len(features))
         operation.units = len(features) / self.parts.batch
         return operation
+
+    def _bounded(self, features: Tensor) -> Tensor:
+        """The model's embeddings, bounded where there is a mechanism."""
+        h: Tensor = self.model(features)
+        return h if self.releases is None else self.releases.mechanism.bounded(h)
+
+    def _release(self, kind: str, rows: Rows) -> Callable[[Tensor], Tensor]:
+        """What turns bounded embeddings of ``rows`` into what is uploaded: noise is drawn in the order of asking."""
+        return _as_it_is if self.releases is None else self.releases.begin(kind, rows)
 
     def _operation(self, kind: str, run: Callable[[], None], result: Any, rows: int) -> Operation[Any]:
         nbytes = result.nbytes if isinstance(result, Handle) else 0
@@ -132,3 +159,7 @@ class ClientLearner:
             forward, backward = flops_of(self.model, shape, self.dtype)
             self._flops[key] = backward if kind == "client_step" else forward
         return self._flops[key]
+
+
+def _as_it_is(h: Tensor) -> Tensor:
+    return h

@@ -17,25 +17,33 @@ T = TypeVar("T")
 class Handle(Generic[T]):
     """A value that will exist: shape and dtype are known now, the value once its operation has run.
 
-    Invariant: the value is set once, by the operation that promised it, and never changes.
+    Invariant: the value is set once, by the operation that promised it, and never changes. The operation may leave
+    the last of the work to the first reader (``defer``): what nobody reads is never computed.
     """
 
-    __slots__ = ("_value", "dtype", "ready", "shape")
+    __slots__ = ("_compute", "_value", "dtype", "ready", "shape")
 
     def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> None:
         self.shape, self.dtype, self.ready = shape, dtype, False
         self._value: T | None = None
+        self._compute: Callable[[], T] | None = None
 
     @property
     def value(self) -> T:
         """The value. Raises ``RunError`` if the operation has not run: ask an executor to force it."""
         if not self.ready:
             raise RunError("a deferred value was read before its operation ran", remedy="executor.force(handle)")
+        if self._compute is not None:
+            self._value, self._compute = self._compute(), None
         return self._value  # type: ignore[return-value]
 
     def set(self, value: T) -> None:
         """Fulfil the promise."""
         self._value, self.ready = value, True
+
+    def defer(self, compute: Callable[[], T]) -> None:
+        """Fulfil the promise by a function of what will not change any more: called when first read, if ever."""
+        self._compute, self.ready = compute, True
 
     @property
     def nbytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,25 +67,23 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     metric = metric or results.main_metric
     if metric not in results.evaluated:
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
-    curves = {name: found for name in results.protocols if (found := _runs(results, name, horizontal.column, metric))}
+    curves = {name: found for name in results.protocols if (found := runs_of(results, name, horizontal.column, metric))}
     if not curves:
         raise NotRecordedError("no finished run", str(results.folder))
     if horizontal is TIME and not any(x[-1] > 0 for runs in curves.values() for x, _ in runs):
         raise NotRecordedError("no virtual time passed in these runs", str(results.folder))
     styles = protocol_styles(results.protocols)
-    several, fewest = max(map(len, curves.values())) > 1, min(map(len, curves.values()))
     logarithmic = spread_widely(max(x[-1] for x, _ in runs) for runs in curves.values())
     with picture(5.6, 3.6) as figure:
         axes = figure.add_subplot()
-        handles = [_draw(axes, runs, styles[name], logarithmic) for name, runs in curves.items()]
+        handles = [curve(axes, runs, styles[name], logarithmic) for name, runs in curves.items()]
         x_axis(axes, horizontal.label, horizontal.unit, logarithmic=logarithmic)
         axes.set_ylabel(metric_label(metric))
         targets = [target.value for target in targets_of(results) if target.metric == metric]
         _targets(axes, targets)
-        _limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs)]))
+        limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs)]))
         axes.set_title(results.name, loc="left")
-        shown = f"mean and {'95 % band over' if fewest >= _BANDED else 'single'} seeds; markers: where runs end"
-        remark(axes, (shown if several else "one seed") + failures(results))
+        remark(axes, shown_of(map(len, curves.values())) + failures(results))
         # Whoever sends nothing (a centralised reference) has no place on an axis of bytes, but is not passed over.
         moved = {name: any(x[-1] > 0 for x, _ in runs) for name, runs in curves.items()}
         none = horizontal is BYTES
@@ -92,7 +91,15 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     return figure
 
 
-def _runs(results: Results, protocol: str, column: str, metric: str) -> list[tuple[Floats, Floats]]:
+def shown_of(seeds: Iterable[int]) -> str:
+    """What curves of so many seeds each show, for a figure's remark."""
+    numbers = [*seeds]
+    if max(numbers) == 1:
+        return "one seed"
+    return f"mean and {'95 % band over' if min(numbers) >= _BANDED else 'single'} seeds; markers: where runs end"
+
+
+def runs_of(results: Results, protocol: str, column: str, metric: str) -> list[tuple[Floats, Floats]]:
     """(x, metric) of every finished run of a protocol, evaluated rows only."""
     failed = {run.seed for run in results.failed if run.protocol == protocol}
     frame = results.metrics[results.metrics["protocol"] == protocol]
@@ -105,7 +112,7 @@ def _columns(frame: pd.DataFrame, column: str, metric: str) -> tuple[Floats, Flo
     return frame[column].to_numpy(dtype=np.float64), frame[metric].to_numpy(dtype=np.float64)
 
 
-def _draw(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithmic: bool) -> Artist:
+def curve(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithmic: bool) -> Artist:
     """Mean and band while all seeds run; a thin line for each seed that goes on after the first has ended.
 
     Between evaluations a run keeps its last value: the mean of such step functions is one too, exact on the union of
@@ -152,7 +159,7 @@ def _targets(axes: Axes, values: list[float]) -> None:
         )
 
 
-def _limits(axes: Axes, values: Floats) -> None:
+def limits(axes: Axes, values: Floats) -> None:
     """Room for every single run and target; wide bands of few seeds may be cut off, they shall not squeeze the rest."""
     low, high = float(values.min()), float(values.max())
     margin = 0.05 * (high - low) or 0.05

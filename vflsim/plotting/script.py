@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vflsim.errors import VflsimError
 from vflsim.plotting import draw, opened
+from vflsim.plotting.panels import metric_panels
 from vflsim.results import write_file
 
 
@@ -27,6 +28,24 @@ def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser
     folder, out = given.pop("results"), given.pop("out")
     try:
         print(write_file(out or folder / f"{kind}.png", draw(kind, opened(folder), **given).png()))
+    except VflsimError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def panels_main(name: str, description: str, columns: int) -> None:
+    """Draw several results side by side: ``script.py RESULTS … [--out FILE.png]``, by default beside the first one's.
+
+    Ends the process with code 2 where results cannot be read or the figure cannot be written.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("results", type=Path, nargs="+", help="folders that vflsim run (or sweep) has written")
+    parser.add_argument("--out", type=Path, help=f"PNG to write (default: {name}.png in the first folder)")
+    metric_option(parser)
+    given = parser.parse_args()
+    try:
+        figure = metric_panels([opened(folder) for folder in given.results], columns, given.metric)
+        print(write_file(given.out or given.results[0] / f"{name}.png", figure.png()))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -9,11 +9,12 @@ from pydantic import Field
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.centralised import Centralised
+from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
 
-ProtocolKind: TypeAlias = Synchronous | Ignore | TSynchronous | Asynchronous | Centralised
+ProtocolKind: TypeAlias = Synchronous | Ignore | TSynchronous | Asynchronous | Centralised | FedVS
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind")]
 

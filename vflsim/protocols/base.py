@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from vflsim.learning.batches import BatchSequence
+from vflsim.learning.models.client import ClientModel
+from vflsim.learning.training import Training
+from vflsim.streams import SHARED
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
 
@@ -15,12 +19,17 @@ from vflsim.world.node import Node
 class CheckContext:
     """What a protocol can be checked against when a scenario is loaded.
 
-    ``clients`` is the number of clients of the scenario, ``symbols`` what formulas in selections may name.
+    ``clients`` is the number of clients of the scenario, ``symbols`` what formulas in selections may name; ``batches``
+    and ``batch`` are what it trains on, ``aggregate`` is the kind of the aggregate, ``models`` the clients' models in
+    client order.
     """
 
     clients: int
     symbols: Mapping[str, float]
     batches: Literal["shared", "own"]
+    batch: int
+    aggregate: str
+    models: Sequence[ClientModel]
 
 
 class Protocol(Part, ABC):
@@ -36,6 +45,8 @@ class Protocol(Part, ABC):
     """Whether the server keeps the latest embedding of every (sample, client)."""
     clients_at_server: ClassVar[bool] = False
     """Whether the clients are not apart from the server (a reference): nothing of theirs can fail by itself."""
+    takes_mechanism: ClassVar[bool] = True
+    """Whether clients upload embeddings of their own, which a mechanism (bound and noise) could protect."""
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """The clients that take part, in client order: the others are absent from training and evaluation."""
@@ -49,6 +60,10 @@ class Protocol(Part, ABC):
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Passes over the training data after so many server steps and embeddings used."""
         return rounds / batches_per_epoch
+
+    def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
+        """The mini-batches of ``rows`` training rows that all parties share. Raises ValueError where there are none."""
+        return BatchSequence(rows, training.model_copy(update={"batches": "shared"}), seed, SHARED)
 
     def placed(self, node: Node) -> Node:
         """The node as this protocol's party has it: a reference may spare its parties time or messages."""

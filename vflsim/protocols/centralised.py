@@ -20,6 +20,7 @@ class Centralised(Protocol):
     kind: Literal["centralised"] = "centralised"
     needs_shared_batches: ClassVar[bool] = True
     clients_at_server: ClassVar[bool] = True
+    takes_mechanism: ClassVar[bool] = False
 
     def placed(self, node: Node) -> Node:
         """The server's computations take their time, and nothing else does."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -205,8 +206,17 @@ def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[st
         yield f"“vs {_baseline(results)}”: mean of paired differences over common seeds{single}."
         if summary["narrower"].notna().any():
             yield "“× narrower”: than the interval that two independent sets of runs would give."
+    yield from _privacy(results)
     for run in results.failed:
         yield f"Failed and left out: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
+
+
+def _privacy(results: Results) -> Iterator[str]:
+    """Of each protocol with a mechanism, the guarantee of the run in which samples were released most often."""
+    for name in results.protocols:
+        facts = [run.info.privacy for run in results.runs if run.protocol == name and run.info.privacy is not None]
+        if facts:
+            yield f"{name}: {max(facts, key=attrgetter('releases', 'rows_released')).said()}"
 
 
 def _baseline(results: Results) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.results.network import NetworkFacts
+from vflsim.results.privacy import PrivacyFacts
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -149,7 +150,7 @@ class RunInfo(BaseModel):
 
     ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
     ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
-    participants whose outages lose what is in flight.
+    participants whose outages lose what is in flight; ``privacy`` is there where training went through a mechanism.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -171,6 +172,7 @@ class RunInfo(BaseModel):
     participants: tuple[int, ...]
     crashing: tuple[int, ...] = ()
     network: NetworkFacts | None = None
+    privacy: PrivacyFacts | None = None
     max_staleness: int | None = None
     staleness_bounds: Age | None = None
 

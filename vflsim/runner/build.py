@@ -11,12 +11,18 @@ import torch
 
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.client import ClientLearner, ClientParts, Split
+from vflsim.learning.coded.client import CodedClientLearner
+from vflsim.learning.coded.plan import CodingPlan
+from vflsim.learning.coded.server import CodedServerLearner
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.data.load import load as load_data
 from vflsim.learning.models.build import seeded
+from vflsim.learning.models.client import ClientModel
 from vflsim.learning.server import ServerLearner, ServerParts
 from vflsim.learning.tasks import Task, task_of
 from vflsim.learning.training import Training
+from vflsim.protocols.fedvs import FedVS
+from vflsim.runner.coding import coding_plan
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
 from vflsim.streams import torch_seed
@@ -100,13 +106,17 @@ def learners(
     Initial weights are a function of (seed, party) alone, so they are equal across protocols.
     """
     training, protocol = scenario.training_of(name), scenario.protocols[name].protocol
+    mechanism = scenario.protocols[name].mechanism
     clients = tuple(protocol.participants(scenario.clients, scenario.symbols))
     models = client_models(scenario)
     dtype = training.torch_dtype
+    plan = coding_plan(scenario, name, data, seed) if isinstance(protocol, FedVS) else None
     made: dict[int, ClientLearner] = {}
     for client in clients:
         model, shape = models[client - 1], data.shapes[client - 1]
-        made[client] = ClientLearner(
+        made[client] = _client(
+            plan,
+            model,
             ClientParts(
                 party=client,
                 features=data.features[client - 1],
@@ -114,13 +124,16 @@ def learners(
                 optimizer=training.client_optimizer,
                 embedding=model.embedding,
                 batch=training.batch,
-            )
+                mechanism=mechanism,
+                seed=seed,
+            ),
         )
     widths = tuple(models[client - 1].embedding for client in clients)
     features = [math.prod(shape) for shape in data.shapes]
     aggregate = scenario.models.aggregate.bound(features, clients)
     inputs = aggregate.width(widths)
-    server = ServerLearner(
+    server = _server(
+        plan,
         ServerParts(
             clients=clients,
             widths=widths,
@@ -137,9 +150,20 @@ def learners(
             batch=training.batch,
             dtype=dtype,
             table=protocol.keeps_table,
-        )
+        ),
     )
     return server, made
+
+
+def _client(plan: CodingPlan | None, model: ClientModel, parts: ClientParts) -> ClientLearner:
+    if plan is None:
+        return ClientLearner(parts)
+    assert model.powers is not None, "checked when the scenario was loaded"
+    return CodedClientLearner(parts, plan, model.powers, model.biased)
+
+
+def _server(plan: CodingPlan | None, parts: ServerParts) -> ServerLearner:
+    return ServerLearner(parts) if plan is None else CodedServerLearner(parts, plan)
 
 
 def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: World, recorder: Recorder) -> Parties:
@@ -156,7 +180,7 @@ def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: W
         recorder=recorder,
         codec=scenario.codec,
         clients=tuple(clients),
-        sequence=BatchSequence(data.rows, training.model_copy(update={"batches": "shared"}), seed, 0),
+        sequence=protocol.batches(data.rows, training, seed),
         outages=outages,
     )
 

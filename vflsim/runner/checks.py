@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
-from vflsim.learning.batches import BatchSequence
-from vflsim.learning.models.build import least_batch, seeded
+from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.learning.models.client import ClientModel
+from vflsim.protocols.fedvs import FedVS
 from vflsim.results.report import quantity
 from vflsim.runner.build import Data, LoadedData
+from vflsim.runner.coding import coding_plan
 from vflsim.runner.sizes import machine_memory, size_of
 from vflsim.scenario.checks import problems_in, said_at
 from vflsim.scenario.models import Scenario
@@ -28,7 +30,8 @@ def read_and_check(scenario: Scenario) -> Data:
     problems = list(problems_in(scenario, first.task.name, first.outputs)) or list(_clients(scenario, first))
     problems = problems or list(_sizes(scenario, loaded))
     for name in loaded if not problems else ():
-        problems += _batches(scenario, name, loaded[name])
+        for check in (_batches, _coding, _mechanism):
+            problems += check(scenario, name, loaded[name])
     if problems:
         raise failure(problems, scenario.document)
     return data
@@ -67,7 +70,7 @@ def _batches(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Proble
     """Whether every batch of a protocol is large enough for its models."""
     training, key = scenario.training_of(name), said_at(scenario, name, "training", "batch")
     try:
-        smallest = BatchSequence(data.rows, training, 0, 0).smallest
+        smallest = scenario.protocols[name].protocol.batches(data.rows, training, 0).smallest
     except ValueError as error:
         yield Problem.said(key, str(error))
         return
@@ -79,6 +82,34 @@ def _batches(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Proble
             what += f"the last batch of {data.rows:,} training rows in batches of {training.batch} has one"
             remedy = "say last_batch: drop, or choose a batch that leaves another rest"
             yield Problem((*key[:-1], "last_batch"), what, "at least 2 rows", remedy)
+
+
+def _coding(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Problem]:
+    """Whether the sums of a coded protocol fit its field."""
+    protocol = scenario.protocols[name].protocol
+    if isinstance(protocol, FedVS):
+        try:
+            coding_plan(scenario, name, data, seed=0)
+        except ValueError as error:
+            yield Problem.said(("protocols", name), str(error))
+
+
+def _mechanism(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Problem]:
+    """Whether bounding one row bounds all that a sample can change in an embedding."""
+    entry, models, dtype = scenario.protocols[name], client_models(scenario), scenario.training_of(name).torch_dtype
+    asked: set[tuple[int, tuple[int, ...]]] = set()
+    for client in entry.protocol.participants(scenario.clients, scenario.symbols) if entry.mechanism else ():
+        model, shape = models[client - 1], data.shapes[client - 1]
+        if (id(model), shape) in asked:
+            continue
+        asked.add((id(model), shape))
+        if mixes_rows(seeded(partial(model.build, shape), 0, dtype), shape):
+            what = f"in the model of client {client} a sample changes the embeddings of others in its batch, too"
+            allowed = "models that treat each row by itself: no batch normalisation"
+            yield Problem(
+                ("protocols", name, "mechanism"), what, allowed, "change the model, or leave out the mechanism"
+            )
+            return
 
 
 def _who_needs_two_rows(scenario: Scenario, name: str, data: LoadedData) -> Iterator[str]:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflsim.learning.batches import BatchSequence
+from vflsim.coding.field import MERSENNE_31, MERSENNE_61
+from vflsim.protocols.fedvs import FedVS
+from vflsim.results.report import quantity
 from vflsim.runner.build import LoadedData
+from vflsim.runner.coding import coding_plan
 from vflsim.runner.precision import expected_rounds
 from vflsim.runner.run import run_protocol
 from vflsim.runner.sizes import Size, size_of
@@ -16,6 +19,7 @@ from vflsim.scenario.stop import Stop
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to tell how long one takes."""
+_POWERS = {MERSENNE_31: "2^31 − 1", MERSENNE_61: "2^61 − 1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,8 @@ class Expectation:
     ``step_s``, ``round_bytes`` and ``rounds`` are extrapolated from ``steps`` timing-only server steps with the first
     seed, NaN if there was none before the time was up: a step's mean time, the bytes of all messages per round, and the
     rounds until the first of the stop rules ends the run (infinite if only a target or the wall clock can); of
-    ``precision`` that is a rough guess, as many as the spread of those steps lets expect.
+    ``precision`` that is a rough guess, as many as the spread of those steps lets expect. ``coding``
+    describes the code of a coded protocol.
     """
 
     protocol: str
@@ -36,6 +41,7 @@ class Expectation:
     round_bytes: float
     rounds: float
     size: Size
+    coding: str = ""
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
@@ -58,7 +64,7 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
         round_bytes = (last["bytes_up"] + last["bytes_down"] + last["bytes_peer"]) / done
         used = sum(map(len, rounds.column("used").to_pylist()))
-        batches = BatchSequence(data.rows, scenario.training_of(name), 0, 0).per_epoch
+        batches = entry.protocol.batches(data.rows, scenario.training_of(name), 0).per_epoch
         limit = _rounds(
             stop,
             time=step_s,
@@ -70,7 +76,23 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
             ends = np.array([0.0, *rounds.column("end_s").to_pylist()])
             limit = min(limit, expected_rounds(stop.precision, np.diff(ends)))
     size = size_of(scenario, name, data)
-    return Expectation(name, entry.protocol.kind, clients, done, step_s, round_bytes, limit, size)
+    kind, coding = entry.protocol.kind, _coding(scenario, name, data)
+    return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, coding)
+
+
+def _coding(scenario: Scenario, name: str, data: LoadedData) -> str:
+    """The code of a coded protocol in words; nothing for others."""
+    protocol = scenario.protocols[name].protocol
+    if not isinstance(protocol, FedVS):
+        return ""
+    plan = coding_plan(scenario, name, data, seed=0)
+    clients, quantiser = len(plan.clients), plan.quantiser
+    return (
+        f"R = {plan.threshold} of {clients} clients must answer (K = {protocol.K}, T = {protocol.T}), "
+        f"{clients - plan.threshold} may straggle; p = {_POWERS[quantiser.field.p]}, {quantiser.data_bits} + "
+        f"{quantiser.weight_bits} bits for data and for weights up to {protocol.weight_bound:g}; each client stores "
+        f"{quantity(plan.storage, 'B')} of shares"
+    )
 
 
 def _rounds(stop: Stop, **per_round: float) -> float:

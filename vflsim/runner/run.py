@@ -20,6 +20,7 @@ from vflsim.learning.client import Split
 from vflsim.learning.executor import DeferredExecutor, TimingOnlyExecutor
 from vflsim.protocols.table import TableProtocol
 from vflsim.results.network import NetworkFacts
+from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.schema import Age, RunInfo, RunTables
 from vflsim.runner.build import LoadedData, Parties, parties
 from vflsim.runner.conductor import Conductor, Progress
@@ -135,6 +136,7 @@ def run_protocol(
         wall_clock_s=time.monotonic() - began,
         participants=made.shared.clients,
         network=network_facts(scenario),
+        privacy=None if timing_only else _privacy(scenario, name, made),
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         **_bound(protocol),
     )
@@ -145,6 +147,14 @@ def run_protocol(
 def network_facts(scenario: Scenario) -> NetworkFacts:
     """How messages share the links of a scenario, and how fast those are."""
     return NetworkFacts.of(scenario.timing.network, [timing.link for timing in party_timings(scenario)])
+
+
+def _privacy(scenario: Scenario, name: str, made: Parties) -> PrivacyFacts | None:
+    """What the clients' releases in this run are worth; None where nothing protects them."""
+    mechanism = scenario.protocols[name].mechanism
+    if mechanism is None:
+        return None
+    return PrivacyFacts.of(mechanism, [node.learner.releases.counts for node in made.clients])
 
 
 def _bound(protocol: object) -> dict[str, Any]:

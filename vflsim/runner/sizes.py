@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vflsim.learning.models.build import parameters_of
+from vflsim.learning.models.client import ClientModel
+from vflsim.protocols.fedvs import FedVS
 from vflsim.runner.build import SPLITS, LoadedData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models
 
+_QUANTISED, _ELEMENT = 4, 8
+"""Bytes of a quantised feature (mostly), and of an element of a field."""
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``parameters`` of all parties together, and the ``bytes`` of features, weights with gradients, and table."""
+    """``parameters`` of all parties, and the ``bytes`` of features (coded, too), weights with gradients, and table."""
 
     parameters: int
     bytes: int
@@ -39,7 +45,18 @@ def size_of(scenario: Scenario, name: str, data: LoadedData) -> Size:
     rows = sum(len(data.labels[split]) for split in SPLITS)
     features = rows * sum(math.prod(data.shapes[client - 1]) for client in clients)
     table = data.rows * sum(widths) if protocol.keeps_table else 0
-    return Size(parameters, item * (features + 2 * parameters + table))
+    held = item * (features + 2 * parameters + table)
+    return Size(parameters, held + (_coded(protocol, models, clients, data) if isinstance(protocol, FedVS) else 0))
+
+
+def _coded(protocol: FedVS, models: Sequence[ClientModel], clients: Sequence[int], data: LoadedData) -> int:
+    """Bytes of the quantised features, and of the masks of their shares where these are computed."""
+    columns = sum(
+        (models[client - 1].powers or 0) * math.prod(data.shapes[client - 1]) + models[client - 1].biased
+        for client in clients
+    )
+    masks = protocol.T * -(-data.rows // protocol.K) if protocol.arithmetic == "coded" else 0
+    return columns * (_QUANTISED * data.rows + _ELEMENT * masks)
 
 
 def machine_memory() -> float:

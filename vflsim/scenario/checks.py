@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.base import CheckContext
+from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem
-from vflsim.scenario.resolve import PartyTiming, client_models, party_timings
+from vflsim.scenario.resolve import PartyTiming, check_context, client_models, party_timings
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import Flops
@@ -30,8 +30,9 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from _latencies(scenario)
     waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
-        wrong = list(_protocol(scenario, name))
+        wrong = [] if wrong_models else list(_protocol(scenario, name))
         yield from wrong or (() if wrong_models else _server(scenario, name, task, classes))
+        yield from _mechanism(scenario, name)
         yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
         yield from _evaluation(scenario, name)
@@ -95,13 +96,20 @@ def _latencies(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
-    context = CheckContext(scenario.clients, scenario.symbols, scenario.training_of(name).batches)
     try:
-        scenario.protocols[name].protocol.check(context)
+        scenario.protocols[name].protocol.check(check_context(scenario, scenario.training_of(name)))
     except ValueError as error:
         key = str(error).partition(":")[0]  # messages may begin with the key they are about, as in "t: 9 of 8 clients"
         own = key in scenario.document.raw["protocols"][name]
         yield Problem.said(("protocols", name, key) if own else ("protocols", name), str(error))
+
+
+def _mechanism(scenario: Scenario, name: str) -> Iterator[Problem]:
+    entry = scenario.protocols[name]
+    if entry.mechanism is not None and not entry.protocol.takes_mechanism:
+        what = f"clients of a {entry.protocol.kind} protocol upload no embeddings that noise could protect"
+        kinds = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.takes_mechanism)
+        yield Problem(("protocols", name, "mechanism"), what, f"in protocols of kind {kinds}", "leave it out")
 
 
 def _loss(scenario: Scenario, name: str, task: str | None) -> Iterator[Problem]:

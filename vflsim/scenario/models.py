@@ -17,7 +17,7 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.models.client import AnyClientModel, ClientModel
 from vflsim.learning.models.server import AnyServerModel
 from vflsim.learning.training import Training
-from vflsim.protocols import CheckContext, Protocol
+from vflsim.protocols import Protocol
 from vflsim.scenario.document import Document
 from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.scenario.protocol_entry import ProtocolEntry
@@ -188,6 +188,8 @@ class Scenario(Part):
 
         Raises ValueError where a protocol cannot run with these clients or batches, or a name cannot be a folder's.
         """
+        from vflsim.scenario.resolve import check_context  # which reads scenarios
+
         entries, raw = dict(self.protocols), copy.deepcopy(self._document.raw)
         for name, protocol in protocols.items():
             entries[_folder_name(name)] = ProtocolEntry.model_construct(
@@ -195,8 +197,9 @@ class Scenario(Part):
                 training=None,
                 stop=None,
                 evaluate=None,
+                mechanism=None,
             )
-            protocol.check(CheckContext(self.clients, self.symbols, self.training.batches))
+            protocol.check(check_context(self, self.training))
             raw.setdefault("protocols", {})[name] = protocol.model_dump(mode="json", exclude_none=True)
         extended = self.model_copy(update={"protocols": entries})
         extended._document = replace(self._document, raw=raw)

@@ -10,21 +10,26 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from vflsim.learning.training import TrainingOverride
+from vflsim.privacy.mechanisms import AnyMechanism
 from vflsim.protocols import AnyProtocol
 from vflsim.scenario.entries import with_keys
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.vocabulary.base import Part
 
-_OVERRIDES = ("training", "stop", "evaluate")
+_OVERRIDES = ("training", "stop", "evaluate", "mechanism")
 
 
 class ProtocolEntry(Part):
-    """A protocol and its own ``training``, ``stop`` and ``evaluate``, which refine the scenario's key by key."""
+    """A protocol, with its own ``training``, ``stop`` and ``evaluate``, which refine the scenario's key by key.
+
+    ``mechanism`` bounds and perturbs the clients' embeddings before they are uploaded (nothing does if it is left out).
+    """
 
     protocol: AnyProtocol
     training: TrainingOverride | None = None
     stop: Stop | None = None
     evaluate: Evaluate | None = None
+    mechanism: AnyMechanism | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from vflsim.learning.models.client import ClientModel
+from vflsim.learning.training import Training
+from vflsim.protocols.base import CheckContext
 from vflsim.scenario.models import ClientTiming, Scenario
 from vflsim.timing.activation import AnyActivation, Immediate
 from vflsim.timing.availability import Always, AnyAvailability
@@ -39,6 +41,18 @@ def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
         for client, said in entry:
             timings[client] = timings[client].refined(said)
     return tuple(timings)
+
+
+def check_context(scenario: Scenario, training: Training) -> CheckContext:
+    """What a protocol that trains with ``training`` is checked against."""
+    return CheckContext(
+        clients=scenario.clients,
+        symbols=scenario.symbols,
+        batches=training.batches,
+        batch=training.batch,
+        aggregate=scenario.models.aggregate.kind,
+        models=client_models(scenario),
+    )
 
 
 def client_models(scenario: Scenario) -> tuple[ClientModel, ...]:

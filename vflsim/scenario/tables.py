@@ -7,6 +7,7 @@ from vflsim.learning.aggregates import AGGREGATES
 from vflsim.learning.models.client import CLIENT_MODELS
 from vflsim.learning.models.server import SERVER_MODELS
 from vflsim.learning.optimizers import OPTIMIZERS
+from vflsim.privacy.mechanisms import MECHANISMS
 from vflsim.protocols import PROTOCOLS
 from vflsim.timing.activation import ACTIVATIONS
 from vflsim.timing.availability import AVAILABILITIES
@@ -30,5 +31,6 @@ TABLES: dict[str, tuple[type[Part], ...]] = {
     "server-models": SERVER_MODELS,
     "aggregates": AGGREGATES,
     "optimizers": OPTIMIZERS,
+    "mechanisms": MECHANISMS,
     "codecs": CODECS,
 }

@@ -51,3 +51,8 @@ class FreeNode(Node):
     async def upload(self, to: int | str, message: Message) -> None:
         """``send``."""
         await self.send(to, message)
+
+    async def sharing_delay(self, factor: float, round: int = -1) -> None:
+        """At once."""
+        if turn := self._enter():
+            await turn

@@ -126,6 +126,14 @@ class Mailbox:
         wanted.timed_out = True
         self._collect()
 
+    def forgo(self, wanted: Wanted, sender: int) -> None:
+        """No longer wait for ``sender``, unless its message is here."""
+        if wanted.senders is not None and sender in wanted.senders and sender not in wanted.heard:
+            wanted.senders -= {sender}
+            wanted.count -= 1
+            if wanted.ready:
+                self._collect()
+
     def withdraw(self, wanted: Wanted) -> None:
         """Stop waiting; no message is touched."""
         waiting = self._wanted[wanted.kind]

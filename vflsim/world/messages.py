@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
+
 from vflsim.learning.batches import Batch
 from vflsim.learning.operations import Handle
 
@@ -13,14 +15,15 @@ from vflsim.learning.operations import Handle
 class Message:
     """A message: its round and batch are in the header, ``value`` is the tensor it carries (or nothing).
 
-    ``sender`` and ``receiver`` are party numbers (0 = server), filled in by ``send``; ``sent`` and ``arrived`` are
-    seconds since the start.
+    ``clients`` are those it is about, where its kind does not say so. ``sender`` and ``receiver`` are party numbers
+    (0 = server), filled in by ``send``; ``sent`` and ``arrived`` are seconds since the start.
     """
 
     kind: ClassVar[str] = "message"
     batch: Batch | None = None
     value: Handle[Any] | None = None
     round: int = -1
+    clients: tuple[int, ...] = ()
     sender: int = field(default=-1, init=False)
     receiver: int = field(default=-1, init=False)
     sent: float = field(default=0.0, init=False)
@@ -60,6 +63,87 @@ class Answer(Message):
     """A client's answer to a query: the embedding of the batch asked for, shape (batch, embedding)."""
 
     kind: ClassVar[str] = "answer"
+
+
+@dataclass(slots=True, eq=False)
+class DataShare(Message):
+    """A share of a client's data, shape (rows of a segment, columns) (FedVS Eq. 2)."""
+
+    kind: ClassVar[str] = "data_share"
+
+
+@dataclass(slots=True, eq=False)
+class DataRequest(Message):
+    """A client asks another for the share of its data, which it lacks."""
+
+    kind: ClassVar[str] = "data_request"
+
+
+@dataclass(slots=True, eq=False)
+class ModelShare(Message):
+    """A share of a client's model of a round, shape (columns, embedding) (FedVS Eq. 4)."""
+
+    kind: ClassVar[str] = "model_share"
+
+
+@dataclass(slots=True, eq=False)
+class Returned(Message):
+    """A client tells another that it has been down, and that what it had sent may be lost."""
+
+    kind: ClassVar[str] = "returned"
+
+
+@dataclass(slots=True, eq=False)
+class ModelRequest(Message):
+    """A client asks another for the share of its model of the round, which it has missed."""
+
+    kind: ClassVar[str] = "model_request"
+
+
+@dataclass(slots=True, eq=False)
+class Naming(Message):
+    """A message whose content is ``clients``: eight bytes each."""
+
+    kind: ClassVar[str] = "naming"
+
+    def __post_init__(self) -> None:
+        self.value = Handle((len(self.clients),), torch.int64)
+        self.value.set(torch.tensor(self.clients))
+
+
+@dataclass(slots=True, eq=False)
+class Shared(Message):
+    """A client tells the server that it has sent the shares of its model."""
+
+    kind: ClassVar[str] = "shared"
+
+
+@dataclass(slots=True, eq=False)
+class Missing(Naming):
+    """A client tells the server whose shares it lacks, and will not get.
+
+    Nobody's: it has been down, and asks over whose shares the sum of the round goes.
+    """
+
+    kind: ClassVar[str] = "missing"
+
+
+@dataclass(slots=True, eq=False)
+class Sharers(Naming):
+    """The server tells over whose shares the sum of the round goes: the ``number``-th time in the round.
+
+    The number stands in the header, in the place of the batch.
+    """
+
+    kind: ClassVar[str] = "sharers"
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class CodedEmbedding(Message):
+    """An evaluation of the shares of ``clients``, shape (batch / K, embedding) (FedVS Eq. 5)."""
+
+    kind: ClassVar[str] = "coded_embedding"
 
 
 @dataclass(slots=True, eq=False)

@@ -19,12 +19,15 @@ from vflsim.world.party import Draws, PartyClock, Shared
 from vflsim.world.post import Post
 from vflsim.world.processor import Processor
 from vflsim.world.scopes import Until
+from vflsim.world.standing import Standing
 from vflsim.world.transport import Transfer
 
 T = TypeVar("T")
+_EMBEDDINGS = ("embedding", "coded_embedding")
+"""What the k-th upload delay of a client is for, whatever the protocol."""
 
 
-class Node:
+class Node(Standing):
     """One party, as its protocol sees it. Party 0 is the server; clients keep their numbers from the scenario.
 
     ``clients`` are the participants in client order, ``learner`` the party's side of the learning plane. Invariants: a
@@ -86,11 +89,6 @@ class Node:
         self.shared.recorder.event(
             start, self.now, self.party, "activation", -1, -1, 0, activation.index, activation.drawn
         )
-
-    @property
-    def current_round(self) -> int:
-        """The round in progress, from 0: how many server steps are complete. What a client that joins is told."""
-        return self.shared.recorder.rounds
 
     async def back(self, client: int) -> None:
         """Wait until ``client`` is up, if it has crashed. Raises ``IncompleteRoundError`` if it never will be."""
@@ -187,7 +185,7 @@ class Node:
         if turn := self._enter():
             await turn
         peer = self._post.peer(to, message)
-        purpose = "upload" if message.kind == "embedding" else f"upload.{message.kind}"
+        purpose = "upload" if message.kind in _EMBEDDINGS else f"upload.{message.kind}"
         start, done = self.world.now(), False
         index, drawn = self._draws.next(purpose, self._clock.upload_delay, start)
         try:
@@ -199,6 +197,21 @@ class Node:
         if turn := self._enter():
             await turn
         self._post_it(to, message)
+
+    async def sharing_delay(self, factor: float, round: int = -1) -> None:
+        """``factor`` times a draw from the law of the party's upload delay: what comes before it shares its model."""
+        if turn := self._enter():
+            await turn
+        start, done = self.world.now(), False
+        index, drawn = self._draws.next("share", self._clock.upload_delay, start)
+        seconds = drawn = _seconds("a sharing delay of", drawn * factor)
+        try:
+            if self._gate is not None:
+                seconds = await self._gate.lasting(drawn, "its sharing delay")
+            await self.world.pause(seconds, "its sharing delay")
+            done = True
+        finally:
+            self._record(start, "share", round, -1, index, drawn, done)
 
     async def recv(
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None
@@ -217,27 +230,29 @@ class Node:
 
     async def gather(
         self, kind: str, count: int | None = None, senders: Collection[int] | None = None,
-        round: int | None = None, timeout: float | None = None,
+        round: int | None = None, timeout: float | None = None, forgoing: bool = False,
     ) -> list[Message]:  # fmt: skip
         """``count`` messages, one from each of ``senders``, or one from ``count`` of them; fewer if ``timeout`` seconds
-        pass first.
+        pass first, or, ``forgoing``, if senders go down with their messages lost.
 
         Resolves at the end of the instant in which the last one arrives, in (arrival time, party) order. Raises
         ``ProtocolError`` for neither, a negative count or more than there are senders, and senders not of the run.
         """
         if count is None and senders is None:
             raise ProtocolError("gather takes a count, the senders, or both", allowed="at least one of the two")
+        if forgoing and (count is not None or senders is None):
+            raise ProtocolError("gather(forgoing=True) with a count", allowed="senders alone, each of whom may go down")
         if count is not None and not 0 <= count <= (math.inf if senders is None else len(senders)):
             limit = "" if senders is None else f" and ≤ {len(senders)}, the number of senders"
             raise ProtocolError(f"gather(count={count})", allowed=f"a count ≥ 0{limit}")
         strangers = [sender for sender in senders or () if sender not in self.shared.mailboxes]
         if strangers:
             raise ProtocolError(f"gather from {strangers}", allowed=f"0 (the server) and the clients {self.clients}")
-        return await self._gather(kind, count, senders, round, timeout)
+        return await self._gather(kind, count, senders, round, timeout, forgoing=forgoing)
 
     async def _gather(
         self, kind: str, count: int | None, senders: Collection[int] | None, round_: int | None,
-        timeout: float | None, sender: int | None = None,
+        timeout: float | None, sender: int | None = None, forgoing: bool = False,
     ) -> list[Message]:  # fmt: skip
         if turn := self._enter():
             await turn
@@ -247,7 +262,7 @@ class Node:
         if limit is not None:
             timer = self.world.after(limit, lambda: self.mailbox.time_out(wanted), Moment.TIMEOUT)
         if self._outages is not None:
-            self._outages.listen(self, wanted, limit is not None, sender)
+            self._outages.listen(self, wanted, limit is not None, sender, forgoing)
         try:
             messages: list[Message] = await wanted
             return messages

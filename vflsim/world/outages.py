@@ -133,6 +133,11 @@ class Outages:
         presence = self._presences.get(party)
         return presence is not None and not presence.up and (presence.loses or party in self.waits.gone)
 
+    def returned(self, party: int) -> bool:
+        """Whether ``party`` has crashed and come back (or was away at the start)."""
+        presence = self._presences.get(party)
+        return presence is not None and presence.loses and presence.outages > 0
+
     def adopt(self, party: int, task: Task) -> None:
         """``task`` was started by ``party``, and is lost with it."""
         presence = self._presences.get(party)
@@ -149,11 +154,16 @@ class Outages:
         self._presences[party].returning.append(signal)
         await signal
 
-    def listen(self, node: Node, wanted: Wanted, patient: bool, sender: int | None) -> None:
-        """``node`` begins to wait: ``patient`` with a timeout; if ``sender`` is given, only while that one is up."""
+    def listen(self, node: Node, wanted: Wanted, patient: bool, sender: int | None, forgoing: bool) -> None:
+        """``node`` begins to wait: ``patient`` with a timeout; if ``sender`` is given, only while that one is up.
+
+        ``forgoing``: only for those senders who are up.
+        """
         if sender is not None and self.crashed(sender):
             node.mailbox.time_out(wanted)
-        self.waits.add(node, wanted, patient, sender)
+        for absent in filter(self.crashed, wanted.senders or ()) if forgoing else ():
+            node.mailbox.forgo(wanted, absent)
+        self.waits.add(node, wanted, patient, sender, forgoing)
 
     # --- ups and downs ----------------------------------------------------------------------------------------------
 

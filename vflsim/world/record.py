@@ -95,6 +95,8 @@ class Recorder:
     def __init__(self, keep: str = "events") -> None:
         self.keep = keep
         self.rounds = self.updates = self.embeddings_used = 0
+        self.skipped = self.skipped_in_a_row = 0
+        """Rounds that were given up without a server step: all, and those since the latest one."""
         self.bytes_up = self.bytes_down = self.bytes_peer = 0
         self.events = Events()
         self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
@@ -129,12 +131,18 @@ class Recorder:
             rows["missing"].append(np.array(facts.missing, np.int32))
         self._round_start = now
         self.rounds += 1
+        self.skipped_in_a_row = 0
         self.embeddings_used += len(facts.used)
         if facts.loss is not None:
             self._losses.append(facts.loss)
         self._row_ages.add(*facts.row_ages)
         ages = np.asarray(facts.client_ages)
         self._client_ages.add(int(ages.sum()), len(ages), int(ages.max(initial=0)))
+
+    def skip(self) -> None:
+        """A round is given up."""
+        self.skipped += 1
+        self.skipped_in_a_row += 1
 
     def metrics(self, now: float, evaluated: dict[str, float]) -> dict[str, float]:
         """A row of metrics; losses and ages are over the steps since the row before (their handles must be ready)."""

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from vflsim.world.node import Node
 
 
+_FEW = 8
+
+
 class Until:
     """Runs its body, and abandons it the moment the message arrives: delay, queue, computation, transfer.
 
@@ -29,6 +32,7 @@ class Until:
         self._task: Task | None = None
         self._watch: Watch | None = None
         self._transfers: list[Transfer] = []
+        self._tidy_at = _FEW
         self.fired = False
 
     async def __aenter__(self) -> Until:
@@ -57,7 +61,9 @@ class Until:
 
     def hold(self, transfer: Transfer) -> None:
         """Bind a transfer begun in the body to the message."""
-        self._transfers = [t for t in self._transfers if t.under_way]
+        if len(self._transfers) >= self._tidy_at:  # rarely: a body may send to everybody
+            self._transfers = [t for t in self._transfers if t.under_way]
+            self._tidy_at = 2 * len(self._transfers) + _FEW
         self._transfers.append(transfer)
 
     def check(self) -> None:

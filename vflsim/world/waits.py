@@ -18,12 +18,16 @@ _NAMED = 8
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    """A receive that waits: ``node``'s; ``patient`` if it has a timeout; ``sender`` ends it by going down."""
+    """A receive that waits: ``node``'s; ``patient`` if it has a timeout; ``sender`` ends it by going down.
+
+    ``forgoing``: whoever goes down is no longer waited for.
+    """
 
     node: Node
     wanted: Wanted
     patient: bool
     sender: int | None
+    forgoing: bool
 
 
 class Waits:
@@ -37,9 +41,9 @@ class Waits:
         """Who is down for good, and since when (s)."""
         self._waits: dict[Wanted, _Wait] = {}
 
-    def add(self, node: Node, wanted: Wanted, patient: bool, sender: int | None) -> None:
+    def add(self, node: Node, wanted: Wanted, patient: bool, sender: int | None, forgoing: bool) -> None:
         """``node`` begins to wait."""
-        wait = self._waits[wanted] = _Wait(node, wanted, patient, sender)
+        wait = self._waits[wanted] = _Wait(node, wanted, patient, sender, forgoing)
         self._check(wait)
 
     def remove(self, wanted: Wanted) -> None:
@@ -47,9 +51,15 @@ class Waits:
         self._waits.pop(wanted, None)
 
     def hang_up(self, party: int) -> None:
-        """``party`` has gone down: end the receives that are only about it, as if their time were up."""
-        for wait in [wait for wait in self._waits.values() if wait.sender == party]:
-            wait.node.mailbox.time_out(wait.wanted)
+        """``party`` has gone down: end the receives that are only about it, as if their time were up.
+
+        Those that do without whoever goes down wait for the others.
+        """
+        for wait in list(self._waits.values()):
+            if wait.sender == party:
+                wait.node.mailbox.time_out(wait.wanted)
+            elif wait.forgoing:
+                wait.node.mailbox.forgo(wait.wanted, party)
 
     def check(self) -> None:
         """Somebody is down for good: end the run if anybody waits in vain."""

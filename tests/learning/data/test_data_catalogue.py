@@ -8,7 +8,9 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.io
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, data_get, data_list, download, files, load
@@ -136,9 +138,42 @@ def test_every_entry_says_what_it_is_where_it_comes_from_and_what_it_hashes_to()
         assert entry.licence
         for file in entry.files:
             assert entry.folder
-            assert len(file.sha256) == 64
-            assert file.urls
+            assert (len(file.sha256) == 64 and file.urls) if not file.by_hand else not (file.sha256 or file.urls)
             assert all(url.startswith(("https://", "http://")) for url in file.urls)
+
+
+def _caltech(folder: Path, rows: int = 14, classes: int = 7) -> Path:
+    """A file as those that circulate: a cell array X of six matrices, and y, whose classes count from 1."""
+    cells = np.empty((1, 6), dtype=object)
+    cells[0, :] = [np.full((rows, width), width / 7) for width in (48, 40, 254, 1984, 512, 928)]
+    (folder / "caltech7").mkdir(parents=True)
+    path = folder / "caltech7" / "Caltech101-7.mat"
+    scipy.io.savemat(path, {"X": cells, "y": np.arange(rows)[:, None] % classes + 1})
+    return path
+
+
+def test_a_file_without_an_address_says_where_to_look_for_it(cache):
+    for fetch in (lambda: data_get("caltech7"), lambda: load(Data(name="caltech7"), Partition())):
+        with pytest.raises(DataError, match=r"Caltech101-7\.mat") as caught:
+            fetch()
+        assert "by hand (https://github.com/yeqinglee/mvdata" in caught.value.remedy
+    assert not cache.exists()
+
+
+def test_a_file_put_there_by_hand_is_read(cache, monkeypatch):
+    _caltech(cache)
+    monkeypatch.setitem(CATALOGUE, "caltech7", replace(CATALOGUE["caltech7"], rows=14))
+    loaded = load(Data(name="caltech7", test_fraction=0.5), Partition())
+    assert [party.source for party in loaded.parties] == ["gabor", "wavelet", "centrist", "hog", "gist", "lbp"]
+    assert (loaded.features, loaded.classes, loaded.class_names[0]) == (3766, 7, "1")
+    assert data_get("caltech7") == [cache / "caltech7" / "Caltech101-7.mat"]
+
+
+def test_a_file_without_a_checksum_is_told_by_what_it_holds(cache):
+    _caltech(cache, rows=1400, classes=5)
+    with pytest.raises(DataError, match="holds 1400 rows, 6 views, 3766 features and 5 classes") as caught:
+        load(Data(name="caltech7"), Partition())
+    assert caught.value.allowed == "1474 rows, 6 views, 3766 features and 7 classes"
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

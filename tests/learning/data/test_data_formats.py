@@ -230,6 +230,14 @@ def test_matlab_views_are_read_in_order_with_names_by_width(tmp_path, rng):
     assert raw.target.tolist() == [1, 2, 1, 2]
 
 
+@pytest.mark.parametrize("label", ["Y", "y"])
+def test_matlab_labels_may_be_called_either_way(tmp_path, label):
+    scipy.io.savemat(tmp_path / "m.mat", {"X": _cells(np.ones((2, 3))), label: [5, 6]})
+    views, target = read_views(tmp_path / "m.mat")
+    assert [view.shape for view in views] == [(2, 3)]
+    assert target.tolist() == [5, 6]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

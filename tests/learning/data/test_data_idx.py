@@ -1,11 +1,12 @@
 import gzip
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.learning.data.sources.idx import images_and_labels, read_idx, read_official_split
+from vflsim.learning.data.sources.idx import images_and_labels, read_emnist_balanced, read_idx, read_official_split
 
 PIXELS = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 4)
 
@@ -92,3 +93,52 @@ def test_test_images_must_have_the_size_of_the_training_images(write_idx):
         read_official_split(
             [write_idx("a", PIXELS), labels, write_idx("c", PIXELS.reshape(3, 4, 2)), labels],
         )
+
+
+@pytest.fixture
+def emnist(write_idx, tmp_path: Path):
+    """NIST's archive in small, with a file of another split beside the balanced ones; some may be left out."""
+
+    def write(train_labels: int = 3, leave_out: str = "none") -> Path:
+        files = {
+            "balanced-train-images-idx3": PIXELS,
+            "balanced-train-labels-idx1": np.arange(train_labels),
+            "balanced-test-images-idx3": PIXELS[:2] + 100,
+            "balanced-test-labels-idx1": np.array([46, 1]),
+            "letters-train-labels-idx1": np.arange(9),
+        }
+        with zipfile.ZipFile(tmp_path / "gzip.zip", "w") as archive:
+            for name, values in files.items():
+                if leave_out not in name:
+                    file = f"emnist-{name}-ubyte.gz"
+                    archive.write(write_idx(file, values), f"gzip/{file}")
+        return tmp_path / "gzip.zip"
+
+    return write
+
+
+def test_the_balanced_split_of_emnist_is_read_from_the_archive_and_put_upright(emnist):
+    raw = read_emnist_balanced([emnist()])
+    assert raw.official_test == 3
+    assert raw.views[0].values.shape == (5, 1, 4, 2)
+    np.testing.assert_array_equal(raw.views[0].values[1, 0], PIXELS[1].T)
+    np.testing.assert_array_equal(raw.views[0].values[4, 0], PIXELS[1].T + 100)
+    np.testing.assert_array_equal(raw.target, [0, 1, 2, 46, 1])
+
+
+def test_an_archive_without_the_balanced_split_says_what_it_lacks(emnist):
+    with pytest.raises(DataError, match=r"gzip/emnist-balanced-test-labels-idx1-ubyte\.gz: is not in the archive"):
+        read_emnist_balanced([emnist(leave_out="test-labels")])
+
+
+def test_images_and_labels_of_an_archive_must_be_equally_many(emnist):
+    with pytest.raises(DataError, match=r"train images: holds 3 images, but train labels holds 4 labels"):
+        read_emnist_balanced([emnist(train_labels=4)])
+
+
+@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b.replace(b"\x1f\x8b", b"??")])
+def test_a_damaged_archive_is_refused(emnist, damage):
+    path = emnist()
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match=r"gzip\.zip: cannot be read"):
+        read_emnist_balanced([path])

@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Literal
 
 from vflsim.learning.data.sources.embedded import read_breast_cancer, read_digits
-from vflsim.learning.data.sources.idx import read_official_split
-from vflsim.learning.data.sources.mat import read_handwritten
+from vflsim.learning.data.sources.idx import read_emnist_balanced, read_official_split
+from vflsim.learning.data.sources.mat import read_caltech7, read_handwritten
 from vflsim.learning.data.sources.raw import RawData
 from vflsim.learning.data.sources.table import read_credit, read_parkinson
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file, the places it can be fetched from (tried in order), and the SHA-256 of its bytes."""
+    """A file, the places it can be fetched from (tried in order), and the SHA-256 of its bytes.
+
+    Some files have no lasting address and no known checksum: ``by_hand`` then says where people find them, and what
+    was read is compared with the catalogue instead.
+    """
 
     name: str
-    sha256: str
-    urls: tuple[str, ...]
+    sha256: str = ""
+    urls: tuple[str, ...] = ()
+    by_hand: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,28 @@ _ENTRIES = (
         official_test=True,
     ),
     Entry(
+        name="emnist",
+        rows=131_600,
+        features=784,
+        classes=47,
+        task="multiclass",
+        source="EMNIST (Cohen et al. 2017), balanced, https://www.nist.gov/itl/products-and-services/emnist-dataset",
+        licence="not stated; made from NIST special database 19",
+        read=read_emnist_balanced,
+        folder="emnist",
+        files=(
+            RemoteFile(
+                "gzip.zip",
+                "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e",
+                (
+                    "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+                    "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/gzip.zip",
+                ),
+            ),
+        ),
+        official_test=True,
+    ),
+    Entry(
         name="credit",
         rows=30_000,
         features=23,
@@ -172,6 +199,25 @@ _ENTRIES = (
                     "https://raw.githubusercontent.com/jiajunsi/RCML/"
                     "2c7908e7364bfcc52618f7d08e6749f4cae52f1d/data/handwritten.mat",
                 ),
+            ),
+        ),
+        views=6,
+    ),
+    Entry(
+        name="caltech7",
+        rows=1474,
+        features=3766,
+        classes=7,
+        task="multiclass",
+        source="seven classes of Caltech-101, six views (Li et al. 2015), https://github.com/yeqinglee/mvdata",
+        licence="not stated; made from Caltech-101 (CC BY 4.0)",
+        read=read_caltech7,
+        folder="caltech7",
+        files=(
+            RemoteFile(
+                "Caltech101-7.mat",
+                by_hand="download Caltech101-7.mat by hand (https://github.com/yeqinglee/mvdata and "
+                "https://github.com/ChuanbinZhang/Multi-view-datasets link to copies)",
             ),
         ),
         views=6,

@@ -43,7 +43,7 @@ def data_get(name: str, folder: Path | str | None = None, progress: bool = False
 
     ``folder`` takes the place of the user's cache folder; point $VFLSIM_DATA at it afterwards. ``progress`` shows a bar
     on the terminal. Raises DataError for an unknown name, when no source can be reached, when the bytes that came do
-    not have the pinned checksum, or when the folder cannot be written.
+    not have the pinned checksum, when the folder cannot be written, or when a file can be had by hand only.
     """
     if name not in CATALOGUE:
         raise DataError(f"unknown data set {name!r}", "vflsim data get", nearest(name, CATALOGUE))
@@ -64,6 +64,9 @@ def _get(entry: Entry, file: RemoteFile, folder: Path | None, progress: bool) ->
         verify(here, file)
         return here
     target = (folder or cache_folder()) / entry.folder
+    if not file.urls:
+        remedy = f"{file.by_hand} and put it into {target}"
+        raise DataError(f"{file.name} has no lasting address to fetch it from", f"data set {entry.name}", "", remedy)
     failures = []
     for url in file.urls:
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import Entry, RemoteFile
@@ -51,12 +53,31 @@ def read_entry(entry: Entry) -> RawData:
                 f"the file {file.name} is not there",
                 f"data set {entry.name}",
                 f"in one of {searched}",
-                f"fetch it with `vflsim data get {entry.name}`, or {_variable()} to the folder that holds "
-                f"{entry.folder}/{file.name}",
+                f"{_fetching(entry, file)}, or {_variable()} to the folder that holds {entry.folder}/{file.name}",
             )
         verify(path, file)
         paths.append(path)
-    return entry.read(paths)
+    raw = entry.read(paths)
+    if not all(file.sha256 for file in entry.files):
+        _compare(entry, raw, paths)
+    return raw
+
+
+def _compare(entry: Entry, raw: RawData, paths: Sequence[Path]) -> None:
+    """Without a checksum, tell the right file by what it holds. DataError when that is not what the entry announces."""
+    announced = (entry.rows, entry.views, entry.features, entry.classes)
+    found = (raw.rows, len(raw.views), sum(view.width for view in raw.views), len(np.unique(raw.target)))
+    if found != announced:
+        said = "{} rows, {} views, {} features and {} classes"
+        where = ", ".join(str(path) for path in paths)
+        remedy = f"put an intact copy of {entry.files[0].name} in its place"
+        raise DataError(f"holds {said.format(*found)}", where, said.format(*announced), remedy)
+
+
+def _fetching(entry: Entry, file: RemoteFile) -> str:
+    return (
+        f"fetch it with `vflsim data get {entry.name}`" if file.urls else f"{file.by_hand} and put it into one of them"
+    )
 
 
 def _variable() -> str:
@@ -67,7 +88,9 @@ def _variable() -> str:
 
 
 def verify(path: Path, file: RemoteFile) -> None:
-    """Compare a file's SHA-256 with the catalogue's, once per process. DataError when it differs."""
+    """Compare a file's SHA-256 with the catalogue's, if known, once per process. DataError when it differs."""
+    if not file.sha256:
+        return
     try:
         status = path.stat()
         key = (path, status.st_size, status.st_mtime_ns, file.sha256)

@@ -25,7 +25,8 @@ class Data(Part):
     """
 
     name: str | None = None
-    """A data set of the catalogue: digits, breast_cancer, mnist, fashion_mnist, credit, parkinson, handwritten."""
+    """A data set of the catalogue: digits, breast_cancer, mnist, fashion_mnist, emnist, credit, parkinson, handwritten,
+    caltech7."""
     file: str | None = None
     """A CSV, Parquet or NPZ file with all features and the label."""
     parties: tuple[str, ...] | None = Field(default=None, min_length=1)

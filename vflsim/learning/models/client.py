@@ -36,6 +36,16 @@ class ClientModel(Part, ABC):
     def check(self, feature_shape: tuple[int, ...]) -> None:
         """Raise ValueError if this model cannot take features of ``feature_shape``."""
 
+    @property
+    def powers(self) -> int | None:
+        """D if h = Σ_{i=1..D} (x^{∘i} W^i + b^i), as coded protocols need it; None if not."""
+        return None
+
+    @property
+    def biased(self) -> bool:
+        """Whether such a model has b^i."""
+        return False
+
 
 class LinearClient(ClientModel):
     """h = x W + b. Images are flattened."""
@@ -43,6 +53,16 @@ class LinearClient(ClientModel):
     kind: Literal["linear"] = "linear"
     bias: bool = True
     """Whether there is a b."""
+
+    @property
+    def powers(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def biased(self) -> bool:
+        """As said."""
+        return self.bias
 
     def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """A linear map of the flattened features."""
@@ -57,6 +77,16 @@ class PolynomialClient(ClientModel):
     """The highest power of a feature."""
     bias: bool = True
     """Whether there are b^i, one per power (Eq. 1 of the paper drops them)."""
+
+    @property
+    def powers(self) -> int:
+        """The degree."""
+        return self.degree
+
+    @property
+    def biased(self) -> bool:
+        """As said."""
+        return self.bias
 
     def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """One linear map per power of the flattened features, summed."""

@@ -66,3 +66,26 @@ def perceptron(widths: Sequence[int], activation: Activation, batch_norm: bool =
             yield nn.BatchNorm1d(outputs)
         yield ACTIVATIONS[activation]()
     yield nn.Linear(widths[-2], widths[-1])
+
+
+def vgg_blocks(
+    image: tuple[int, int, int], channels: Sequence[int], batch_norm: bool = False
+) -> tuple[list[nn.Module], int]:
+    """The convolutional part of a VGG, and how many features come out of it.
+
+    Two times Conv 3 × 3 (padded) [BatchNorm] ReLU, then 2 × 2 max pooling, for each of ``channels``; ``image`` is
+    (channels, height, width). A side of one pixel is not pooled any further.
+    """
+    layers: list[nn.Module] = []
+    incoming, height, width = image
+    for filters in channels:
+        for _ in range(2):
+            layers.append(nn.Conv2d(incoming, filters, 3, padding=1))
+            if batch_norm:
+                layers.append(nn.BatchNorm2d(filters))
+            layers.append(nn.ReLU())
+            incoming = filters
+        window = (min(2, height), min(2, width))
+        layers.append(nn.MaxPool2d(window))
+        height, width = height // window[0], width // window[1]
+    return layers, incoming * height * width

@@ -5,12 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import Field, PlainValidator, ValidationInfo
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
-from vflsim.learning.models.layers import Activation, Offset, perceptron
+from vflsim.learning.models.layers import ACTIVATIONS, Activation, Offset, perceptron, vgg_blocks
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.quantities import Count
+from vflsim.vocabulary.quantities import Count, Quantity
+
+NamedLayer: TypeAlias = Literal["batch_norm", Activation]
+_WIDTH = Quantity(at_least=1, whole=True)
+
+
+def _layer(value: object, info: ValidationInfo) -> object:
+    """A name, or a width; not a union of both, which would complain once for each of them."""
+    symbols = (info.context or {}).get("symbols") or {}
+    if not isinstance(value, str) or value in symbols or not value.isidentifier():
+        return _WIDTH.convert(value, symbols)
+    if value not in get_args(NamedLayer):
+        names = ", ".join(get_args(NamedLayer))
+        raise ValueError(f"there is no layer {value!r}; allowed: {_WIDTH.allowed} (a linear layer's width), {names}")
+    return value
+
+
+Layer: TypeAlias = Annotated[int | NamedLayer, PlainValidator(_layer, json_schema_input_type=Count | NamedLayer)]
 
 
 class ServerModel(Part, ABC):
@@ -57,6 +75,69 @@ class MlpServer(ServerModel):
         return nn.Sequential(*perceptron((inputs, *self.hidden, outputs), self.activation, self.batch_norm))
 
 
+class LayersServer(ServerModel):
+    """Layers in a row, the last one linear: for networks that ``mlp`` has no word for.
+
+    FedVS's for the credit data (App. C), Linear-BatchNorm-Linear-ReLU-BatchNorm-WeightNorm-Linear, is
+    ``layers: [64, batch_norm, 32, relu, batch_norm]`` with ``weight_norm: true`` (the paper does not say the widths).
+    """
+
+    kind: Literal["layers"] = "layers"
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    """In order: a number is a linear layer of that width, a name a batch normalisation or a non-linearity. A linear
+    layer to the outputs follows. With batch_norm, no batch may have a single row."""
+    weight_norm: bool = False
+    """Whether direction and length of the last linear layer's weights are trained apart (Salimans & Kingma 2016)."""
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """The layers, and the linear one that follows."""
+        built: list[nn.Module] = []
+        width = inputs
+        for layer in self.layers:
+            if isinstance(layer, int):
+                built.append(nn.Linear(width, layer))
+                width = layer
+            else:
+                built.append(nn.BatchNorm1d(width) if layer == "batch_norm" else ACTIVATIONS[layer]())
+        last = nn.Linear(width, outputs)
+        return nn.Sequential(*built, weight_norm(last) if self.weight_norm else last)
+
+
+class VggServer(ServerModel):
+    """VGG on the aggregated embedding, seen as a square image (Simonyan & Zisserman 2015).
+
+    Blocks of two 3 × 3 convolutions with ReLU and 2 × 2 max pooling, then linear layers with ReLU, without dropout.
+    VGG13, which FedVS's Table 1 has for a server, is ``channels: [64, 128, 256, 512, 512]``, ``hidden: [4096, 4096]``.
+    """
+
+    kind: Literal["vgg"] = "vgg"
+    side: Count
+    """The embedding is an image of side × side pixels, with as many channels as it then has."""
+    channels: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """The channels that each block puts out. A side of one pixel is not pooled any further."""
+    hidden: tuple[Count, ...] = ()
+    """The widths of the hidden linear layers."""
+    batch_norm: bool = False
+    """Normalise every convolution over the batch. No batch may then have a single row."""
+
+    def check(self, inputs: int, outputs: int) -> None:
+        """The embedding must fill the image's channels."""
+        if inputs % self.side**2:
+            raise ValueError(
+                f"a vgg server of side {self.side} takes aggregated embeddings of {self.side**2} columns a channel, "
+                f"and they have {inputs}; set embedding: {self.side**2}, or another side"
+            )
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """The convolutional network of the embedding's image."""
+        self.check(inputs, outputs)
+        image = (inputs // self.side**2, self.side, self.side)
+        blocks, features = vgg_blocks(image, self.channels, self.batch_norm)
+        return nn.Sequential(
+            nn.Unflatten(1, image), *blocks, nn.Flatten(), *perceptron((features, *self.hidden, outputs), "relu")
+        )
+
+
 class LogisticServer(ServerModel):
     """Federated logistic regression (VAFL Sec. 5.1): the aggregated embedding plus a trainable bias is the logit.
 
@@ -79,6 +160,6 @@ class LogisticServer(ServerModel):
         return Offset(outputs)
 
 
-ServerModelKind: TypeAlias = LinearServer | MlpServer | LogisticServer
+ServerModelKind: TypeAlias = LinearServer | MlpServer | LayersServer | VggServer | LogisticServer
 SERVER_MODELS: tuple[type[ServerModel], ...] = get_args(ServerModelKind)
 AnyServerModel = Annotated[ServerModelKind, Field(discriminator="kind")]

@@ -1,10 +1,11 @@
-"""IDX files, gzipped or plain: the format of MNIST and Fashion-MNIST (https://yann.lecun.org/exdb/mnist/)."""
+"""IDX files, gzipped or plain: the format of MNIST, Fashion-MNIST and EMNIST (https://yann.lecun.org/exdb/mnist/)."""
 
 from __future__ import annotations
 
 import gzip
 import math
 import struct
+import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,47 +29,94 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """
     try:
         with cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else path.open("rb")) as file:
-            header = file.read(4 + 4 * dimensions)
-            shape = _shape(header, dimensions, path)
-            announced = math.prod(shape)
-            data = file.read(announced + 1)
+            return _unpacked(file, dimensions, str(path))
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", str(path), "an intact IDX file", _DAMAGED) from error
+
+
+def _unpacked(file: BinaryIO, dimensions: int, where: str) -> NDArray[np.uint8]:
+    shape = _shape(file.read(4 + 4 * dimensions), dimensions, where)
+    announced = math.prod(shape)
+    data = file.read(announced + 1)
     if len(data) != announced:
         found = f"only {len(data)} bytes" if len(data) < announced else "more bytes"
         what = f"holds {found} of data where its header announces {announced} (shape {shape})"
-        raise DataError(what, str(path), "as many bytes as announced", _DAMAGED)
+        raise DataError(what, where, "as many bytes as announced", _DAMAGED)
     return np.frombuffer(data, dtype=np.uint8).reshape(shape)
 
 
-def _shape(header: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
+def _shape(header: bytes, dimensions: int, where: str) -> tuple[int, ...]:
     if len(header) < 4 + 4 * dimensions:
         what = f"ends within its header ({len(header)} bytes)"
-        raise DataError(what, str(path), f"an IDX header of {4 + 4 * dimensions} bytes", _DAMAGED)
+        raise DataError(what, where, f"an IDX header of {4 + 4 * dimensions} bytes", _DAMAGED)
     wanted = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
     if header[:4] != wanted:
         what = f"starts with the magic number 0x{header[:4].hex()}"
         allowed = f"0x{wanted.hex()} (unsigned bytes, {dimensions} dimension{'s' * (dimensions > 1)})"
-        raise DataError(what, str(path), allowed, "check that this is the right file, uncompressed or ending in .gz")
+        raise DataError(what, where, allowed, "check that this is the right file, uncompressed or ending in .gz")
     return struct.unpack(f">{dimensions}I", header[4:])
 
 
 def images_and_labels(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Read a pair of IDX files: images (rows, height, width) and labels (rows,). DataError if the counts differ."""
     pixels, classes = read_idx(images, 3), read_idx(labels, 1)
-    if len(pixels) != len(classes):
-        what = f"holds {len(pixels)} images, but {labels.name} holds {len(classes)} labels"
-        raise DataError(what, str(images), "one label per image", "use the two files of the same data set and split")
+    _check_pair(pixels, classes, str(images), labels.name)
     return pixels, classes
 
 
 def read_official_split(files: Sequence[Path]) -> RawData:
     """Read (train images, train labels, test images, test labels); the test rows follow the training rows."""
-    train, train_labels = images_and_labels(files[0], files[1])
-    test, test_labels = images_and_labels(files[2], files[3])
-    if train.shape[1:] != test.shape[1:]:
-        what = f"holds images of {test.shape[1:]} pixels, the training file of {train.shape[1:]}"
-        raise DataError(what, str(files[2]), "images of one size", "use the files of one data set")
-    pixels = np.concatenate([train, test])[:, np.newaxis]
-    target = np.concatenate([train_labels, test_labels])
-    return RawData(str(files[1]), (View("images", pixels, pixels=True),), target, official_test=len(train))
+    train, test = images_and_labels(files[0], files[1]), images_and_labels(files[2], files[3])
+    return _joined(train, test, str(files[1]), str(files[2]))
+
+
+def read_emnist_balanced(files: Sequence[Path]) -> RawData:
+    """Read the balanced split of EMNIST, 47 classes, from NIST's archive ``gzip.zip`` (Cohen et al. 2017).
+
+    The archive holds its images transposed (columns first); they are put upright, so that a row of pixels is a row.
+    Raises DataError when the archive or one of its four files is absent, damaged or not what its header says.
+    """
+    (archive,) = files
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            train, test = (_members(opened, archive, split) for split in ("train", "test"))
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot be read: {error}", str(archive), "NIST's archive of EMNIST", _DAMAGED) from error
+    return _joined(train, test, f"{archive}: train labels", f"{archive}: test images")
+
+
+def _members(archive: zipfile.ZipFile, path: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images, upright, and labels of one split of EMNIST's archive."""
+    read = []
+    for what, dimensions in (("images-idx3", 3), ("labels-idx1", 1)):
+        name = f"gzip/emnist-balanced-{split}-{what}-ubyte.gz"
+        where = f"{path}: {name}"
+        if name not in archive.namelist():
+            raise DataError("is not in the archive", where, "NIST's archive of EMNIST, with all its files", _DAMAGED)
+        with archive.open(name) as packed, gzip.open(packed) as file:
+            read.append(_unpacked(cast(BinaryIO, file), dimensions, where))
+    pixels, labels = read
+    _check_pair(pixels, labels, f"{path}: {split} images", f"{split} labels")
+    return pixels.transpose(0, 2, 1), labels
+
+
+def _check_pair(pixels: NDArray[np.uint8], labels: NDArray[np.uint8], images: str, beside: str) -> None:
+    if len(pixels) != len(labels):
+        what = f"holds {len(pixels)} images, but {beside} holds {len(labels)} labels"
+        raise DataError(what, images, "one label per image", "use the two files of the same data set and split")
+
+
+def _joined(
+    train: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    test: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    where: str,
+    where_test: str,
+) -> RawData:
+    """Put the test rows after the training rows; ``where`` and ``where_test`` name the files for errors."""
+    (pixels, labels), (test_pixels, test_labels) = train, test
+    if pixels.shape[1:] != test_pixels.shape[1:]:
+        what = f"holds images of {test_pixels.shape[1:]} pixels, the training file of {pixels.shape[1:]}"
+        raise DataError(what, where_test, "images of one size", "use the files of one data set")
+    values = np.concatenate([pixels, test_pixels])[:, np.newaxis]
+    target = np.concatenate([labels, test_labels])
+    return RawData(where, (View("images", values, pixels=True),), target, official_test=len(pixels))

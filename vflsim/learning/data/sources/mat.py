@@ -1,8 +1,8 @@
-"""MATLAB files whose cell array ``X`` holds one matrix per view, and ``Y`` the labels."""
+"""MATLAB files whose cell array ``X`` holds one matrix per view, and ``Y`` (or ``y``) the labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +15,26 @@ _INTACT = "delete the file and fetch it again, or put an intact copy in its plac
 
 # The six feature sets of UCI's "multiple features", named as there and told apart by their width.
 _HANDWRITTEN_VIEWS = {240: "pix", 76: "fou", 216: "fac", 47: "zer", 64: "kar", 6: "mor"}
+# The six descriptors that the multi-view copies of Caltech-101 hold (Li, Nie, Huang & Huang, AAAI 2015).
+_CALTECH_VIEWS = {48: "gabor", 40: "wavelet", 254: "centrist", 1984: "hog", 512: "gist", 928: "lbp"}
 
 
-def read_views(path: Path, features: str = "X", labels: str = "Y") -> tuple[list[Array], Array]:
-    """Read the matrices (rows, features) of every view and the labels (rows,).
+def read_views(path: Path, features: str = "X", labels: Sequence[str] = ("Y", "y")) -> tuple[list[Array], Array]:
+    """Read the matrices (rows, features) of every view and the labels (rows,), by the first of its names that is there.
 
     Raises DataError when the file is damaged, lacks a variable, or holds views with different numbers of rows.
     """
     from scipy.io import loadmat  # slow to import
 
     try:
-        content = loadmat(path, variable_names=[features, labels])
+        content = loadmat(path, variable_names=[features, *labels])
     except Exception as error:  # scipy raises almost any type on damaged bytes
         raise DataError(f"cannot be read: {error}", str(path), "an intact MATLAB file (v4 to v7.2)", _INTACT) from error
-    for name in (features, labels):
+    label = next((name for name in labels if name in content), labels[0])
+    for name in (features, label):
         if name not in content:
             raise DataError(f"has no variable {name!r}", str(path), "a cell array X and labels Y", _INTACT)
-    cells, target = content[features], np.ravel(content[labels])
+    cells, target = content[features], np.ravel(content[label])
     if cells.dtype != object or not cells.size:
         raise DataError(f"variable {features!r} is not a cell array", str(path), "one matrix per view", _INTACT)
     views = [np.asarray(cell) for cell in cells.ravel()]
@@ -44,11 +47,20 @@ def read_views(path: Path, features: str = "X", labels: str = "Y") -> tuple[list
 
 def read_handwritten(files: Sequence[Path]) -> RawData:
     """Read the six views of UCI's handwritten numerals, in the order of the file."""
+    return _named(files, _HANDWRITTEN_VIEWS)
+
+
+def read_caltech7(files: Sequence[Path]) -> RawData:
+    """Read the six views of the seven commonest classes of Caltech-101, in the order of the file."""
+    return _named(files, _CALTECH_VIEWS)
+
+
+def _named(files: Sequence[Path], views_by_width: Mapping[int, str]) -> RawData:
     (path,) = files
     matrices, target = read_views(path)
     views = []
     for number, matrix in enumerate(matrices, start=1):
-        name = _HANDWRITTEN_VIEWS.get(matrix.shape[1], f"view{number}")
+        name = views_by_width.get(matrix.shape[1], f"view{number}")
         names = tuple(f"{name}{column}" for column in range(matrix.shape[1]))
         views.append(View(name, numbers(matrix, f"{path}: view {number}", names), names))
     return RawData(str(path), tuple(views), target)

@@ -1,0 +1,75 @@
+"""A client's releases: noise by index and kind, samples counted one by one, budgets kept."""
+
+import numpy as np
+import pytest
+import torch
+
+from vflsim.errors import BudgetError
+from vflsim.privacy.mechanisms import Gaussian
+from vflsim.privacy.releases import Releases
+
+H = torch.zeros(3, 4, dtype=torch.float64)
+LOUD = Gaussian(clip=1.0, delta=1e-5, noise_multiplier=1.0)
+
+
+def ids(*rows: int) -> np.ndarray:
+    return np.array(rows, np.int64)
+
+
+def releases(mechanism: Gaussian = LOUD, seed: int = 0, party: int = 1) -> Releases:
+    return Releases(mechanism, seed, party, rows=8)
+
+
+def test_every_sample_of_a_release_is_counted_and_no_other() -> None:
+    made = releases()
+    made.begin("embed", ids(0, 3, 5))(H)
+    made.begin("answer", ids(3, 7, 1))(H)
+    made.begin("first_fill", slice(None))(torch.zeros(8, 4))
+    assert made.counts.tolist() == [2, 2, 1, 3, 1, 2, 1, 2]
+
+
+def test_a_release_that_is_never_made_counts_nothing_but_keeps_its_index() -> None:
+    one, other = releases(), releases()
+    one.begin("embed", ids(0, 1, 2))
+    other.begin("embed", ids(0, 1, 2))(H)
+    assert one.counts.sum() == 0
+    assert torch.equal(one.begin("embed", ids(3, 4, 5))(H), other.begin("embed", ids(6, 4, 2))(H))
+
+
+def test_noise_depends_on_seed_party_kind_and_index_alone() -> None:
+    def drawn(kind: str = "embed", skip: int = 0, **which: int) -> torch.Tensor:
+        made = releases(**which)
+        for _ in range(skip):
+            made.begin(kind, ids(0, 1, 2))
+        return made.begin(kind, ids(0, 1, 2))(H)
+
+    assert torch.equal(drawn(), drawn())
+    others = [drawn("answer"), drawn(skip=1), drawn(seed=1), drawn(party=2)]
+    assert not any(torch.equal(drawn(), other) for other in others)
+    beside = releases()
+    beside.begin("answer", ids(0))(H[:1])
+    assert torch.equal(beside.begin("embed", ids(0, 1, 2))(H), drawn())
+
+
+def test_the_noise_is_added_and_has_no_gradient() -> None:
+    h = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
+    released = releases().begin("embed", ids(0, 1, 2))(h)
+    assert not released.requires_grad
+    assert torch.allclose(released - 1, releases().begin("embed", ids(0, 1, 2))(H))
+
+
+def test_twice_the_noise_is_the_same_numbers_twice_as_large() -> None:
+    louder = Gaussian(clip=1.0, delta=1e-5, noise_multiplier=2.0)
+    one, other = (releases(mechanism).begin("embed", ids(0, 1, 2))(H) for mechanism in (LOUD, louder))
+    assert torch.equal(2 * one, other)
+
+
+def test_a_sample_is_not_released_more_often_than_its_noise_is_for() -> None:
+    made = releases(Gaussian(clip=1.0, delta=1e-5, epsilon=5.0, per="run", releases=2))
+    made.begin("embed", ids(0, 1, 6))(H)
+    made.begin("embed", ids(0, 2, 6))(H)
+    before = made.counts.copy()
+    with pytest.raises(BudgetError, match="for 2 releases of a sample in a run, and training row 6 has had them all"):
+        made.begin("answer", ids(1, 6, 5))(H)
+    assert (made.counts == before).all()
+    made.begin("embed", ids(1, 2, 3))(H)

@@ -1,0 +1,44 @@
+"""The scenarios of papers: each says in its comment by what overrides it becomes quick, and then trains."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import vflsim
+from vflsim.learning.data import data_list
+from vflsim.scenario.models import Scenario
+
+SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios" / "fedvs").glob("*.yaml"))
+QUICK = re.compile(r"^# Quick: --seeds (?P<seeds>\S+) (?P<overrides>.+)$", re.MULTILINE)
+
+
+def quick(path: Path) -> Scenario:
+    said = QUICK.search(path.read_text())
+    assert said is not None, "the comment has a line `# Quick: --seeds … --set …`"
+    words = shlex.split(said["overrides"])
+    assert set(words[::2]) == {"--set"}
+    return vflsim.load(path, [f"seeds={said['seeds']}", *words[1::2]])
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_quick_variant_of_a_scenario_trains_every_protocol(path: Path, tmp_path: Path) -> None:
+    scenario = quick(path)
+    if next(row.where for row in data_list() if row.name == scenario.data.name) == "absent":
+        pytest.skip(f"{scenario.data.name} not found: set VFLSIM_DATA")
+    results = vflsim.run(scenario, out=tmp_path / "results")
+    assert not results.failed
+    for name in scenario.protocols:
+        accuracy = results.metrics.query("protocol == @name")["test_accuracy"].dropna()
+        assert len(accuracy) >= 2, name
+        assert accuracy.iloc[1:].max() > accuracy.iloc[0], f"{name} learns nothing"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_scenario_evaluates_at_most_a_hundred_times_and_starts_all_protocols_alike(path: Path) -> None:
+    scenario = vflsim.load(path)
+    assert scenario.record == "summary"
+    if scenario.stop.time is not None:
+        assert scenario.stop.time / scenario.evaluate.every.amount <= 100
+    assert all(scenario.training_of(name) == scenario.training for name in scenario.protocols)

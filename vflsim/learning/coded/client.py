@@ -1,0 +1,181 @@
+"""A client's side of coded training: it shares its data and its models, computes on shares, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vflsim.errors import NonFiniteError, WeightBoundError
+from vflsim.learning.batches import Batch
+from vflsim.learning.client import ClientLearner, ClientParts
+from vflsim.learning.coded.plan import CodingPlan, flops
+from vflsim.learning.coded.segments import SegmentedBatch
+from vflsim.learning.coded.shares import CodedEmbedding, DataSecret, DataShare, ModelSecret, ModelShare
+from vflsim.learning.operations import Handle, Operation
+from vflsim.streams import generator, party_name
+
+
+def expanded(features: Tensor, powers: int, bias: bool) -> Tensor:
+    """X̂ = (x^{∘1}, …, x^{∘D}), and a column of ones where there is a bias: (rows, columns) of float64 (Eq. 1)."""
+    x = features.flatten(1).double()
+    columns, power = [x], x
+    for _ in range(powers - 1):
+        power = power * x
+        columns.append(power)
+    if bias:
+        columns.append(torch.ones(len(x), 1, dtype=torch.float64))
+    return torch.cat(columns, dim=1)
+
+
+class CodedClientLearner(ClientLearner):
+    """Makes the operations of one client of a coded run.
+
+    The client's model is h = X̂ Ŵ, X̂ the expanded and Ŵ the stacked weights (the biases b^i add up to one row). It is
+    trained on the rounded data X̂' = 2^{-l_x} X̄ (Sec. 5.2), straight through the rounding of the weights. Invariants:
+    the shares of a round are functions of the weights, the seed and the round, so that sharing again changes nothing;
+    no weight is shared whose sum with others' could wrap.
+    """
+
+    def __init__(self, parts: ClientParts, plan: CodingPlan, powers: int, bias: bool) -> None:
+        super().__init__(parts)
+        self.plan = plan
+        self._powers, self._bias = powers, bias
+        self._place, self._columns = plan.places[parts.party], plan.columns[parts.party]
+        self._data: DataSecret | None = None
+        self._model: ModelSecret | None = None
+        self.data_shares: dict[int, Handle[DataShare]] = {}
+        """The data shares that have arrived, by client, and what this client keeps of its own."""
+        self.given: Mapping[int, Handle[DataShare]] = {}
+        """The shares of this client's data, by receiver, once they have been made."""
+
+    def share_data(self) -> Operation[dict[int, Handle[DataShare]]]:
+        """The shares of this client's data, by receiver: each (n/K, columns) (Eq. 2)."""
+        plan, shape = self.plan, (self.plan.segment_rows, self._columns)
+        shares = {client: self._share(shape) for client in plan.clients}
+
+        def run() -> None:
+            x = expanded(self.parts.features["train"], self._powers, self._bias)
+            secret = self._data = DataSecret(plan, self.party, self._narrow(plan.quantiser.data(x)))
+            for client, handle in shares.items():
+                handle.set(DataShare(secret, plan.places[client]))
+
+        def commit() -> None:
+            self.given = shares
+            self.data_shares[self.party] = shares[self.party]
+
+        operation = self._made("share_data", run, shares, plan.data_sharing_products(self.party))
+        operation.commit = commit
+        operation.nbytes = plan.rows * self._columns * 4
+        return operation
+
+    def keep(self, message: Any) -> None:
+        """A data share has arrived."""
+        self.data_shares[message.sender] = message.value
+
+    def share_model(self, round_: int) -> Operation[dict[int, Handle[ModelShare]]]:
+        """The shares of this client's weights of a round, by receiver: each (columns, h) (Eq. 4).
+
+        Raises WeightBoundError, when it runs, for weights with which a sum might wrap.
+        """
+        plan, shape = self.plan, (self._columns, self.width)
+        shares = {client: self._share(shape) for client in plan.clients}
+
+        def run() -> None:
+            secret = ModelSecret(plan, self.party, round_, self._quantised_weights(round_))
+            for client, handle in shares.items():
+                handle.set(ModelShare(secret, plan.places[client]))
+
+        operation = self._made("share_model", run, shares, plan.model_sharing_products(self.party))
+        operation.nbytes = 8 * self._columns * self.width
+        return operation
+
+    def coded_embed(self, batch: SegmentedBatch, models: Mapping[int, Handle[ModelShare]]) -> Operation[Handle[Any]]:
+        """H̃ = Σ_n X̃_n[B] W̃_n over those whose ``models`` are given, in client order: (|B|, h) (Eq. 5).
+
+        The value is the ``CodedEmbedding``: the sum itself is computed if the server comes to decode with it.
+        """
+        data = {client: self.data_shares[client] for client in sorted(models)}
+        result = self._share((len(batch.positions), self.width))
+
+        def run() -> None:
+            summands = tuple((data[client].value, models[client].value) for client in data)
+            result.set(CodedEmbedding(self.plan, batch, summands))
+
+        products = self.plan.coded_embedding_products(len(batch.positions))
+        return self._made("coded_embed", run, result, products)
+
+    def client_step(self, batch: Batch, gradient: Any) -> Operation[None]:
+        """Ŵ ← Ŵ − η X̂'ᵀ ∂ℓ/∂h_n: the gradient of the embedding that was decoded (Alg. 1, line 34)."""
+        received: Handle[Tensor] = gradient.value
+
+        def run() -> None:
+            assert self._data is not None, "data are shared before training"
+            if not torch.isfinite(received.value).all():
+                raise NonFiniteError(
+                    "the gradient received is not finite", remedy="a smaller learning rate, or scaled features"
+                )
+            rows = self._data.quantised[batch.tensor()]
+            x = self.plan.quantiser.data_values(rows).to(received.value.dtype)
+            self._put_gradients(x.T @ received.value)
+            self._optimizer.step()
+
+        operation = self._operation("client_step", run, None, len(batch))
+        operation.counts = "update"
+        return operation
+
+    # --- weights as one matrix ------------------------------------------------------------------------------------
+
+    def _linears(self) -> list[nn.Linear]:
+        return [module for module in self.model.modules() if isinstance(module, nn.Linear)]
+
+    def _weights(self) -> Tensor:
+        """Ŵ, (columns, h), float64: W^1 over W^2 …, over Σ b^i."""
+        linears = self._linears()
+        blocks = [linear.weight.detach().T.double() for linear in linears]
+        if self._bias:
+            blocks.append(torch.stack([linear.bias.detach().double() for linear in linears]).sum(0, keepdim=True))
+        return torch.cat(blocks)
+
+    def _put_gradients(self, gradient: Tensor) -> None:
+        linears = self._linears()
+        width = (self._columns - self._bias) // self._powers
+        for block, linear in enumerate(linears):
+            linear.weight.grad = gradient[block * width : (block + 1) * width].T.contiguous()
+            if self._bias:
+                linear.bias.grad = gradient[-1].clone()
+
+    def _quantised_weights(self, round_: int) -> Tensor:
+        weights, plan = self._weights(), self.plan
+        if not torch.isfinite(weights).all():
+            raise NonFiniteError("a weight is not finite", remedy="a smaller learning rate, or scaled features")
+        largest = float(weights.abs().max())
+        if largest <= plan.weight_bound:
+            bits = generator(plan.seed, self.party, f"rounding/{round_}").bit_generator
+            words = bits.random_raw(weights.numel()) >> np.uint64(11)
+            uniforms = torch.from_numpy(words.astype(np.float64) * 2.0**-53).reshape(weights.shape)
+            return plan.quantiser.weights(weights, uniforms)
+        quantiser = plan.quantiser
+        raise WeightBoundError(
+            f"a weight of {party_name(self.party)} is {largest:.6g}, and weight_bound is "
+            f"{plan.weight_bound:g}: with larger weights sums modulo p = {quantiser.field.p} could wrap "
+            f"(data_bits {quantiser.data_bits}, weight_bits {quantiser.weight_bits})",
+            allowed=f"weights from {-plan.weight_bound:g} to {plan.weight_bound:g}",
+            remedy="raise weight_bound (which leaves fewer bits; many more with prime: 2^61-1), or lower the clients' "
+            "learning rate",
+        )
+
+    def _narrow(self, quantised: Tensor) -> Tensor:
+        """As int32 where every value fits: half the memory."""
+        return quantised.to(torch.int32) if self.plan.row_bounds[self.party] < 2**31 else quantised
+
+    def _share(self, shape: tuple[int, int]) -> Handle[Any]:
+        return Handle(shape, self.plan.quantiser.field.wire_dtype)
+
+    def _made(self, kind: str, run: Callable[[], None], result: Any, products: float) -> Operation[Any]:
+        """An operation of so many multiplications; sampled times are those of an ordinary embedding, and scaled."""
+        units = products / self.plan.embedding_products(self.party)
+        return Operation(kind, self.party, run, result, units=units, cost=lambda *_: flops(products))

@@ -1,0 +1,133 @@
+"""What the parties of a coded run agree on beforehand: points, scales, shapes, and what each step costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from vflsim.coding.lagrange import LagrangeCode
+from vflsim.coding.quantise import Quantiser, worst_sum
+from vflsim.learning.coded.segments import SegmentedBatch
+
+Arithmetic = Literal["coded", "decoded"]
+_PER_PRODUCT = 2.0
+"""FLOPs of a multiplication and an addition: field operations are counted as such, like those of other models."""
+
+
+@dataclass(frozen=True)
+class CodingPlan:
+    """K segments, T masks, one share a client, and the numbers that follow from them (FedVS Sec. 4, 5.3).
+
+    ``columns`` are Σ_i d_i (and one for a bias) of every client's expanded features, ``row_bounds`` the largest
+    Σ_c |x̄_rc| of its rows. Invariant: while no quantised weight exceeds ``weight_limit``, no sum over clients exceeds
+    what the field brings back: nothing can wrap.
+    """
+
+    code: LagrangeCode
+    quantiser: Quantiser
+    columns: Mapping[int, int]
+    row_bounds: Mapping[int, int]
+    weight_bound: float
+    rows: int
+    batch: int
+    embedding: int
+    arithmetic: Arithmetic
+    seed: int
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Those who take part, in client order; the j-th holds the shares at α_j."""
+        return tuple(self.columns)
+
+    @property
+    def segments(self) -> int:
+        """K."""
+        return self.code.segments
+
+    @property
+    def masks(self) -> int:
+        """T."""
+        return self.code.masks
+
+    @property
+    def segment_rows(self) -> int:
+        """Rows of a segment, the last of which may be padding."""
+        return -(-self.rows // self.segments)
+
+    @cached_property
+    def threshold(self) -> int:
+        """R = 2(K+T−1) + 1, the recovery threshold (Thm 5.1)."""
+        return self.code.threshold()
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The place of every client among the shares."""
+        return {client: place for place, client in enumerate(self.clients)}
+
+    @cached_property
+    def weight_limit(self) -> int:
+        """The largest magnitude that a quantised weight may have."""
+        return self.quantiser.weight_limit(self.weight_bound)
+
+    @cached_property
+    def worst(self) -> int:
+        """What |Σ X̄W̄| can never exceed."""
+        return worst_sum(list(self.row_bounds.values()), self.weight_limit)
+
+    @property
+    def storage(self) -> int:
+        """Bytes of data shares that every client keeps: one of each client, its own included (Sec. 5.3)."""
+        return self.segment_rows * sum(self.columns.values()) * self.quantiser.field.wire_dtype.itemsize
+
+    def facts(self) -> dict[str, int | float]:
+        """What a reader of the results should know of the code."""
+        return {
+            "K": self.segments,
+            "T": self.masks,
+            "recovery_threshold": self.threshold,
+            "clients": len(self.columns),
+            "prime": self.quantiser.field.p,
+            "data_bits": self.quantiser.data_bits,
+            "weight_bits": self.quantiser.weight_bits,
+            "weight_bound": self.weight_bound,
+            "storage_bytes": self.storage,
+        }
+
+    def sharing_factor(self, batch: SegmentedBatch, log_base: float) -> float:
+        """log² N / |B|: how much longer sharing a model takes than a coded embedding (Sec. 6.2)."""
+        return math.log(len(self.columns), log_base) ** 2 / len(batch.positions)
+
+    # --- multiplications of each step (Sec. 5.3, the constant of every O(·) taken as one) -------------------------
+
+    def embedding_products(self, client: int) -> float:
+        """K|B| h d D: of an ordinary embedding of a whole batch, against which sampled times are scaled."""
+        return float(self.batch * self.columns[client] * self.embedding)
+
+    def data_sharing_products(self, client: int) -> float:
+        """n d D N log² N / K."""
+        return self.segment_rows * self.columns[client] * self._evaluation
+
+    def model_sharing_products(self, client: int) -> float:
+        """d h D N log² N."""
+        return self.columns[client] * self.embedding * self._evaluation
+
+    def coded_embedding_products(self, places: int) -> float:
+        """|B| h Σ_i d_i D_i."""
+        return float(places * self.embedding * sum(self.columns.values()))
+
+    def decoding_products(self, places: int) -> float:
+        """|B| h R log² R."""
+        return places * self.embedding * self.threshold * math.log2(self.threshold) ** 2
+
+    @property
+    def _evaluation(self) -> float:
+        """N log² N: a polynomial at N points."""
+        return len(self.columns) * math.log2(len(self.columns)) ** 2
+
+
+def flops(products: float) -> float:
+    """FLOPs of so many multiplications with their additions."""
+    return _PER_PRODUCT * products

@@ -1,0 +1,73 @@
+"""Mini-batches of data that were cut into segments: the same rows of every segment (FedVS Sec. 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.training import Training
+from vflsim.streams import SHARED
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentedBatch(Batch):
+    """|B| rows of each of K segments, stacked segment by segment.
+
+    ``rows`` are the K|B| rows of the padded training data, ``real`` says which of them are training rows; those are
+    ``ids``. ``positions`` are the |B| places within a segment. All read-only.
+    """
+
+    positions: NDArray[np.int64] = field(compare=False, repr=False)
+    rows: NDArray[np.int64] = field(compare=False, repr=False)
+    real: NDArray[np.bool_] = field(compare=False, repr=False)
+
+
+class SegmentedBatches(BatchSequence):
+    """Batches over ``rows`` training rows that are padded to a multiple of ``segments`` and cut into so many.
+
+    Epoch by epoch a new permutation of the places within a segment; a batch of ``training.batch`` rows, |B| of each
+    segment. Segments are runs of rows in their order in the data. ``size`` and ``length`` count places. Raises
+    ValueError where the segments do not divide the batch, there are fewer rows than segments, or no batch is full.
+    """
+
+    def __init__(self, rows: int, segments: int, training: Training, seed: int) -> None:
+        if training.batch % segments:
+            raise ValueError(
+                f"a batch of {training.batch} rows cannot be drawn in equal parts from K = {segments} segments; "
+                f"allowed: a multiple of {segments}, such as {max(1, round(training.batch / segments)) * segments}"
+            )
+        if rows < segments:
+            raise ValueError(f"{rows} training rows cannot be cut into K = {segments} segments; lower K")
+        self.training_rows, self.segments = rows, segments
+        self.segment_rows = -(-rows // segments)
+        if training.last_batch == "drop" and self.segment_rows * segments < training.batch:
+            raise ValueError(
+                f"a batch of {training.batch} is never full with {rows} training rows in K = {segments} segments, and "
+                f"last_batch is drop; set batch to at most {self.segment_rows * segments}, or last_batch: keep"
+            )
+        own = training.model_copy(update={"batch": training.batch // segments, "batches": "shared"})
+        super().__init__(self.segment_rows, own, seed, SHARED)
+
+    @property
+    def smallest(self) -> int:
+        """The number of training rows that the smallest batch may have: some of its rows may be padding."""
+        fewest = range(self.segment_rows - self._last, self.segment_rows)  # padding is at the last places
+        return sum(1 + (self.training_rows - 1 - place) // self.segment_rows for place in fewest)
+
+    def _cut(self, epoch: int) -> tuple[Batch, ...]:
+        starts = np.arange(self.segments)[:, np.newaxis] * self.segment_rows
+        batches: list[Batch] = []
+        for batch in super()._cut(epoch):
+            rows = (starts + batch.ids).ravel()
+            real = rows < self.training_rows
+            ids = rows[real]
+            for array in (rows, real, ids):
+                array.setflags(write=False)
+            batches.append(
+                SegmentedBatch(batch.index, ids, batch.origin, positions=batch.ids, rows=rows, real=real)
+            )  # fmt: skip
+        self._epochs[epoch] = tuple(batches)
+        return self._epochs[epoch]

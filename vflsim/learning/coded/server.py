@@ -1,0 +1,92 @@
+"""The server's side of coded training: it decodes the sum of all embeddings from the fastest, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflsim.errors import NonFiniteError
+from vflsim.learning.coded.plan import CodingPlan, flops
+from vflsim.learning.coded.segments import SegmentedBatch
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.server import ServerLearner, ServerParts
+from vflsim.learning.staleness import StepFacts
+
+
+class CodedServerLearner(ServerLearner):
+    """Makes the operations of the server of a coded run: it never sees the embedding of a single client."""
+
+    def __init__(self, parts: ServerParts, plan: CodingPlan) -> None:
+        super().__init__(parts)
+        self.plan = plan
+
+    def decode(
+        self, batch: SegmentedBatch, embeddings: Sequence[Any], sharers: Sequence[int]
+    ) -> Operation[Handle[Tensor]]:
+        """H = (1/|S|) Σ_{n∈S} h_n of the batch's real rows, (rows, h), from R coded embeddings (Eq. 6, 7).
+
+        The order of ``embeddings`` does not matter. Padded rows are left out: they have no label. A sampled time of the
+        server is that of the whole step, decoding included; FLOPs are counted for each.
+        """
+        plan, places = self.plan, len(batch.positions)
+        result: Handle[Tensor] = Handle((len(batch), plan.embedding), self.parts.dtype)
+        ordered = sorted(embeddings, key=lambda message: plan.places[message.sender])
+        count = len(sharers)
+
+        def run() -> None:
+            answers = [message.value.value for message in ordered]
+            if plan.arithmetic == "decoded":
+                total = answers[0].decoded()
+            else:
+                holders = tuple(plan.places[message.sender] for message in ordered)
+                values = torch.stack([answer.evaluate(holders) for answer in answers])
+                field = plan.quantiser.field
+                total = field.signed(plan.code.decode(values, holders)).reshape(-1, plan.embedding)
+            mean = plan.quantiser.mean(total, count)
+            result.set(mean[torch.from_numpy(batch.real.copy())].to(self.parts.dtype))
+
+        cost = flops(plan.decoding_products(places))
+        return Operation("decode", 0, run, result, nbytes=result.nbytes, units=0.0, cost=lambda *_: cost)
+
+    def coded_step(
+        self, batch: SegmentedBatch, decoded: Handle[Tensor], responders: Sequence[int], sharers: Sequence[int]
+    ) -> Operation[Handle[Tensor]]:
+        """One step of θ_0 on the decoded mean, and ∂ℓ/∂h_n = (1/|S|) ∂ℓ/∂H, the same for every client n of S.
+
+        ``responders`` are those whose coded embeddings were used: whom the step has waited for.
+        """
+        result: Handle[Tensor] = Handle(decoded.shape, decoded.dtype)
+        loss: Handle[float] = Handle()
+        self.staleness.refresh(sharers, batch)
+        count = len(sharers)
+
+        def run() -> None:
+            self.model.train()
+            leaf = decoded.value.clone().requires_grad_()
+            value = self.parts.task.loss(self.model(leaf), self.parts.labels["train"][batch.tensor()])
+            self._optimizer.zero_grad()
+            if not torch.isfinite(value):
+                raise NonFiniteError(
+                    f"the training loss became {float(value.detach())}",
+                    remedy="a smaller learning rate, or scaled features",
+                )
+            value.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            assert leaf.grad is not None
+            result.set(leaf.grad / count)
+            loss.set(float(value.detach()))
+
+        def commit() -> StepFacts:
+            used = sorted(responders)
+            ages = self.staleness.row_age_sums(batch, sharers)
+            facts = StepFacts(used, self.staleness.others(used), ages, self.staleness.client_ages(), loss)
+            self.staleness.step += 1
+            return facts
+
+        return Operation(
+            "server_step", 0, run, result, nbytes=result.nbytes, rows=len(batch), cost=self._cost, commit=commit,
+            counts="round",
+        )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Secrets and their shares: a client's data, once, and its model, every round (FedVS Eq. 2, 4).
+
+A share is the evaluation of a polynomial whose coefficients follow from the secret and from seeded masks, so it is
+computed where it is first needed, and only there: what nobody reads is never computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflsim.learning.coded.plan import CodingPlan
+from vflsim.learning.coded.segments import SegmentedBatch
+from vflsim.streams import generator
+
+Holders = tuple[int, ...]
+"""Places among the shares."""
+
+
+class DataSecret:
+    """X̄_n: a client's quantised features, padded with zeros to K segments, and their T masks.
+
+    ``quantised`` is (rows, columns), integers. Masks are a function of (seed, client) alone: data shared a second time,
+    with those who lost it, are the same.
+    """
+
+    def __init__(self, plan: CodingPlan, client: int, quantised: Tensor) -> None:
+        self._plan, self._client = plan, client
+        padding = plan.segments * plan.segment_rows - len(quantised)
+        self.quantised = torch.cat([quantised, quantised.new_zeros(padding, quantised.shape[1])])
+        self._masks: Tensor | None = None
+        self._latest: tuple[SegmentedBatch, Holders, Tensor] | None = None
+
+    def rows(self, batch: SegmentedBatch) -> Tensor:
+        """The K|B| rows of a batch, (K|B|, columns), signed."""
+        return self.quantised[torch.from_numpy(np.array(batch.rows))]
+
+    def shares(self, batch: SegmentedBatch, holders: Holders) -> Tensor:
+        """The |B| rows of a batch of the shares of ``holders``, (holders, |B|, columns) (Eq. 2)."""
+        if self._latest is None or self._latest[:2] != (batch, holders):
+            field, places = self._plan.quantiser.field, torch.from_numpy(np.array(batch.positions))
+            rows = field.embed(self.rows(batch).to(torch.int64))
+            segments = rows.reshape(self._plan.segments, len(places), -1)
+            secrets = torch.cat([segments, self._mask_rows()[:, places]])
+            self._latest = batch, holders, self._plan.code.encode(secrets, holders)
+        return self._latest[2]
+
+    def _mask_rows(self) -> Tensor:
+        if self._masks is None:
+            plan = self._plan
+            bits = generator(plan.seed, self._client, "data_masks").bit_generator
+            shape = plan.masks, plan.segment_rows, self.quantised.shape[1]
+            self._masks = plan.quantiser.field.uniform(shape, bits)
+        return self._masks
+
+
+class ModelSecret:
+    """W̄_n: a client's quantised weights of one round, (columns, h), and their T masks.
+
+    Masks are a function of (seed, client, round) alone, so that a model shared a second time in a round is the same.
+    """
+
+    def __init__(self, plan: CodingPlan, client: int, round_: int, quantised: Tensor) -> None:
+        self._plan, self._client, self._round = plan, client, round_
+        self.quantised = quantised
+        self._latest: tuple[Holders, Tensor] | None = None
+
+    def shares(self, holders: Holders) -> Tensor:
+        """The shares of ``holders``, (holders, columns, h) (Eq. 4)."""
+        if self._latest is None or self._latest[0] != holders:
+            plan, field = self._plan, self._plan.quantiser.field
+            bits = generator(plan.seed, self._client, f"model_masks/{self._round}").bit_generator
+            masks = field.uniform((plan.masks, *self.quantised.shape), bits)
+            self._latest = holders, plan.code.encode_repeated(field.embed(self.quantised), masks, holders)
+        return self._latest[1]
+
+
+@dataclass(frozen=True, slots=True)
+class DataShare:
+    """X̃_{n,n'}: what the client at ``place`` holds of a client's data."""
+
+    secret: DataSecret
+    place: int
+
+    def rows(self, batch: SegmentedBatch, among: Holders | None = None) -> Tensor:
+        """Its |B| rows of a batch, (|B|, columns); cheapest when asked for ``among`` all whose shares are needed."""
+        among = among or (self.place,)
+        return self.secret.shares(batch, among)[among.index(self.place)]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShare:
+    """W̃_{n,n'}: what the client at ``place`` holds of a client's weights."""
+
+    secret: ModelSecret
+    place: int
+
+    def tensor(self, among: Holders | None = None) -> Tensor:
+        """The share, (columns, h); cheapest when asked for ``among`` all whose shares are needed."""
+        among = among or (self.place,)
+        return self.secret.shares(among)[among.index(self.place)]
+
+
+class Carries(Protocol):
+    """A message, as far as the learning plane looks at it."""
+
+    sender: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CodedEmbedding:
+    """H̃_{n'}: what one client makes of the shares of all ``summands``, pairs of data and model share (Eq. 5)."""
+
+    plan: CodingPlan
+    batch: SegmentedBatch
+    summands: tuple[tuple[DataShare, ModelShare], ...]
+
+    def evaluate(self, among: Holders | None = None) -> Tensor:
+        """Σ_n X̃_n[B] W̃_n over F_p, (|B|, h); ``among`` are the places of all clients whose answers are needed."""
+        data = torch.cat([share.rows(self.batch, among) for share, _ in self.summands], dim=1)
+        weights = torch.cat([share.tensor(among) for _, share in self.summands])
+        return self.plan.quantiser.field.matmul(data, weights)
+
+    def decoded(self) -> Tensor:
+        """What any R of them decode to, computed in the clear: Σ_n X̄_n W̄_n of the batch, (K|B|, h), signed.
+
+        Exact: in float64 while every partial sum of integers stays below 2^53, in the field above.
+        """
+        data = torch.cat([share.secret.rows(self.batch) for share, _ in self.summands], dim=1)
+        weights = torch.cat([share.secret.quantised for _, share in self.summands])
+        if self.plan.worst < 2**53:
+            return (data.double() @ weights.double()).to(torch.int64)
+        field = self.plan.quantiser.field
+        return field.signed(field.matmul(field.embed(data.to(torch.int64)), field.embed(weights)))

@@ -1,0 +1,1 @@
+"""What clients do to their embeddings before anybody sees them, and what that is worth."""

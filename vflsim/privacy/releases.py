@@ -1,0 +1,59 @@
+"""A client's releases: each gets noise of its own, and every sample in it is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsim.errors import BudgetError
+from vflsim.privacy.mechanisms import Mechanism
+from vflsim.streams import generator
+
+Rows = NDArray[np.int64] | slice
+"""Row numbers of the training split, each at most once, or all of them as a slice."""
+
+
+class Releases:
+    """What one client has released of its ``rows`` training samples, through one mechanism.
+
+    ``counts`` is how often each sample has been released, (rows,) of int64: every embedding of it that was finished,
+    even if its upload was then given up. Noise is a function of (seed, party, kind of release, index): the index counts
+    the releases of this kind that were begun, finished or not, so the k-th embedding gets the same noise under every
+    protocol. Raises ``BudgetError`` instead of releasing a sample more often than the mechanism's ``most_releases``.
+    """
+
+    def __init__(self, mechanism: Mechanism, seed: int, party: int, rows: int) -> None:
+        self.mechanism = mechanism
+        self.counts: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self._seed, self._party = seed, party
+        self._begun: Counter[str] = Counter()
+
+    def begin(self, kind: str, rows: Rows) -> Callable[[Tensor], Tensor]:
+        """Take the next index of ``kind`` for ``rows``; what is returned releases their bounded embeddings.
+
+        It maps (rows, width) to the same shape, detached, and counts. One that is never called releases nothing.
+        """
+        index = self._begun[kind]
+        self._begun[kind] += 1
+
+        def release(h: Tensor) -> Tensor:
+            self._count(rows)
+            bits = generator(self._seed, self._party, f"mechanism.{kind}/{index}").bit_generator
+            return h.detach() + self.mechanism.noise(tuple(h.shape), h.dtype, bits)
+
+        return release
+
+    def _count(self, rows: Rows) -> None:
+        most = self.mechanism.most_releases
+        if most is not None and (self.counts[rows] >= most).any():
+            numbers = np.arange(len(self.counts))[rows]
+            row = int(numbers[self.counts[rows] >= most][0])
+            raise BudgetError(
+                f"the noise is for {most:,} releases of a sample in a run, and training row {row} has had them all",
+                remedy="raise the mechanism's releases, which adds noise, or stop after fewer epochs",
+            )
+        self.counts[rows] += 1
