@@ -17,13 +17,14 @@ TRAINED = 5
 """Every so many scenarios are trained, too."""
 
 
+@pytest.mark.parametrize("kind", ["", "fedvs"], ids=["any", "fedvs"])
 @pytest.mark.parametrize("first", range(0, SCENARIOS, 10))
-def test_every_run_with_faults_ends_in_a_sound_result_or_a_clear_error(first: int, monkeypatch) -> None:
+def test_every_run_with_faults_ends_in_a_sound_result_or_a_clear_error(first: int, kind: str, monkeypatch) -> None:
     monkeypatch.setattr(outages, "CRASHES_WITHOUT_A_STEP", FEW_CRASHES)
-    for seed in range(first, min(first + 10, SCENARIOS)):
-        outcome = checked(seed)
+    for seed in range(first, min(first + (5 if kind else 10), SCENARIOS)):
+        outcome = checked(seed, kind=kind)
         if seed % TRAINED == 0:
-            trained = checked(seed, timing_only=False)
+            trained = checked(seed, timing_only=False, kind=kind)
             assert str(trained.error) == str(outcome.error)
             assert_frame_equal(events(trained), events(outcome))
             assert_frame_equal(rounds(trained), rounds(outcome))

@@ -79,10 +79,13 @@ class ShareExchange:
 
     async def _complete_data(self, peers: Collection[int]) -> None:
         node, store = self._node, self._node.learner
-        while without := [peer for peer in peers if peer not in store.data_shares]:
+        while True:
             for back in node.arrived("returned"):
                 if back.sender not in store.data_shares:  # what it had sent may be lost
                     node.start(self._ask_for_data(back.sender))  # beside: the end of the round does not take it back
+            without = [peer for peer in peers if peer not in store.data_shares]
+            if not without:
+                return
             async with node.until("returned") as somebody:
                 for message in await node.gather("data_share", senders=without, forgoing=True):
                     store.keep(message)

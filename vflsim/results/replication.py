@@ -21,7 +21,7 @@ from vflsim.results.steady import BATCHES, SteadyMean, batch_means, constant, st
 if TYPE_CHECKING:
     from vflsim.results.read import Results, StoredRun
 
-ROUND_BY_ROUND = ("synchronous", "ignore")
+ROUND_BY_ROUND = ("synchronous", "ignore", "fedvs")
 """Kinds of protocols whose k-th rounds belong together: every client that takes part begins its k-th work in them."""
 
 
