@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vflsim.runner.analysis import Analysis
+    from vflsim.runner.best_k import CodeChoice
+    from vflsim.runner.build import LoadedData
+    from vflsim.scenario.models import Scenario
 
 
 @app.command()
@@ -39,6 +42,9 @@ def analyze(
         page.print(Text(_latex(found)), soft_wrap=True)
     else:
         _show(page, loaded.name, found)
+        shown: list[object] = []
+        for name in names:
+            _show_choices(page, loaded, name, data.of(loaded.training_of(name)), shown)
 
 
 def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
@@ -67,6 +73,41 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
             conditions[f"{form.name}: by quadrature, the mean to within {form.error:.1g} {form.unit}"] = None
         for condition in conditions:
             page.print(Text(f"  – {condition}", style="dim"), soft_wrap=True)
+
+
+def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData, shown: list[object]) -> None:
+    """Of a coded protocol: what every K and every T would mean, and which K is best; nothing that was ``shown``."""
+    from vflsim.protocols.fedvs import FedVS
+    from vflsim.results.layout import TextTable
+    from vflsim.runner.best_k import by_masks, by_segments
+    from vflsim.runner.coded_stages import CodedStages
+    from vflsim.runner.cycles import Unanalysable
+    from vflsim.runner.findings import CHOICES, choice_row, verdict
+
+    protocol, training = scenario.protocols[name].protocol, scenario.training_of(name)
+    if not isinstance(protocol, FedVS):
+        return
+    tables: list[tuple[Literal["K", "T"], Sequence[CodeChoice], str, list[str]]] = []
+    without_k, without_t = (
+        ("K", protocol.model_copy(update={"K": 1}), training),
+        ("T", protocol.model_copy(update={"T": 1}), training),
+    )
+    try:
+        stages = CodedStages(scenario, name, data)
+        if without_k not in shown:
+            choices: Sequence[CodeChoice] = by_segments(scenario, name, data, stages)
+            title = f"{name}: rounds against K, T = {protocol.T}"
+            tables.append(("K", choices, title, [verdict(choices, training.batch)]))
+        if without_t not in shown:
+            tables.append(
+                ("T", by_masks(scenario, name, data, stages), f"{name}: rounds against T, K = {protocol.K}", [])
+            )
+    except (Unanalysable, ValueError, ArithmeticError):
+        return  # the reason stands with the closed forms
+    shown += [without_k, without_t]
+    for by, choices, title, notes in tables:
+        page.print()
+        page.print(TextTable((by, *CHOICES), [choice_row(choice, by) for choice in choices], title=title, notes=notes))
 
 
 def _latex(analyses: Sequence[Analysis]) -> str:

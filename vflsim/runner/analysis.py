@@ -11,12 +11,15 @@ from vflsim.errors import VflsimError
 from vflsim.protocols import Protocol
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.centralised import Centralised
+from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
 from vflsim.protocols.table import TableProtocol
 from vflsim.results.closed_forms import curves_of, table_of
 from vflsim.runner.build import Data, LoadedData
+from vflsim.runner.coded_rounds import coded
+from vflsim.runner.coded_stages import CodedStages
 from vflsim.runner.cycles import Cycles, Unanalysable
 from vflsim.runner.own_pace import own_pace
 from vflsim.runner.rounds import ROUND, centralised, ignoring, starting_afresh, synchronous
@@ -49,7 +52,11 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
     """
     protocol = scenario.protocols[name].protocol
     try:
-        findings: tuple[Finding, ...] = _findings(protocol, Cycles(scenario, name, data))
+        findings: tuple[Finding, ...]
+        if isinstance(protocol, FedVS):
+            findings = coded(CodedStages(scenario, name, data))
+        else:
+            findings = _findings(protocol, Cycles(scenario, name, data))
     except Unanalysable as reason:
         findings = (NoClosedForm(ROUND, str(reason)),)
     except (ValueError, ArithmeticError) as error:  # a delay's own numbers are out of reach

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.batches import Batch
 from vflsim.learning.operations import Handle, Operation
 from vflsim.runner.build import LoadedData, learners
 from vflsim.scenario.models import Scenario
@@ -34,15 +34,18 @@ class Unanalysable(Exception):  # noqa: N818  not an error: the reason why there
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A share of the rounds: the rows of the batch whose gradient comes back, and of the batch that is embedded."""
+    """A share of the rounds: the rows of the batch whose gradient comes back, and of the batch that is embedded.
+
+    Of a coded protocol they are places within a segment.
+    """
 
     share: float
     before: int
     now: int
 
 
-class Cycles:
-    """The parties of protocol ``name``, and how long they take. Raises Unanalysable where no law can say it.
+class Stages:
+    """The parties of protocol ``name``, and how long what they do takes. Raises Unanalysable where no law can say it.
 
     Everything is of rounds after the first: that one is shorter, since no gradient comes before it.
     """
@@ -52,8 +55,8 @@ class Cycles:
         self._training = scenario.training_of(name)
         self._timings = party_timings(scenario)
         self._network = scenario.timing.network
-        protocol = scenario.protocols[name].protocol
-        self.clients = tuple(protocol.participants(scenario.clients, scenario.symbols))
+        self._protocol = scenario.protocols[name].protocol
+        self.clients = tuple(self._protocol.participants(scenario.clients, scenario.symbols))
         self._widths = [model.embedding for model in client_models(scenario)]
         self._known: dict[Any, Law] = {}
         away = [client for client in self.clients if not isinstance(self._timings[client].availability, Always)]
@@ -65,57 +68,13 @@ class Cycles:
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         """The kinds of rounds: the last batch of an epoch may be smaller, which the round after it still feels."""
-        sequence = BatchSequence(self._data.rows, self._training, 0, 0)
+        sequence = self._protocol.batches(self._data.rows, self._training, 0)
         kinds: dict[tuple[int, int], int] = {}
-        for k in range(sequence.per_epoch) if sequence.smallest < sequence.size else (0,):
+        for k in range(sequence.per_epoch) if sequence.length(-1) < sequence.length(0) else (0,):
             pair = sequence.length(k - 1 + sequence.per_epoch), sequence.length(k)
             kinds[pair] = kinds.get(pair, 0) + 1
         rounds = sum(kinds.values())
         return tuple(Turn(count / rounds, *pair) for pair, count in kinds.items())
-
-    @property
-    def differing(self) -> bool:
-        """Whether rounds are of several kinds that last differently."""
-        first, *others = self.turns
-        return any(
-            (self.service(turn.now), self.cycles(turn)) != (self.service(first.now), self.cycles(first))
-            for turn in others
-        )
-
-    def cycle(self, client: int, turn: Turn, used: bool = True) -> Law:
-        """From the end of a server step to the arrival of this client's next embedding, if no message waits.
-
-        Latency and transfer of the gradient, client step, activation, embedding, upload delay, latency and transfer of
-        the embedding. A client that was not ``used`` gets an empty gradient, and takes no step.
-        """
-        timing = self._timings[client]
-        key = (
-            *(timing.compute, timing.upload_delay, timing.activation),
-            *(timing.link, self._widths[client - 1], self._data.shapes[client - 1] if self._by_flops else None),
-            *(client if self._network.latency is not None else None, turn, used),
-        )
-        if key not in self._known:
-            parts = [*self._latency(SERVER, client), Point(self._down(client, turn, used))]
-            if used:
-                parts.append(self._compute(client, "client_step", turn.before))
-            parts += [self._activation(client), self._compute(client, "embed", turn.now)]
-            parts += [_law(timing.upload_delay, f"the upload delay of {party_name(client)}")]
-            parts += [*self._latency(client, SERVER), Point(self._up(client, turn))]
-            self._known[key] = total(parts)
-        return self._known[key]
-
-    def cycles(self, turn: Turn, used: bool = True) -> list[Law]:
-        """The cycle of every client, in client order."""
-        return [self.cycle(client, turn, used) for client in self.clients]
-
-    def return_of(self, client: int, turn: Turn) -> tuple[Law, Law]:
-        """How long a gradient is on its way to this client, if it need not wait, and the client step on it."""
-        way = total([*self._latency(SERVER, client), Point(self._down(client, turn, True))])
-        return way, self._compute(client, "client_step", turn.before)
-
-    def service(self, rows: int) -> Law:
-        """How long a server step on so many rows takes."""
-        return self._compute(SERVER, "server_step", rows)
 
     def over_turns(self, of: Callable[[Turn], Law]) -> Law:
         """The law of a round picked at random, from the laws of each kind."""
@@ -123,51 +82,14 @@ class Cycles:
 
     # --- links ----------------------------------------------------------------------------------------------------
 
-    def longest_waits(self, turn: Turn) -> list[float]:
-        """How much longer than alone the two transfers of a client can take, at most, for all clients in order.
-
-        If no client ever has two messages under way in one direction. fifo: each waits once for each of the others'.
-        fair: a message gets at least its own link's bandwidth, or the M-th part of the server's.
-        """
-        down = [self._down(client, turn, True) for client in self.clients]
-        up = [self._up(client, turn) for client in self.clients]
-        if isinstance(self._network, Dedicated) or len(self.clients) == 1:
-            return [0.0] * len(self.clients)
-        if isinstance(self._network, Fifo):
-            return [math.fsum(down) - a + math.fsum(up) - b for a, b in zip(down, up, strict=True)]
-        if isinstance(self._network, Fair):
-            many = len(self.clients)
-            return [
-                self._down(client, turn, True, many) - a + self._up(client, turn, many) - b
-                for client, a, b in zip(self.clients, down, up, strict=True)
-            ]
-        raise Unanalysable(f"nothing is known of how messages share {self._network.kind} links")
-
-    def broadcast(self, turn: Turn) -> float:
-        """Seconds in which the server's link has sent a gradient to everybody."""
-        if isinstance(self._network, Dedicated):
-            return max(self._down(client, turn, True) for client in self.clients)
-        return math.fsum(self._down(client, turn, True) for client in self.clients)
-
     def _latency(self, sender: int, receiver: int) -> list[Law]:
         laws = [
-            _law(self._timings[party].link.latency, f"the latency of {party_name(party)}")
+            law_of(self._timings[party].link.latency, f"the latency of {party_name(party)}")
             for party in (sender, receiver)
         ]
         if self._network.latency is not None:
             laws.append(Point(self._network.latency.seconds(sender, receiver)))
         return laws
-
-    def _down(self, client: int, turn: Turn, used: bool, sharing: int = 1) -> float:
-        shape = (turn.before, self._widths[client - 1])
-        codec, dtype = self._scenario.codec, self._training.torch_dtype
-        size = codec.size(shape, dtype) if used else codec.size(None, None)
-        return 8 * size / min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
-
-    def _up(self, client: int, turn: Turn, sharing: int = 1) -> float:
-        ids = turn.now if self._training.batches == "own" else 0
-        size = self._scenario.codec.size((turn.now, self._widths[client - 1]), self._training.torch_dtype, ids)
-        return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
 
     def _rate(self, party: int, direction: str) -> float:
         rate = getattr(self._timings[party].link, direction)
@@ -177,11 +99,15 @@ class Cycles:
 
     # --- computation and activation -------------------------------------------------------------------------------
 
-    def _compute(self, party: int, kind: str, rows: int) -> Law:
+    def _compute(
+        self, party: int, kind: str, rows: int, units: float = 1.0, flops: float | None = None
+    ) -> Law:  # fmt: skip
         model: AnyCompute = self._timings[party].compute
-        delay = drawn_law(model)
-        factor = duration(model, 1.0, self._flops(party, kind, rows) if model.kind == "flops" else 0.0)
-        return _law(delay, f"the compute time of {party_name(party)}", factor)
+        delay, cost = drawn_law(model), 0.0
+        if model.kind == "flops":
+            cost = self._flops(party, kind, rows) if flops is None else flops
+        factor = duration(model, 1.0, cost, units)
+        return law_of(delay, f"the compute time of {party_name(party)}", factor)
 
     def _activation(self, client: int) -> Law:
         activation = self._timings[client].activation
@@ -219,7 +145,95 @@ class Cycles:
         return operation.flops()
 
 
-def _law(delay: Delay, what: str, factor: float = 1.0) -> Law:
+class Cycles(Stages):
+    """What each client does from one server step to the next: all of it in a row, at its own pace."""
+
+    @property
+    def differing(self) -> bool:
+        """Whether rounds are of several kinds that last differently."""
+        first, *others = self.turns
+        return any(
+            (self.service(turn.now), self.cycles(turn)) != (self.service(first.now), self.cycles(first))
+            for turn in others
+        )
+
+    def cycle(self, client: int, turn: Turn, used: bool = True) -> Law:
+        """From the end of a server step to the arrival of this client's next embedding, if no message waits.
+
+        Latency and transfer of the gradient, client step, activation, embedding, upload delay, latency and transfer of
+        the embedding. A client that was not ``used`` gets an empty gradient, and takes no step.
+        """
+        timing = self._timings[client]
+        key = (
+            *(timing.compute, timing.upload_delay, timing.activation),
+            *(timing.link, self._widths[client - 1], self._data.shapes[client - 1] if self._by_flops else None),
+            *(client if self._network.latency is not None else None, turn, used),
+        )
+        if key not in self._known:
+            parts = [*self._latency(SERVER, client), Point(self._down(client, turn, used))]
+            if used:
+                parts.append(self._compute(client, "client_step", turn.before))
+            parts += [self._activation(client), self._compute(client, "embed", turn.now)]
+            parts += [law_of(timing.upload_delay, f"the upload delay of {party_name(client)}")]
+            parts += [*self._latency(client, SERVER), Point(self._up(client, turn))]
+            self._known[key] = total(parts)
+        return self._known[key]
+
+    def cycles(self, turn: Turn, used: bool = True) -> list[Law]:
+        """The cycle of every client, in client order."""
+        return [self.cycle(client, turn, used) for client in self.clients]
+
+    def return_of(self, client: int, turn: Turn) -> tuple[Law, Law]:
+        """How long a gradient is on its way to this client, if it need not wait, and the client step on it."""
+        way = total([*self._latency(SERVER, client), Point(self._down(client, turn, True))])
+        return way, self._compute(client, "client_step", turn.before)
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def service(self, rows: int) -> Law:
+        """How long a server step on so many rows takes."""
+        return self._compute(SERVER, "server_step", rows)
+
+    def longest_waits(self, turn: Turn) -> list[float]:
+        """How much longer than alone the two transfers of a client can take, at most, for all clients in order.
+
+        If no client ever has two messages under way in one direction. fifo: each waits once for each of the others'.
+        fair: a message gets at least its own link's bandwidth, or the M-th part of the server's.
+        """
+        down = [self._down(client, turn, True) for client in self.clients]
+        up = [self._up(client, turn) for client in self.clients]
+        if isinstance(self._network, Dedicated) or len(self.clients) == 1:
+            return [0.0] * len(self.clients)
+        if isinstance(self._network, Fifo):
+            return [math.fsum(down) - a + math.fsum(up) - b for a, b in zip(down, up, strict=True)]
+        if isinstance(self._network, Fair):
+            many = len(self.clients)
+            return [
+                self._down(client, turn, True, many) - a + self._up(client, turn, many) - b
+                for client, a, b in zip(self.clients, down, up, strict=True)
+            ]
+        raise Unanalysable(f"nothing is known of how messages share {self._network.kind} links")
+
+    def broadcast(self, turn: Turn) -> float:
+        """Seconds in which the server's link has sent a gradient to everybody."""
+        if isinstance(self._network, Dedicated):
+            return max(self._down(client, turn, True) for client in self.clients)
+        return math.fsum(self._down(client, turn, True) for client in self.clients)
+
+    def _down(self, client: int, turn: Turn, used: bool, sharing: int = 1) -> float:
+        shape = (turn.before, self._widths[client - 1])
+        codec, dtype = self._scenario.codec, self._training.torch_dtype
+        size = codec.size(shape, dtype) if used else codec.size(None, None)
+        return 8 * size / min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
+
+    def _up(self, client: int, turn: Turn, sharing: int = 1) -> float:
+        ids = turn.now if self._training.batches == "own" else 0
+        size = self._scenario.codec.size((turn.now, self._widths[client - 1]), self._training.torch_dtype, ids)
+        return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
+
+
+def law_of(delay: Delay, what: str, factor: float = 1.0) -> Law:
+    """The law of ``factor`` times a draw. Raises Unanalysable where draws depend on the time."""
     if delay.in_time:
         raise Unanalysable(f"{what} comes in bursts: rounds depend on the ones before")
     if factor == 0.0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vflsim.runner.cycles import Cycles, Turn, Unanalysable
+from vflsim.runner.cycles import Cycles, Stages, Turn, Unanalysable
 from vflsim.timing.analysis.ages import Geometric, used_probabilities
 from vflsim.timing.analysis.findings import ClosedForm, Finding, Range
 from vflsim.timing.analysis.formulas import age_formulas, ratio_formulas, round_formulas
@@ -113,7 +113,7 @@ def check_recursion(clients: int, t: int) -> None:
         raise Unanalysable(f"the recursion over {clients:,} clients with t = {t:,} would take too long")
 
 
-def groups_of(cycles: Cycles, laws: Sequence[Law]) -> tuple[list[tuple[Law, int]], list[str]]:
+def groups_of(cycles: Stages, laws: Sequence[Law]) -> tuple[list[tuple[Law, int]], list[str]]:
     """Alike clients together: law and number of each group, and its clients' numbers in words."""
     members: dict[Law, list[int]] = {}
     for client, law in zip(cycles.clients, laws, strict=True):
