@@ -30,3 +30,13 @@ def test_making_an_operation_runs_nothing() -> None:
     assert ran == []
     assert operation.flops() == 0
     assert operation.units == 1
+
+
+def test_a_deferred_value_is_computed_when_it_is_first_read_and_only_then() -> None:
+    calls: list[int] = []
+    handle: Handle[int] = Handle()
+    handle.defer(lambda: calls.append(1) or 7)
+    assert handle.ready
+    assert calls == []
+    assert handle.value == handle.value == 7
+    assert calls == [1]

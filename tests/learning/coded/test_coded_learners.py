@@ -172,9 +172,7 @@ def test_weights_beyond_the_bound_end_the_run_with_what_to_change() -> None:
     done(learner.share_model(0))
     with torch.no_grad():
         next(learner.model.parameters())[0, 0] = -0.51
-    with pytest.raises(
-        WeightBoundError, match=r"a weight of client-3 is 0.51, and weight_bound is 0.5"
-    ) as error:
+    with pytest.raises(WeightBoundError, match=r"a weight of client-3 is 0.51, and weight_bound is 0.5") as error:
         done(learner.share_model(1))
     assert "raise weight_bound" in error.value.remedy
     with torch.no_grad():

@@ -186,3 +186,19 @@ def test_what_cannot_be_built_is_refused_by_name(spec: dict[str, Any], word: str
 
 def test_hidden_layers_are_kept_as_they_are_written() -> None:
     assert MlpClient(embedding=2, hidden=(8, 4)).hidden == (8, 4)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_models_that_are_polynomials_say_their_powers_and_compute_them(name: str) -> None:
+    model = TypeAdapter(AnyClientModel).validate_python(SPECS[name])
+    if name not in ("linear", "polynomial"):
+        assert model.powers is None
+        return
+    shape = (4,)
+    module = model.build(shape).double()
+    x = torch.randn(6, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    linears = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    assert len(linears) == model.powers
+    h = sum(x**power @ linear.weight.T for power, linear in enumerate(linears, start=1))
+    h = h + sum(linear.bias for linear in linears) if model.biased else h
+    assert torch.allclose(module(x), h, atol=1e-12)
