@@ -186,14 +186,7 @@ class Node(Standing):
             await turn
         peer = self._post.peer(to, message)
         purpose = "upload" if message.kind in _EMBEDDINGS else f"upload.{message.kind}"
-        start, done = self.world.now(), False
-        index, drawn = self._draws.next(purpose, self._clock.upload_delay, start)
-        try:
-            seconds = drawn if self._gate is None else await self._gate.lasting(drawn, "its upload delay")
-            await self.world.pause(seconds, "its upload delay")
-            done = True
-        finally:
-            self._record(start, purpose, message.round, peer, index, drawn, done)
+        await self._delay(purpose, "its upload delay", 1.0, message.round, peer)
         if turn := self._enter():
             await turn
         self._post_it(to, message)
@@ -202,16 +195,18 @@ class Node(Standing):
         """``factor`` times a draw from the law of the party's upload delay: what comes before it shares its model."""
         if turn := self._enter():
             await turn
+        await self._delay("share", "its sharing delay", factor, round, -1)
+
+    async def _delay(self, purpose: str, about: str, factor: float, round_: int, peer: int) -> None:
         start, done = self.world.now(), False
-        index, drawn = self._draws.next("share", self._clock.upload_delay, start)
-        seconds = drawn = _seconds("a sharing delay of", drawn * factor)
+        index, drawn = self._draws.next(purpose, self._clock.upload_delay, start)
+        drawn = _seconds(about, drawn * factor)
         try:
-            if self._gate is not None:
-                seconds = await self._gate.lasting(drawn, "its sharing delay")
-            await self.world.pause(seconds, "its sharing delay")
+            seconds = drawn if self._gate is None else await self._gate.lasting(drawn, about)
+            await self.world.pause(seconds, about)
             done = True
         finally:
-            self._record(start, "share", round, -1, index, drawn, done)
+            self._record(start, purpose, round_, peer, index, drawn, done)
 
     async def recv(
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None
