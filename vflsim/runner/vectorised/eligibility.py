@@ -74,7 +74,7 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     protocol, loc = scenario.protocols[name].protocol, ("protocols", name)
     if type(protocol) not in _KNOWN:
         kinds = "synchronous, centralised, ignore, t_synchronous with cancel: true"
-        what = f"{protocol.kind} goes event by event: no recurrence is known for its rounds"
+        what = f"{protocol.kind} has no rounds for which a recurrence is known"
         yield Problem(loc, what, kinds, "leave out --path vectorised")
         return
     if isinstance(protocol, TSynchronous) and not protocol.cancel:
