@@ -15,7 +15,14 @@ from vflsim.plotting import PLOTS, draw, protocol_styles, save_all
 from vflsim.plotting.style import PALETTE
 from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
 
-OF_THEIR_OWN = ("round_time_against", "time_to_target_against", "gallery", "timing_model", "fedvs_table1", "fedvs_leads")
+OF_THEIR_OWN = (
+    "round_time_against",
+    "time_to_target_against",
+    "gallery",
+    "timing_model",
+    "fedvs_table1",
+    "fedvs_leads",
+)
 """Scripts that draw (or print) sweeps, one particular scenario, or all pictures of the gallery."""
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"
 
