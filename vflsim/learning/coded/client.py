@@ -14,7 +14,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner, ClientParts
 from vflsim.learning.coded.plan import CodingPlan, flops
 from vflsim.learning.coded.segments import SegmentedBatch
-from vflsim.learning.coded.shares import CodedEmbedding, DataSecret, DataShare, ModelSecret, ModelShare
+from vflsim.learning.coded.shares import CodedSum, DataSecret, HeldData, HeldModel, ModelSecret
 from vflsim.learning.operations import Handle, Operation
 from vflsim.streams import generator, party_name
 
@@ -47,12 +47,12 @@ class CodedClientLearner(ClientLearner):
         self._place, self._columns = plan.places[parts.party], plan.columns[parts.party]
         self._data: DataSecret | None = None
         self._model: ModelSecret | None = None
-        self.data_shares: dict[int, Handle[DataShare]] = {}
+        self.data_shares: dict[int, Handle[HeldData]] = {}
         """The data shares that have arrived, by client, and what this client keeps of its own."""
-        self.given: Mapping[int, Handle[DataShare]] = {}
+        self.given: Mapping[int, Handle[HeldData]] = {}
         """The shares of this client's data, by receiver, once they have been made."""
 
-    def share_data(self) -> Operation[dict[int, Handle[DataShare]]]:
+    def share_data(self) -> Operation[dict[int, Handle[HeldData]]]:
         """The shares of this client's data, by receiver: each (n/K, columns) (Eq. 2)."""
         plan, shape = self.plan, (self.plan.segment_rows, self._columns)
         shares = {client: self._share(shape) for client in plan.clients}
@@ -61,7 +61,7 @@ class CodedClientLearner(ClientLearner):
             x = expanded(self.parts.features["train"], self._powers, self._bias)
             secret = self._data = DataSecret(plan, self.party, self._narrow(plan.quantiser.data(x)))
             for client, handle in shares.items():
-                handle.set(DataShare(secret, plan.places[client]))
+                handle.set(HeldData(secret, plan.places[client]))
 
         def commit() -> None:
             self.given = shares
@@ -76,7 +76,7 @@ class CodedClientLearner(ClientLearner):
         """A data share has arrived."""
         self.data_shares[message.sender] = message.value
 
-    def share_model(self, round_: int) -> Operation[dict[int, Handle[ModelShare]]]:
+    def share_model(self, round_: int) -> Operation[dict[int, Handle[HeldModel]]]:
         """The shares of this client's weights of a round, by receiver: each (columns, h) (Eq. 4).
 
         Raises WeightBoundError, when it runs, for weights with which a sum might wrap.
@@ -87,23 +87,23 @@ class CodedClientLearner(ClientLearner):
         def run() -> None:
             secret = ModelSecret(plan, self.party, round_, self._quantised_weights(round_))
             for client, handle in shares.items():
-                handle.set(ModelShare(secret, plan.places[client]))
+                handle.set(HeldModel(secret, plan.places[client]))
 
         operation = self._made("share_model", run, shares, plan.model_sharing_products(self.party))
         operation.nbytes = 8 * self._columns * self.width
         return operation
 
-    def coded_embed(self, batch: SegmentedBatch, models: Mapping[int, Handle[ModelShare]]) -> Operation[Handle[Any]]:
+    def coded_embed(self, batch: SegmentedBatch, models: Mapping[int, Handle[HeldModel]]) -> Operation[Handle[Any]]:
         """H̃ = Σ_n X̃_n[B] W̃_n over those whose ``models`` are given, in client order: (|B|, h) (Eq. 5).
 
-        The value is the ``CodedEmbedding``: the sum itself is computed if the server comes to decode with it.
+        The value is the ``CodedSum``: the sum itself is computed if the server comes to decode with it.
         """
         data = {client: self.data_shares[client] for client in sorted(models)}
         result = self._share((len(batch.positions), self.width))
 
         def run() -> None:
             summands = tuple((data[client].value, models[client].value) for client in data)
-            result.set(CodedEmbedding(self.plan, batch, summands))
+            result.set(CodedSum(self.plan, batch, summands))
 
         products = self.plan.coded_embedding_products(len(batch.positions))
         return self._made("coded_embed", run, result, products)

@@ -7,7 +7,6 @@ computed where it is first needed, and only there: what nobody reads is never co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -80,7 +79,7 @@ class ModelSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class DataShare:
+class HeldData:
     """X̃_{n,n'}: what the client at ``place`` holds of a client's data."""
 
     secret: DataSecret
@@ -93,7 +92,7 @@ class DataShare:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelShare:
+class HeldModel:
     """W̃_{n,n'}: what the client at ``place`` holds of a client's weights."""
 
     secret: ModelSecret
@@ -105,20 +104,13 @@ class ModelShare:
         return self.secret.shares(among)[among.index(self.place)]
 
 
-class Carries(Protocol):
-    """A message, as far as the learning plane looks at it."""
-
-    sender: int
-    value: Any
-
-
 @dataclass(frozen=True, slots=True)
-class CodedEmbedding:
+class CodedSum:
     """H̃_{n'}: what one client makes of the shares of all ``summands``, pairs of data and model share (Eq. 5)."""
 
     plan: CodingPlan
     batch: SegmentedBatch
-    summands: tuple[tuple[DataShare, ModelShare], ...]
+    summands: tuple[tuple[HeldData, HeldModel], ...]
 
     def evaluate(self, among: Holders | None = None) -> Tensor:
         """Σ_n X̃_n[B] W̃_n over F_p, (|B|, h); ``among`` are the places of all clients whose answers are needed."""
