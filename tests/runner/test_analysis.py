@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
+from closed_forms_of import WARM_UP, found, half_width, reason
 from tiny_worlds import data_of, raw, tiny
 
 from vflsim.runner.analysis import analyse, closed_forms
@@ -19,11 +19,8 @@ from vflsim.runner.build import Data
 from vflsim.runner.run import run_protocol
 from vflsim.runner.vectorised import obstacles, run_vectorised
 from vflsim.scenario import load
-from vflsim.timing.analysis import ClosedForm, NoClosedForm
+from vflsim.timing.analysis import ClosedForm
 
-BATCHES = 50
-WARM_UP = 100
-Z = float(stats.t.ppf(1 - 0.001 / 2, BATCHES - 1))
 FAST_SERVER: dict[str, Any] = {"compute": 0, "link": {}}
 
 
@@ -44,23 +41,6 @@ def simulated(world: Any, seed: int = 0) -> tuple[np.ndarray, list[list[int]]]:
     assert outcome.error is None
     rounds = outcome.tables.rounds.to_pandas()
     return (rounds["end_s"] - rounds["start_s"]).to_numpy()[WARM_UP:], rounds["used"].tolist()[WARM_UP:]
-
-
-def found(world: Any, name: str = "round duration") -> ClosedForm:
-    findings = analyse(world, "it", data_of(world)).findings
-    return next(each for each in findings if isinstance(each, ClosedForm) and each.name == name)
-
-
-def reason(world: Any) -> str:
-    (finding,) = analyse(world, "it", data_of(world)).findings
-    assert isinstance(finding, NoClosedForm)
-    return finding.reason
-
-
-def half_width(values: np.ndarray) -> float:
-    """Half the 99.9 % interval of the mean, by batch means."""
-    means = values[: len(values) // BATCHES * BATCHES].reshape(BATCHES, -1).mean(axis=1)
-    return float(Z * means.std(ddof=1) / np.sqrt(BATCHES))
 
 
 def check(form: ClosedForm, rounds: np.ndarray) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closed_forms_of import WARM_UP, found, half_width, reason
 from scipy import stats
 from tiny_worlds import data_of, raw
 
@@ -17,12 +18,11 @@ from vflsim.runner.coded_rounds import BARRIER, ONCE, late_barrier
 from vflsim.runner.run import run_protocol
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.timing.analysis import ClosedForm, Law, NoClosedForm, OfDelay, Point
+from vflsim.timing.analysis import ClosedForm, Law, OfDelay, Point
 from vflsim.timing.analysis.interpolation import Interpolated
 from vflsim.timing.delays import Exponential
 
-ROUNDS, BATCHES, WARM_UP = 4_000, 50, 100
-Z = float(stats.t.ppf(1 - 0.001 / 2, BATCHES - 1))
+ROUNDS = 4_000
 FREE: dict[str, Any] = {"compute": 0, "link": {}}
 EXPONENTIAL = {"select": "all", "upload_delay": {"kind": "exponential", "mean": "0.1*m"}}
 EVERYTHING = {
@@ -53,23 +53,6 @@ def simulated(world: Scenario) -> dict[str, np.ndarray]:
     begun = rounds["start_s"].to_numpy()
     last = shared.reindex(rounds["round"]).to_numpy() - begun
     return {"round duration": (rounds["end_s"].to_numpy() - begun)[WARM_UP:], BARRIER: last[WARM_UP:]}
-
-
-def found(world: Scenario, name: str = "round duration") -> ClosedForm:
-    findings = analyse(world, "it", data_of(world)).findings
-    return next(each for each in findings if isinstance(each, ClosedForm) and each.name == name)
-
-
-def reason(world: Scenario) -> str:
-    (finding,) = analyse(world, "it", data_of(world)).findings
-    assert isinstance(finding, NoClosedForm)
-    return finding.reason
-
-
-def half_width(values: np.ndarray) -> float:
-    """Half the 99.9 % interval of the mean, by batch means."""
-    means = values[: len(values) // BATCHES * BATCHES].reshape(BATCHES, -1).mean(axis=1)
-    return float(Z * means.std(ddof=1) / np.sqrt(BATCHES))
 
 
 def agrees(form: ClosedForm, rounds: np.ndarray) -> bool:
