@@ -150,7 +150,8 @@ class RunInfo(BaseModel):
 
     ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
     ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
-    participants whose outages lose what is in flight; ``privacy`` is there where training went through a mechanism.
+    participants whose outages lose what is in flight; ``learning_plane`` says how training was computed; ``privacy`` is
+    there where training went through a mechanism.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -167,6 +168,7 @@ class RunInfo(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"
     threads: int = 1
+    learning_plane: Literal["batched", "eager"] | None = None
     counts: dict[str, int] = Field(default_factory=dict)
     wall_clock_s: float = Field(ge=0)
     participants: tuple[int, ...]

@@ -10,6 +10,7 @@ from vflsim.errors import ScenarioError
 from vflsim.results.schema import Path
 from vflsim.runner.build import LoadedData
 from vflsim.runner.conductor import Progress
+from vflsim.runner.execution import USUAL, Execution
 from vflsim.runner.run import Outcome, run_protocol
 from vflsim.runner.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.scenario.models import Scenario
@@ -59,6 +60,7 @@ def run_on(
     *,
     timing_only: bool = False,
     report: Callable[[Progress], None] | None = None,
+    execution: Execution = USUAL,
 ) -> Outcome:
     """One run on the path chosen, or, where that turns out not to know how it goes on, on the event path."""
     if choice.path == "vectorised":
@@ -67,6 +69,6 @@ def run_on(
             return outcome
         found = outcome.error
         note = f"event by event: in {found.where} {found.what.partition(':')[0]}"
-        outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report)
+        outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
         return replace(outcome, note=note)
-    return run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report)
+    return run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)

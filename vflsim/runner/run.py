@@ -24,6 +24,7 @@ from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.schema import Age, RunInfo, RunTables
 from vflsim.runner.build import LoadedData, Parties, parties
 from vflsim.runner.conductor import Conductor, Progress
+from vflsim.runner.execution import USUAL, Execution
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.streams import party_name
@@ -33,8 +34,6 @@ from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Events, Recorder
 from vflsim.world.virtual import VirtualWorld
 
-THREADS = 1
-"""PyTorch threads of a run: the thread count changes the last bits, so it is fixed, recorded, and not the machine's."""
 _PATIENCE = 50_000, 20, 20
 
 
@@ -78,6 +77,7 @@ def run_protocol(
     world: World | None = None,
     timing_only: bool = False,
     report: Callable[[Progress], None] | None = None,
+    execution: Execution = USUAL,
 ) -> Outcome:
     """Run protocol ``name`` with ``seed`` in ``world`` (default: virtual time) until a stop rule of the scenario.
 
@@ -112,7 +112,7 @@ def run_protocol(
 
     began = time.monotonic()
     reason, error = None, None
-    with _fixed_threads():
+    with execution.fixed_threads():
         conductor.start(begin)
         try:
             reason = world.run()
@@ -131,7 +131,9 @@ def run_protocol(
         reproducible=scenario.stop_of(name).wall_clock is None and not isinstance(world, RealTimeWorld),
         timing_only=timing_only,
         versions=versions(),
-        threads=THREADS,
+        device=execution.device,
+        threads=execution.threads,
+        learning_plane=None if timing_only else execution.learning_plane,
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
         wall_clock_s=time.monotonic() - began,
         participants=made.shared.clients,
@@ -229,13 +231,3 @@ def versions() -> dict[str, str]:
     """Of Python and of the packages that decide results."""
     packages = ("vflsim", "torch", "numpy", "simpy", "scipy")
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}
-
-
-@contextmanager
-def _fixed_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from vflsim.results.schema import RunInfo, RunTables
 from vflsim.runner.build import LoadedData
 from vflsim.runner.conductor import Progress
-from vflsim.runner.run import THREADS, Outcome, network_facts, versions
+from vflsim.runner.run import Outcome, network_facts, versions
 from vflsim.runner.vectorised.books import Books
 from vflsim.runner.vectorised.eligibility import recurrence
 from vflsim.runner.vectorised.errors import UndecidedError
@@ -68,7 +68,6 @@ def run_vectorised(
         timing_only=True,
         path="vectorised",
         versions=versions(),
-        threads=THREADS,
         counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
         wall_clock_s=time.monotonic() - began,
         participants=tuple(world.clients.tolist()),
