@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from vflsim.learning.executor import DeferredExecutor, ImmediateExecutor
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.executor import ImmediateExecutor
 from vflsim.results.verify import verify_run
 from vflsim.runner.build import LoadedData
 from vflsim.runner.run import Outcome, run_protocol

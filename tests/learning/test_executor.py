@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from vflsim.errors import NonFiniteError, RunError
-from vflsim.learning.executor import DeferredExecutor, ImmediateExecutor, TimingOnlyExecutor
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.executor import ImmediateExecutor, TimingOnlyExecutor
 from vflsim.learning.operations import Handle, Operation
 
 

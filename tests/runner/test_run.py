@@ -8,7 +8,8 @@ import torch
 from tiny_worlds import WORLDS, data_of, events, metrics, rounds, run, same_weights, tiny, world
 
 from vflsim.errors import DeadlockError, ForeignAwaitError, NonFiniteError, NoProgressError, RunError, VflsimError
-from vflsim.learning.executor import DeferredExecutor, ImmediateExecutor
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.executor import ImmediateExecutor
 from vflsim.protocols import Protocol
 from vflsim.runner.expected import expectation
 from vflsim.runner.run import Outcome, run_protocol

@@ -43,6 +43,13 @@ class Aggregate(Part, ABC):
         """
         return self
 
+    def coefficients(self, places: Sequence[int]) -> Sequence[float] | None:
+        """c_m of H = Σ c_m h_m over the clients at ``places`` (from 0, in client order), all others being missing.
+
+        None where the aggregate is no such sum.
+        """
+        return None
+
     @abstractmethod
     def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
         """Join embeddings, one per client in client order, None where it is missing.
@@ -57,6 +64,10 @@ class Mean(Aggregate):
 
     kind: Literal["mean"] = "mean"
 
+    def coefficients(self, places: Sequence[int]) -> Sequence[float]:
+        """1 / how many are present."""
+        return [1 / len(places)] * len(places)
+
     def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
         """The mean over the present embeddings."""
         return torch.stack(_present(embeddings)).mean(0)
@@ -66,6 +77,10 @@ class Sum(Aggregate):
     """H = Σ h_m: the sum of the embeddings that are present."""
 
     kind: Literal["sum"] = "sum"
+
+    def coefficients(self, places: Sequence[int]) -> Sequence[float]:
+        """1."""
+        return [1.0] * len(places)
 
     def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
         """The sum of the present embeddings."""
@@ -134,14 +149,18 @@ class Weighted(Aggregate):
         weights = features if self.weights is None else self.weights
         return Weighted(weights=tuple(weights[m - 1] for m in clients))
 
-    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
-        """The mean over the present embeddings, their weights made to add up to 1."""
+    def coefficients(self, places: Sequence[int]) -> Sequence[float]:
+        """The weights of those present, made to add up to 1."""
         if self.weights is None:
             raise ValueError("weights by features are not known yet; combine with aggregate.bound(features, clients)")
-        _present(embeddings)
-        pairs = [(w, h) for w, h in zip(self.weights, embeddings, strict=True) if h is not None]
-        total = sum(w for w, _ in pairs)
-        return torch.stack([h * (w / total) for w, h in pairs]).sum(0)
+        present = [self.weights[place] for place in places]
+        return [weight / sum(present) for weight in present]
+
+    def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+        """The mean over the present embeddings, their weights made to add up to 1."""
+        places = [place for place, h in enumerate(embeddings) if h is not None]
+        pairs = zip(self.coefficients(places), _present(embeddings), strict=True)
+        return torch.stack([h * weight for weight, h in pairs]).sum(0)
 
 
 AggregateKind: TypeAlias = Mean | Sum | Max | Concat | Weighted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from vflsim.learning.training import Training
 from vflsim.streams import SHARED, generator
+
+Split = Literal["train", "validation", "test"]
 
 _REMEMBERED = 4
 """Epochs kept at hand: parties out of step are mostly within a few epochs of each other."""

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
+from vflsim.learning.batches import Split as Split
+from vflsim.learning.batching.work import Embedding, Rows, Stepping
 from vflsim.learning.cost import flops_of
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
 from vflsim.privacy.mechanisms import Mechanism
-from vflsim.privacy.releases import Releases, Rows
+from vflsim.privacy.releases import Releases
+from vflsim.privacy.releases import Rows as Released
 
-Split = Literal["train", "validation", "test"]
+if TYPE_CHECKING:
+    from vflsim.learning.batching.stack import Stack
+
+
+_Release: TypeAlias = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,9 @@ class ClientLearner:
             if parts.mechanism is None
             else Releases(parts.mechanism, parts.seed, parts.party, len(parts.features["train"]))
         )
+        self.stack: Stack | None = None
+        """The clients that it is computed together with, if any, and where it stands among them."""
+        self.place = 0
         self._graph: tuple[Batch, Tensor] | None = None
         self._flops: dict[tuple[str, int], float] = {}
 
@@ -80,7 +90,7 @@ class ClientLearner:
             self._graph = batch, h
             result.set(release(h.detach()))
 
-        return self._operation("embed", run, result, len(batch))
+        return self._embedding("embed", run, result, batch, release)
 
     def answer(self, batch: Batch) -> Operation[Handle[Tensor]]:
         """A fresh embedding of ``batch`` for the server's table, beside the training step under way."""
@@ -92,7 +102,7 @@ class ClientLearner:
             with torch.no_grad():
                 result.set(release(self._bounded(self.parts.features["train"][batch.tensor()])))
 
-        return self._operation("answer", run, result, len(batch))
+        return self._embedding("answer", run, result, batch, release)
 
     def client_step(self, batch: Batch, gradient: Any) -> Operation[None]:
         """θ_m ← θ_m − η ∇θ_m h_m ∂ℓ/∂h_m (VAFL Eq. 2b, 4a). ``gradient`` is the message that carries ∂ℓ/∂h_m.
@@ -119,6 +129,10 @@ class ClientLearner:
 
         operation = self._operation("client_step", run, None, len(batch))
         operation.counts = "update"
+        operation.inputs = (received,)
+        if self.stack is not None:
+            operation.kernel = self.stack.kernel("client_step", len(batch))
+            operation.work = Stepping(self.place, batch, received)
         return operation
 
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
@@ -135,7 +149,7 @@ class ClientLearner:
             with torch.no_grad():
                 result.set(release(self._bounded(features)))
 
-        operation = self._operation(kind, run, result, len(features))
+        operation = self._embedding(kind, run, result, split, release)
         operation.units = len(features) / self.parts.batch
         return operation
 
@@ -144,9 +158,24 @@ class ClientLearner:
         h: Tensor = self.model(features)
         return h if self.releases is None else self.releases.mechanism.bounded(h)
 
-    def _release(self, kind: str, rows: Rows) -> Callable[[Tensor], Tensor]:
+    def _release(self, kind: str, rows: Released) -> _Release:
         """What turns bounded embeddings of ``rows`` into what is uploaded: noise is drawn in the order of asking."""
         return _as_it_is if self.releases is None else self.releases.begin(kind, rows)
+
+    def _embedding(
+        self,
+        kind: str,
+        run: Callable[[], None],
+        result: Handle[Tensor],
+        rows: Rows,
+        release: Callable[[Tensor], Tensor],
+    ) -> Operation[Handle[Tensor]]:
+        operation = self._operation(kind, run, result, result.shape[0])
+        operation.inputs, operation.promises = (), (result,)
+        if self.stack is not None:
+            operation.kernel = self.stack.kernel(kind, result.shape[0])
+            operation.work = Embedding(self.place, rows, release)
+        return operation
 
     def _operation(self, kind: str, run: Callable[[], None], result: Any, rows: int) -> Operation[Any]:
         nbytes = result.nbytes if isinstance(result, Handle) else 0

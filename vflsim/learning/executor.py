@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from vflsim.errors import RunError, VflsimError
@@ -11,20 +11,30 @@ from vflsim.learning.operations import Handle, Operation
 
 T = TypeVar("T")
 
-_OVERHEAD = 4096
-"""Bytes that a queued operation costs beside its results: about what Python needs for it."""
-
 
 def run_operation(operation: Operation[Any]) -> None:
     """Run ``operation``; an error found late names the party, the round and the virtual time it belongs to."""
+    _named([operation], operation.run)
+
+
+def run_together(operations: Sequence[Operation[Any]]) -> None:
+    """Run operations that are alike by their kernel; an error that it cannot place is that of the first."""
+    kernel = operations[0].kernel
+    assert kernel is not None, "only what has a kernel is alike"
+    _named(operations, lambda: kernel.run(operations))
+
+
+def _named(operations: Sequence[Operation[Any]], run: Callable[[], None]) -> None:
+    first = operations[0]
     try:
-        operation.run()
+        run()
     except VflsimError as error:
-        if error.where or not operation.where:
+        if error.where or not first.where:
             raise
-        raise type(error)(error.what, operation.where, error.allowed, error.remedy) from error
+        raise type(error)(error.what, first.where, error.allowed, error.remedy) from error
     except Exception as error:  # whatever a model of the user's may raise
-        raise RunError(f"{operation.kind} failed: {error}", operation.where) from error
+        others = f" (with {len(operations) - 1} others)" if len(operations) > 1 else ""
+        raise RunError(f"{first.kind}{others} failed: {error}", first.where) from error
 
 
 class Executor(ABC):
@@ -48,42 +58,6 @@ class Executor(ABC):
     def flush(self) -> None:
         """Run everything queued (nothing, where nothing ever waits)."""
         return None
-
-
-class DeferredExecutor(Executor):
-    """Runs nothing until a value is needed, then runs the queue in order, one operation at a time.
-
-    Submission order is a topological order of the dependencies (an operation's inputs are results of operations that
-    completed before it began), so a single queue serves every party. When the results promised by the queue exceed
-    ``limit_bytes`` (counted from shapes, hence the same in every repetition) the queue is run.
-    """
-
-    def __init__(self, limit_bytes: int = 256 * 2**20, overhead: int = _OVERHEAD) -> None:
-        self._queue: deque[Operation[Any]] = deque()
-        self._bytes, self._limit, self._overhead = 0, limit_bytes, overhead
-
-    def submit(self, operation: Operation[Any]) -> None:
-        """Queue a completed operation."""
-        self._queue.append(operation)
-        self._bytes += operation.nbytes + self._overhead
-        if self._bytes > self._limit:
-            self.flush()
-
-    def force(self, handle: Handle[T]) -> T:
-        """The handle's value; runs the queue up to the operation that promised it."""
-        while not handle.ready and self._queue:
-            self._run_first()
-        return handle.value
-
-    def flush(self) -> None:
-        """Run everything queued."""
-        while self._queue:
-            self._run_first()
-
-    def _run_first(self) -> None:
-        operation = self._queue.popleft()
-        self._bytes -= operation.nbytes + self._overhead
-        run_operation(operation)
 
 
 class ImmediateExecutor(Executor):

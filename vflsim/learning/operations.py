@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 
@@ -21,10 +21,12 @@ class Handle(Generic[T]):
     the last of the work to the first reader (``defer``): what nobody reads is never computed.
     """
 
-    __slots__ = ("_compute", "_value", "dtype", "ready", "shape")
+    __slots__ = ("__weakref__", "_compute", "_value", "dtype", "joint", "ready", "shape")
 
     def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> None:
         self.shape, self.dtype, self.ready = shape, dtype, False
+        self.joint: Any = None
+        """What computes this value together with those of other parties, if anything does (``batching.joint``)."""
         self._value: T | None = None
         self._compute: Callable[[], T] | None = None
 
@@ -46,6 +48,11 @@ class Handle(Generic[T]):
         self._compute, self.ready = compute, True
 
     @property
+    def computed(self) -> bool:
+        """Whether the value is there, and not only what computes it."""
+        return self.ready and self._compute is None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tensor promised, from its shape."""
         size = self.dtype.itemsize
@@ -54,11 +61,21 @@ class Handle(Generic[T]):
         return size
 
 
+class Kernel(Protocol):
+    """Runs operations of several parties as one. Operations are alike if their kernel is the same object."""
+
+    def run(self, operations: Sequence[Operation[Any]]) -> None:
+        """Do the work of ``operations``, one a party, in the order of the parties, and keep all their promises."""
+
+
 @dataclass(slots=True, eq=False)
 class Operation(Generic[T]):
     """Work of one party: what it costs is known at once, what it yields only after ``run``.
 
-    ``result`` is what ``node.compute`` hands to the protocol. ``cost`` (FLOPs, given kind and ``rows``) and ``units``
+    ``result`` is what ``node.compute`` hands to the protocol. ``inputs`` are the handles that ``run`` reads, beside its
+    party's own state (None: not said, so that it waits for everything submitted before it); ``promises`` those that it
+    fulfils, in an order that follows from its arguments. With a ``kernel``, that runs it in place of ``run``, together
+    with what is alike; ``work`` is what the kernel has to know. ``cost`` (FLOPs, given kind and ``rows``) and ``units``
     (the work in mini-batches, which scales a sampled compute time) are for the timing plane. ``commit`` is called when
     the operation completes in virtual time: it does bookkeeping on indices, never on values. ``counts`` says what
     completing it counts as.
@@ -75,8 +92,16 @@ class Operation(Generic[T]):
     cost: Callable[[str, int], float] | None = None
     commit: Callable[[], Any] | None = None
     counts: Literal["round", "update"] | None = None
+    inputs: Sequence[Handle[Any]] | None = None
+    promises: Sequence[Handle[Any]] = ()
+    kernel: Kernel | None = None
+    work: Any = None
     at: tuple[int, float] | None = None
     """Server steps done before, and virtual seconds at its end: where an error found late belongs to."""
+    number: int = -1
+    """Its place among the operations submitted, from 0."""
+    waits_for: int = 0
+    """Of its inputs, how many are not there yet: the executor's own count."""
 
     def flops(self) -> float:
         """What it costs, counted when first asked for: most compute models never ask."""

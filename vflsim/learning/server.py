@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.aggregates import Aggregate
-from vflsim.learning.batches import Batch
-from vflsim.learning.client import Split
+from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batching.joint import total_of
 from vflsim.learning.cost import flops_of
+from vflsim.learning.flat import FlatModel
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.staleness import Staleness, StepFacts
@@ -61,6 +63,29 @@ class ServerStep:
         return handle
 
 
+@dataclass(slots=True)
+class _Used:
+    """What a server step uses for one batch.
+
+    ``joined`` is the aggregate, and ``leaves`` what the gradient is taken by: the fresh embeddings one by one, or the
+    aggregate itself, where it is Σ c_m h_m; ``coefficients`` are then the fresh ones' c_m.
+    """
+
+    batch: Batch
+    fresh: list[Any]
+    joined: Tensor
+    leaves: list[Tensor]
+    coefficients: Sequence[float] | None = None
+
+    def spread(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """∂ℓ/∂h_m for each fresh embedding, from those of the leaves: one and the same tensor where c_m is the same."""
+        if self.coefficients is None:
+            return gradients
+        (whole,) = gradients
+        scaled = {coefficient: whole * coefficient for coefficient in dict.fromkeys(self.coefficients)}
+        return [scaled[coefficient] for coefficient in self.coefficients]
+
+
 class ServerLearner:
     """Makes the server's operations: they read the labels, θ_0, the table and received payloads, nothing else.
 
@@ -80,8 +105,9 @@ class ServerLearner:
         return self.parts.build()
 
     @cached_property
-    def _optimizer(self) -> torch.optim.Optimizer:
-        return self.parts.optimizer.build(self.model.parameters())
+    def flat(self) -> FlatModel:
+        """θ_0 as a vector, and its optimiser."""
+        return FlatModel(self.model, self.parts.optimizer)
 
     @cached_property
     def _table(self) -> EmbeddingTable:
@@ -94,7 +120,7 @@ class ServerLearner:
             for message in messages:
                 self._table.fill(self._place[message.sender], message.value.value)
 
-        return Operation("fill", 0, run, None)
+        return Operation("fill", 0, run, None, inputs=[message.value for message in messages])
 
     def too_old(self, embeddings: Sequence[Any], bound: int | None, age: str) -> list[tuple[int, Batch]]:
         """(client, batch) whose rows are about to be used and are older than ``bound``: to be re-queried at once."""
@@ -133,24 +159,34 @@ class ServerLearner:
             cost=self._cost,
             commit=commit,
             counts="round",
+            inputs=[message.value for message in (*ordered, *refreshed)],
+            promises=(step.loss, *promised.values()),
         )
 
     def evaluate(self, split: Split, answers: Sequence[Any]) -> Operation[Handle[dict[str, float]]]:
         """Loss and metrics on a split, from the embeddings of all its rows."""
         result: Handle[dict[str, float]] = Handle()
-        rows = len(self.parts.labels[split])
+        rows, ordered = len(self.parts.labels[split]), sorted(answers, key=_sender)
 
         def run() -> None:
             self.model.eval()
-            ordered = sorted(answers, key=_sender)
             target = self.parts.labels[split]
             with torch.no_grad():
-                joined = self.parts.aggregate.combine([message.value.value for message in ordered], self.parts.widths)
-                prediction = self.model(joined)
+                prediction = self.model(self._joined([message.value for message in ordered]))
                 loss = float(self.parts.task.loss(prediction, target))
             result.set({"loss": loss, **self.parts.task.metrics(prediction, target)})
 
-        return Operation("evaluate", 0, run, result, units=rows / self.parts.batch, rows=rows, cost=self._cost)
+        return Operation(
+            "evaluate",
+            0,
+            run,
+            result,
+            units=rows / self.parts.batch,
+            rows=rows,
+            cost=self._cost,
+            inputs=[message.value for message in ordered],
+            promises=(result,),
+        )
 
     def _run_step(
         self,
@@ -159,39 +195,64 @@ class ServerLearner:
         promised: dict[int, Handle[Tensor]],
         loss: Handle[float],
     ) -> None:
+        flat = self.flat
         self.model.train()
         if self.parts.table:
             for message in arrivals:
                 self._table.write(self._place[message.sender], message.batch.tensor(), message.value.value)
-        losses, leaves = [], []
-        for batch, fresh in groups:
-            ids = batch.tensor()
-            rows: list[Tensor | None] = [None] * len(self._place)
-            if self.parts.table:
-                rows = [*self._table.read(ids)]
-            for message in fresh:
-                leaf = message.value.value.clone().requires_grad_()
-                rows[self._place[message.sender]] = leaf
-                leaves.append((message, leaf))
-            prediction = self.model(self.parts.aggregate.combine(rows, self.parts.widths))
-            losses.append(self.parts.task.loss(prediction, self.parts.labels["train"][ids]))
-        self._optimizer.zero_grad()
+        used = [self._used(batch, fresh) for batch, fresh in groups]
+        losses = [
+            self.parts.task.loss(self.model(each.joined), self.parts.labels["train"][each.batch.tensor()])
+            for each in used
+        ]
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
-        if not torch.isfinite(total):
+        value = float(total.detach())
+        if not math.isfinite(value):
             raise NonFiniteError(
-                f"the training loss became {float(total.detach())}",
-                remedy="a smaller learning rate, or scaled features",
+                f"the training loss became {value}", remedy="a smaller learning rate, or scaled features"
             )
-        total.backward()  # type: ignore[no-untyped-call]
-        if len(losses) > 1:
-            for parameter in self.model.parameters():
-                if parameter.grad is not None:
-                    parameter.grad /= len(losses)
-        self._optimizer.step()
-        for message, leaf in leaves:
-            # A client that the maximum never chose has a zero gradient, not none.
-            promised[id(message)].set(leaf.grad if leaf.grad is not None else torch.zeros_like(leaf))
-        loss.set(float(total.detach()) / len(losses))
+        gradient, others = flat.gradients(total, [leaf for each in used for leaf in each.leaves])
+        flat.step(gradient / len(losses) if len(losses) > 1 else gradient)
+        for each in used:
+            own, others = others[: len(each.leaves)], others[len(each.leaves) :]
+            for message, received in zip(each.fresh, each.spread(own), strict=True):
+                promised[id(message)].set(received)
+        loss.set(value / len(losses))
+
+    def _used(self, batch: Batch, fresh: list[Any]) -> _Used:
+        """What a step uses for one batch: fresh embeddings, and the table for the others; differentiable."""
+        places = [self._place[message.sender] for message in fresh]
+        everybody = range(len(self._place))
+        coefficients = self.parts.aggregate.coefficients(everybody if self.parts.table else places)
+        if coefficients is not None:
+            # H is linear in the embeddings: ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and nobody needs the graph between the two.
+            rows = self._table.rows(batch.tensor(), len(everybody)) if self.parts.table else None
+            joined = self._sum(coefficients, rows, [message.value for message in fresh]).requires_grad_()
+            own = [coefficients[place] for place in places] if self.parts.table else coefficients
+            return _Used(batch, fresh, joined, [joined], own)
+        leaves = [message.value.value.clone().requires_grad_() for message in fresh]
+        values: list[Tensor | None] = [None] * len(everybody)
+        if self.parts.table:
+            values = [*self._table.read(batch.tensor())]
+        for place, leaf in zip(places, leaves, strict=True):
+            values[place] = leaf
+        return _Used(batch, fresh, self.parts.aggregate.combine(values, self.parts.widths), leaves)
+
+    def _joined(self, embeddings: Sequence[Handle[Tensor]]) -> Tensor:
+        """The aggregate of everybody's embeddings."""
+        coefficients = self.parts.aggregate.coefficients(range(len(embeddings)))
+        if coefficients is None:
+            return self.parts.aggregate.combine([handle.value for handle in embeddings], self.parts.widths)
+        return self._sum(coefficients, None, embeddings)
+
+    def _sum(self, coefficients: Sequence[float], rows: Tensor | None, embeddings: Sequence[Handle[Tensor]]) -> Tensor:
+        """Σ c_m h_m, of the table's ``rows`` (b, M, width) if there are any, else of ``embeddings``."""
+        first = coefficients[0]
+        if all(each == first for each in coefficients):
+            return (total_of(embeddings) if rows is None else rows.sum(1)) * first
+        if rows is None:
+            rows = torch.stack([handle.value for handle in embeddings], 1)
+        return torch.tensor(coefficients, dtype=rows.dtype, device=rows.device) @ rows
 
     def _refresh(self, messages: Sequence[Any]) -> None:
         for batch, group in _groups(messages):

@@ -30,6 +30,10 @@ class EmbeddingTable:
         """Replace the rows ``ids`` of the client in that place; ``embeddings`` is (len(ids), width)."""
         self._values[ids, self._columns[place]] = embeddings
 
+    def rows(self, ids: Tensor, clients: int) -> Tensor:
+        """The rows ``ids`` of all ``clients``, which are equally wide: (len(ids), clients, width)."""
+        return self._values.index_select(0, ids).view(len(ids), clients, -1)
+
     def read(self, ids: Tensor) -> list[Tensor]:
         """The rows ``ids`` of every client, in client order: (len(ids), width) each."""
         rows = self._values.index_select(0, ids)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from vflsim.learning.batches import BatchSequence
+from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.client import ClientLearner, ClientParts, Split
 from vflsim.learning.coded.client import CodedClientLearner
 from vflsim.learning.coded.plan import CodingPlan
@@ -57,9 +58,15 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class LoadedData:
-    """One data set as tensors: features by client (index 0 is client 1) and split, labels by split."""
+    """One data set as tensors: features by client (index 0 is client 1) and split, labels by split.
+
+    ``joint`` holds all features of a split, (rows, columns), and ``columns`` says which are whose; ``features`` look
+    into it.
+    """
 
     name: str
+    joint: dict[Split, torch.Tensor]
+    columns: tuple[slice, ...]
     features: tuple[dict[Split, torch.Tensor], ...]
     shapes: tuple[tuple[int, ...], ...]
     labels: dict[Split, torch.Tensor]
@@ -70,12 +77,15 @@ class LoadedData:
     def of(cls, data: PartitionedData, training: Training) -> LoadedData:
         """The tensors of ``data``."""
         task = task_of(data.task)
-        features: list[dict[Split, torch.Tensor]] = []
-        for party in data.parties:
-            features.append({split: torch.tensor(getattr(party, split)) for split in SPLITS})
-        labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
+        joint = {split: torch.from_numpy(getattr(data.joint, split)) for split in SPLITS}
+        columns = tuple(party.columns for party in data.parties)
         shapes = tuple(party.feature_shape for party in data.parties)
-        return cls(data.name, tuple(features), shapes, labels, task, task.outputs(data.classes))
+        features = tuple(
+            {split: joint[split][:, own].view(-1, *shape) for split in SPLITS}
+            for own, shape in zip(columns, shapes, strict=True)
+        )
+        labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
+        return cls(data.name, joint, columns, features, shapes, labels, task, task.outputs(data.classes))
 
     def summary(self) -> str:
         """How big it is, in words."""
@@ -91,11 +101,12 @@ class LoadedData:
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """The nodes of one run: the server, and the participants in client order."""
+    """The nodes of one run: the server, and the participants in client order; ``alone`` says who is not batched."""
 
     server: Node
     clients: tuple[Node, ...]
     shared: Shared
+    alone: tuple[str, ...] = ()
 
 
 def learners(
@@ -166,11 +177,35 @@ def _server(plan: CodingPlan | None, parts: ServerParts) -> ServerLearner:
     return ServerLearner(parts) if plan is None else CodedServerLearner(parts, plan)
 
 
-def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: World, recorder: Recorder) -> Parties:
-    """The nodes of a run of protocol ``name`` in ``world``."""
+def stack(scenario: Scenario, name: str, data: LoadedData, clients: Mapping[int, ClientLearner]) -> list[str]:
+    """Have the learners of protocol ``name`` computed together; returns, in words, those that cannot be, and why."""
+    protocol, models = scenario.protocols[name].protocol, client_models(scenario)
+    if isinstance(protocol, FedVS):
+        return []
+    return stack_clients(
+        clients,
+        {client: models[client - 1] for client in clients},
+        data.joint,
+        {client: data.columns[client - 1] for client in clients},
+        scenario.models.aggregate,
+        protocol.keeps_table,
+    )
+
+
+def parties(
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    data: LoadedData,
+    world: World,
+    recorder: Recorder,
+    batched: bool = False,
+) -> Parties:
+    """The nodes of a run of protocol ``name`` in ``world``; ``batched``: clients are computed together."""
     training = scenario.training_of(name)
     timings, protocol = party_timings(scenario), scenario.protocols[name].protocol
     server, clients = learners(scenario, name, seed, data)
+    alone = stack(scenario, name, data, clients) if batched else []
     outages = None if protocol.clients_at_server else _outages(timings, clients, seed)
     gates = {} if outages is None else outages.gates()
     transport = Transport(world, scenario.timing.network, [timing.link for timing in timings], seed, recorder, gates)
@@ -189,7 +224,8 @@ def parties(scenario: Scenario, name: str, seed: int, data: LoadedData, world: W
         made = Node(party, shared, _clock(timings[party], seed, party), Draws(seed, party), learner, own)
         return protocol.placed(made)
 
-    return Parties(node(0, server), tuple(node(client, learner) for client, learner in clients.items()), shared)
+    nodes = tuple(node(client, learner) for client, learner in clients.items())
+    return Parties(node(0, server), nodes, shared, tuple(alone))
 
 
 def _outages(timings: Sequence[PartyTiming], clients: Iterable[int], seed: int) -> Outages | None:

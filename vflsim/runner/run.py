@@ -17,7 +17,8 @@ import torch
 
 from vflsim.errors import VflsimError
 from vflsim.learning.client import Split
-from vflsim.learning.executor import DeferredExecutor, TimingOnlyExecutor
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.executor import TimingOnlyExecutor
 from vflsim.protocols.table import TableProtocol
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
@@ -87,7 +88,8 @@ def run_protocol(
     if world is None:
         world = VirtualWorld(TimingOnlyExecutor() if timing_only else DeferredExecutor())
     recorder = Recorder(scenario.record)
-    made = parties(scenario, name, seed, data, world, recorder)
+    batched = not execution.eager and isinstance(world.executor, DeferredExecutor)
+    made = parties(scenario, name, seed, data, world, recorder, batched)
     batches, clients = made.shared.sequence.per_epoch, len(made.clients)
     splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
     conductor = Conductor(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field
-from scipy.sparse.csgraph import connected_components
 from typing_extensions import override
 
 from vflsim.errors import RunError
@@ -71,6 +70,8 @@ class MarkovModulated(Delay):
                 raise ValueError(f"state {number + 1} is followed by itself; allowed: 0 on the diagonal")
             if abs(math.fsum(row) - 1) > _SUM_TOLERANCE:
                 raise ValueError(f"row {number + 1} of the transitions sums to {math.fsum(row):.10g}; allowed: 1")
+        from scipy.sparse.csgraph import connected_components  # slow to import, and rarely needed
+
         if connected_components(self._jumps, connection="strong")[0] != 1:
             raise ValueError("some states are never left or never come again; allowed: every state leads to every one")
 

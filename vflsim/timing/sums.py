@@ -21,7 +21,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.signal import lfilter
 from scipy.special import gammainc, gammaincc, gammaln, xlogy
 
 from vflsim.timing.base import Floats, TooLargeError, floats
@@ -159,6 +158,8 @@ class Hypoexponential(Numeric):
 
         An exponential is a geometric number of faster ones: all terms are positive, where fractions would cancel.
         """
+        from scipy.signal import lfilter  # slow to import, and rarely needed
+
         masses = np.zeros(len(self.means) + _STAGES)
         masses[0] = 1.0
         for ends in self.means[0] / self.means:

@@ -17,13 +17,20 @@ def _check(loaded: PartitionedData, dtype: str) -> None:
         labels = getattr(loaded.labels, split)
         assert labels.shape == (rows,)
         assert labels.dtype == ("int64" if loaded.task == "multiclass" else dtype)
+        joint = getattr(loaded.joint, split)
+        assert joint.shape == (rows, loaded.features)
+        assert joint.dtype == dtype
+        assert joint.flags.c_contiguous
+        assert joint.ctypes.data % 64 == 0 or not rows
+        assert np.isfinite(joint).all()
         for party in loaded.parties:
             values = getattr(party, split)
             assert values.shape == (rows, *party.feature_shape)
-            assert values.dtype == dtype
-            assert values.flags.c_contiguous
-            assert values.flags.owndata or values.base.flags.owndata
-            assert np.isfinite(values).all()
+            assert np.shares_memory(values, joint) or not rows
+            np.testing.assert_array_equal(values.reshape(rows, len(party.feature_names)), joint[:, party.columns])
+    assert [column for p in loaded.parties for column in range(p.columns.start, p.columns.stop)] == [
+        *range(loaded.features)
+    ]
     for number, party in enumerate(loaded.parties, start=1):
         assert party.name == f"client-{number}"
         assert len(party.feature_names) == len(set(party.feature_names)) == np.prod(party.feature_shape)

@@ -69,6 +69,7 @@ class CodedClientLearner(ClientLearner):
 
         operation = self._made("share_data", run, shares, plan.data_sharing_products(self.party))
         operation.commit = commit
+        operation.inputs, operation.promises = (), tuple(shares.values())
         operation.nbytes = plan.rows * self._columns * 4
         return operation
 
@@ -91,6 +92,7 @@ class CodedClientLearner(ClientLearner):
 
         operation = self._made("share_model", run, shares, plan.model_sharing_products(self.party))
         operation.nbytes = 8 * self._columns * self.width
+        operation.inputs, operation.promises = (), tuple(shares.values())
         return operation
 
     def coded_embed(self, batch: SegmentedBatch, models: Mapping[int, Handle[HeldModel]]) -> Operation[Handle[Any]]:
@@ -106,7 +108,9 @@ class CodedClientLearner(ClientLearner):
             result.set(CodedSum(self.plan, batch, summands))
 
         products = self.plan.coded_embedding_products(len(batch.positions))
-        return self._made("coded_embed", run, result, products)
+        operation = self._made("coded_embed", run, result, products)
+        operation.inputs, operation.promises = (*data.values(), *(models[client] for client in data)), (result,)
+        return operation
 
     def client_step(self, batch: Batch, gradient: Any) -> Operation[None]:
         """Ŵ ← Ŵ − η X̂'ᵀ ∂ℓ/∂h_n: the gradient of the embedding that was decoded (Alg. 1, line 34)."""
@@ -125,6 +129,7 @@ class CodedClientLearner(ClientLearner):
 
         operation = self._operation("client_step", run, None, len(batch))
         operation.counts = "update"
+        operation.inputs = (received,)
         return operation
 
     # --- weights as one matrix ------------------------------------------------------------------------------------

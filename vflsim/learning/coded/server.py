@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,17 @@ class CodedServerLearner(ServerLearner):
             result.set(mean[torch.from_numpy(batch.real.copy())].to(self.parts.dtype))
 
         cost = flops(plan.decoding_products(places))
-        return Operation("decode", 0, run, result, nbytes=result.nbytes, units=0.0, cost=lambda *_: cost)
+        return Operation(
+            "decode",
+            0,
+            run,
+            result,
+            nbytes=result.nbytes,
+            units=0.0,
+            cost=lambda *_: cost,
+            inputs=[message.value for message in ordered],
+            promises=(result,),
+        )
 
     def coded_step(
         self, batch: SegmentedBatch, decoded: Handle[Tensor], responders: Sequence[int], sharers: Sequence[int]
@@ -64,20 +75,19 @@ class CodedServerLearner(ServerLearner):
         count = len(sharers)
 
         def run() -> None:
+            flat = self.flat
             self.model.train()
             leaf = decoded.value.clone().requires_grad_()
             value = self.parts.task.loss(self.model(leaf), self.parts.labels["train"][batch.tensor()])
-            self._optimizer.zero_grad()
-            if not torch.isfinite(value):
+            number = float(value.detach())
+            if not math.isfinite(number):
                 raise NonFiniteError(
-                    f"the training loss became {float(value.detach())}",
-                    remedy="a smaller learning rate, or scaled features",
+                    f"the training loss became {number}", remedy="a smaller learning rate, or scaled features"
                 )
-            value.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
-            assert leaf.grad is not None
-            result.set(leaf.grad / count)
-            loss.set(float(value.detach()))
+            gradient, (received,) = flat.gradients(value, [leaf])
+            flat.step(gradient)
+            result.set(received / count)
+            loss.set(number)
 
         def commit() -> StepFacts:
             used = sorted(responders)
@@ -88,5 +98,5 @@ class CodedServerLearner(ServerLearner):
 
         return Operation(
             "server_step", 0, run, result, nbytes=result.nbytes, rows=len(batch), cost=self._cost, commit=commit,
-            counts="round",
+            counts="round", inputs=(decoded,), promises=(loss, result),
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,12 +12,13 @@ import numpy as np
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.files import read_entry
+from vflsim.learning.data.joint import chosen, client_name, edges, joined, parts
 from vflsim.learning.data.partition import Partition, cut, feature_names
 from vflsim.learning.data.scaling import Scaler
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.user import read_file, read_parties
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, Scale, TaskName
-from vflsim.learning.data.split import Rows, Split, split_rows
+from vflsim.learning.data.split import Split, split_rows
 from vflsim.learning.data.targets import Target, encode
 
 Dtype = Literal["float32", "float64"]
@@ -24,8 +26,9 @@ Dtype = Literal["float32", "float64"]
 
 @dataclass(frozen=True)
 class PartyData:
-    """What one client holds. Arrays have shape (rows, *feature_shape), are C-contiguous, scaled, of the wanted dtype.
+    """What one client holds. Arrays have shape (rows, *feature_shape), scaled, of the wanted dtype.
 
+    They are windows on ``columns`` of the joint arrays (``PartitionedData.joint``) and share their memory.
     ``feature_shape`` is (features,) or (channels, height, width); ``feature_names`` has one name per feature in
     flattened order; ``source`` says in words which part of the data this is.
     """
@@ -34,14 +37,15 @@ class PartyData:
     source: str
     feature_shape: tuple[int, ...]
     feature_names: tuple[str, ...]
+    columns: slice
     train: Array
     validation: Array
     test: Array
 
 
 @dataclass(frozen=True)
-class Labels:
-    """What the server holds: (rows,) each. Class numbers in int64 for multiclass; 0/1 or values in the wanted dtype."""
+class Splits:
+    """One array a split; the first axis of each counts its rows."""
 
     train: Array
     validation: Array
@@ -52,13 +56,17 @@ class Labels:
 class PartitionedData:
     """A data set, cut up: row k of a split is the same sample at every party and in the labels.
 
-    ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class number;
-    ``outputs`` is the number of columns that the server predicts (classes for multiclass, otherwise 1).
+    ``joint`` holds all features, once: per split (rows, columns), the columns of all clients side by side in client
+    order, C-contiguous, starting at a multiple of 64 bytes.
+    ``labels`` is what the server holds: (rows,) each, class numbers in int64 for multiclass, otherwise 0/1 or values in
+    the wanted dtype. ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class
+    number; ``outputs`` is the number of columns that the server predicts (classes for multiclass, otherwise 1).
     """
 
     name: str
     parties: tuple[PartyData, ...]
-    labels: Labels
+    joint: Splits
+    labels: Splits
     task: TaskName
     classes: int | None
     class_names: tuple[str, ...]
@@ -104,14 +112,12 @@ def load(
     views = cut(partition, raw.views)
     target = encode(raw.target, data.task, raw.where)
     split = _split(data, raw, target)
-    parties = []
-    for number, view in enumerate(views, start=1):
-        parties.append(_party(f"client-{number}", view, split, data.scale, np.dtype(dtype)))
+    joint = _joint(views, split, data.scale, np.dtype(dtype))
     values = target.values if target.task == "multiclass" else target.values.astype(dtype)
-    labels = Labels(values[split.train], values[split.validation], values[split.test])
+    labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
     classes = len(target.class_names) or None
-    return PartitionedData(name, tuple(parties), labels, target.task, classes, target.class_names)
+    return PartitionedData(name, _parties(views, joint), joint, labels, target.task, classes, target.class_names)
 
 
 def describe(data: Data, partition: Partition, folder: Path | str | None = None) -> dict[str, Any]:
@@ -120,7 +126,7 @@ def describe(data: Data, partition: Partition, folder: Path | str | None = None)
     The arrays would take ``bytes`` in float32. Raises what ``load`` raises.
     """
     loaded = load(data, partition, folder=folder)
-    arrays = [array for party in loaded.parties for array in (party.train, party.validation, party.test)]
+    arrays = (loaded.joint.train, loaded.joint.validation, loaded.joint.test)
     return {
         "name": loaded.name,
         "rows": loaded.sizes,
@@ -176,30 +182,20 @@ def _split(data: Data, raw: RawData, target: Target) -> Split:
     )
 
 
-def _party(name: str, view: View, split: Split, scale: Scale, dtype: np.dtype[Any]) -> PartyData:
-    train = _rows(view.values, split.train)
-    scaler = Scaler.fit(train, scale, view.pixels)
-
-    def finish(values: Array, rows: str) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found, and said, below
-            values = np.array(values, dtype=dtype, order="C") if scaler is None else scaler.apply(values, dtype)
-        if not np.isfinite(values).all():
-            what = f"{view.name}: features of the {rows} rows overflow {dtype}"
-            raise DataError(what, name, f"values that {dtype} can hold", "rescale the column, or use float64")
-        return np.ascontiguousarray(values)
-
-    return PartyData(
-        name,
-        view.name,
-        tuple(view.values.shape[1:]),
-        feature_names(view),
-        finish(train, "training"),
-        finish(_rows(view.values, split.validation), "validation"),
-        finish(_rows(view.values, split.test), "test"),
+def _joint(views: Sequence[View], split: Split, scale: Scale, dtype: np.dtype[Any]) -> Splits:
+    """Scale every client's features by statistics of its own training rows, and lay them side by side."""
+    scalers = [Scaler.fit(chosen(view.values, split.train), scale, view.pixels) for view in views]
+    return Splits(
+        joined(views, scalers, split.train, dtype, "training"),
+        joined(views, scalers, split.validation, dtype, "validation"),
+        joined(views, scalers, split.test, dtype, "test"),
     )
 
 
-def _rows(values: Array, rows: Rows) -> Array:
-    """Select rows, without a copy where they are consecutive (as official splits are)."""
-    consecutive = len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1
-    return values[int(rows[0]) : int(rows[-1]) + 1] if consecutive else values[rows]
+def _parties(views: Sequence[View], joint: Splits) -> tuple[PartyData, ...]:
+    windows = zip(*(parts(array, views) for array in (joint.train, joint.validation, joint.test)), strict=True)
+    described = zip(views, edges(views), windows, strict=True)
+    return tuple(
+        PartyData(client_name(index), view.name, view.values.shape[1:], feature_names(view), columns, *arrays)
+        for index, (view, columns, arrays) in enumerate(described)
+    )

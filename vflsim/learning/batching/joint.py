@@ -1,0 +1,69 @@
+"""Embeddings of several clients for the same rows, of which often only the sum is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.batching.work import Rows
+from vflsim.learning.operations import Handle
+
+if TYPE_CHECKING:
+    from vflsim.learning.batching.stack import Stack
+
+
+class Joint:
+    """h_m of the clients at ``places`` of a stack for the same ``rows``: each by itself, or only their sum.
+
+    Nothing is computed before it is asked for. Invariant: the embeddings are those of the weights at the time when it
+    was made; ``settle``, called before the weights move, sees to that.
+    """
+
+    def __init__(self, stack: Stack, places: tuple[int, ...], rows: Rows) -> None:
+        self.stack, self.places, self.rows = stack, places, rows
+        self.weights: list[Tensor] | None = None
+        """The weights that it is about, if the stack's have moved on."""
+        self._each: Tensor | None = None
+        stack.unsettled.add(self)
+
+    def give(self, handle: Handle[Tensor], place: int) -> None:
+        """Fulfil the promise of one client's embedding."""
+        handle.joint = self, place
+        handle.defer(partial(self.of, place))
+
+    def of(self, place: int) -> Tensor:
+        """The embedding of one of the clients, (rows, width)."""
+        if self._each is None:
+            self._each = self.stack.embeddings(self.places, [self.rows] * len(self.places), self._parameters())
+        return self._each[self.places.index(place)]
+
+    def total(self, places: Sequence[int]) -> Tensor:
+        """Σ h_m over ``places``, some of its own: (rows, width)."""
+        return self.stack.total(places, self.rows, self._parameters())
+
+    def settle(self) -> None:
+        """The weights are about to move."""
+        self.weights = [parameter.clone() for parameter in self.stack.parameters]
+
+    def _parameters(self) -> Sequence[Tensor]:
+        return self.stack.parameters if self.weights is None else self.weights
+
+
+def total_of(handles: Sequence[Handle[Tensor]]) -> Tensor:
+    """The sum of the values, which are given in client order: joint by joint, then all others."""
+    joints: dict[Joint, list[int]] = {}
+    alone: list[Tensor] = []
+    for handle in handles:
+        if handle.joint is None:
+            alone.append(handle.value)
+            continue
+        joint, place = handle.joint
+        joints.setdefault(joint, []).append(place)
+    sums = [joint.total(places) for joint, places in joints.items()]
+    if alone:
+        sums.append(torch.stack(alone).sum(0))
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)

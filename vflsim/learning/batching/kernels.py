@@ -1,0 +1,84 @@
+"""Which clients are computed together, and how: a fixed table, by measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from vflsim.learning.aggregates import Aggregate, Mean, Sum
+from vflsim.learning.batches import Split
+from vflsim.learning.batching.features import StackedFeatures
+from vflsim.learning.batching.mapped import MappedStack
+from vflsim.learning.batching.products import ProductStack
+from vflsim.learning.batching.stack import Stack
+from vflsim.learning.client import ClientLearner
+from vflsim.learning.models.client import (
+    ClientModel,
+    CnnClient,
+    LenetClient,
+    LinearClient,
+    MlpClient,
+    ModuleClient,
+    PolynomialClient,
+)
+
+KERNELS: dict[type[ClientModel], type[Stack] | str] = {
+    LinearClient: ProductStack,
+    PolynomialClient: ProductStack,
+    MlpClient: MappedStack,
+    CnnClient: "convolutions are slower together than one by one",
+    LenetClient: "convolutions are slower together than one by one",
+    ModuleClient: "a module of one's own may treat rows or clients in ways that no stack can know",
+}
+"""How clients of a kind of model are computed together, or why they are not."""
+PER_STACK = 100
+"""What another stack costs, in columns of features: about as many could as well be padding."""
+
+
+def stack_clients(
+    learners: Mapping[int, ClientLearner],
+    models: Mapping[int, ClientModel],
+    joint: Mapping[Split, Tensor],
+    columns: Mapping[int, slice],
+    aggregate: Aggregate,
+    table: bool,
+) -> list[str]:
+    """Stack the learners that can be, and return, in words, which cannot and why.
+
+    All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). Where the aggregate is a
+    sum or mean, and no ``table`` needs every row, clients that release their embeddings as they are only ever need
+    their sum.
+    """
+    groups: dict[ClientModel, list[int]] = {}
+    for client in learners:
+        groups.setdefault(models[client], []).append(client)
+    sums = isinstance(aggregate, Mean | Sum)
+    alone: list[str] = []
+    for model, clients in groups.items():
+        kind = KERNELS[type(model)]
+        if isinstance(kind, str):
+            alone.append(f"{len(clients)} {model.kind} clients one by one: {kind}")
+            continue
+        sums_only = sums and all(learners[client].releases is None for client in clients)
+        for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
+            features = StackedFeatures(joint, [columns[client] for client in some])
+            kind([learners[client] for client in some], features, sums_only and not table, sums_only)
+    return alone
+
+
+def _cut(clients: Sequence[int], widths: Mapping[int, int]) -> list[list[int]]:
+    """Clients in stacks, each in client order: padding narrow ones is traded against more stacks (``PER_STACK``).
+
+    Of clients sorted by width the best stacks are runs, so the best end of each run is found from the left.
+    """
+    order = sorted(clients, key=lambda client: (widths[client], client))
+    best: list[tuple[int, int]] = [(0, 0)]  # the least cost of the first n clients, and where the last run begins
+    for end, last in enumerate(order, start=1):
+        best.append(min((best[begin][0] + (end - begin) * widths[last] + PER_STACK, begin) for begin in range(end)))
+    stacks: list[list[int]] = []
+    end = len(order)
+    while end:
+        stacks.append(sorted(order[best[end][1] : end]))
+        end = best[end][1]
+    return sorted(stacks)

@@ -1,0 +1,33 @@
+"""What a kernel has to know of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor
+
+from vflsim.learning.batches import Batch, Split
+from vflsim.learning.operations import Handle
+
+Rows: TypeAlias = Batch | Split
+"""Which rows: a training batch's, or all of a split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Work of a client: embed ``rows``; ``release`` is what its embeddings go through before anybody sees them."""
+
+    place: int
+    rows: Rows
+    release: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """Work of a client: step along the gradient ``received`` for ``batch``."""
+
+    place: int
+    batch: Batch
+    received: Handle[Tensor]

@@ -1,0 +1,71 @@
+"""The features of all clients side by side, in one array a split: written once, never copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from vflsim.errors import DataError
+from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.sources.raw import Array, View
+from vflsim.learning.data.split import Rows
+
+_ALIGNMENT = 64
+"""Bytes. PyTorch aligns its own tensors so; where memory starts can change the last bits of a sum over it."""
+_BLOCK = 4096  # rows scaled at a time, so that no second matrix of the whole size comes to be
+
+
+def edges(views: Sequence[View]) -> list[slice]:
+    """The columns of each client's features in the joint array, in client order."""
+    ends = np.cumsum([0, *(view.width for view in views)]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+def joined(
+    views: Sequence[View], scalers: Sequence[Scaler | None], rows: Rows, dtype: np.dtype[Any], split: str
+) -> Array:
+    """The chosen rows of all views, scaled, side by side: (rows, columns) of ``dtype``, C-contiguous and aligned.
+
+    ``split`` says which rows they are, for errors. Raises DataError when a value overflows ``dtype``.
+    """
+    columns = edges(views)
+    joint = _empty((len(rows), columns[-1].stop), dtype)
+    for start in range(0, len(rows), _BLOCK):
+        block = joint[start : start + _BLOCK]
+        for number, (view, scaler) in enumerate(zip(views, scalers, strict=True)):
+            values = chosen(view.values, rows[start : start + _BLOCK])
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found, and said, below
+                values = values.astype(dtype) if scaler is None else scaler.apply(values, dtype)
+            if not np.isfinite(values).all():
+                what = f"{view.name}: features of the {split} rows overflow {dtype}"
+                allowed = f"values that {dtype} can hold"
+                raise DataError(what, client_name(number), allowed, "rescale the column, or use float64")
+            block[:, columns[number]] = values.reshape(len(block), -1)
+    return joint
+
+
+def parts(joint: Array, views: Sequence[View]) -> Iterator[Array]:
+    """Each client's features as a window on the joint array: (rows, *feature_shape), in client order."""
+    for view, columns in zip(views, edges(views), strict=True):
+        yield joint[:, columns].reshape(len(joint), *view.values.shape[1:])
+
+
+def chosen(values: Array, rows: Rows) -> Array:
+    """Select rows, without a copy where they are consecutive (as official splits are)."""
+    consecutive = len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1
+    return values[int(rows[0]) : int(rows[-1]) + 1] if consecutive else values[rows]
+
+
+def client_name(index: int) -> str:
+    """What the client with this index (from 0) is called."""
+    return f"client-{index + 1}"
+
+
+def _empty(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    size = shape[0] * shape[1]
+    memory = np.empty(size + _ALIGNMENT // dtype.itemsize, dtype)
+    start = -memory.ctypes.data % _ALIGNMENT // dtype.itemsize
+    return memory[start : start + size].reshape(shape)

@@ -1,0 +1,256 @@
+"""The executor of virtual time: nothing runs until a value is needed, and then whatever is alike runs as one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+from weakref import ref
+
+from vflsim.errors import RunError
+from vflsim.learning.executor import Executor, run_operation, run_together
+from vflsim.learning.operations import Handle, Operation
+from vflsim.streams import SERVER
+
+T = TypeVar("T")
+_Promises: TypeAlias = tuple[int, list[tuple[int, ref[Handle[Any]]]]]
+"""The number of an operation that has run, and the handles it promised with their places."""
+
+_OVERHEAD = 4096
+"""Bytes that a queued operation costs beside its results: about what Python needs for it."""
+_LOOKED_AFTER = 4096
+"""Operations that have run, beyond twice those of which something was alive the last time, before it looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far an executor is: all that a later one needs, beside the values, to go on from here.
+
+    ``ran`` is how many operations of each party have run, ``journal`` every value that was forced, in order, and
+    ``kept`` the handles whose operations have run and that somebody still holds, by the number of the operation and the
+    place among its promises.
+    """
+
+    ran: Mapping[int, int]
+    journal: Sequence[Any]
+    kept: Mapping[tuple[int, int], Handle[Any]] = field(compare=False)
+
+
+class DeferredExecutor(Executor):
+    r"""Runs nothing until a value is needed, then whatever it depends on, and with that all that is ready and alike.
+
+    Each party has a queue. An operation is ready when it is the first of its party's and its inputs are there. The
+    server's goes first; where the server has to wait for clients, all clients' operations that are ready and have the
+    same kernel run as one, in client order, those first that became ready first: the server never runs ahead of what
+    its clients could do together, so that what has accumulated is as much as can be.
+
+    Invariants, beside those of every executor: what runs when, and together with what, is a function of what was
+    submitted and forced, in which order, and of shapes; where the results promised by the queues exceed ``limit_bytes``
+    (counted from shapes) they are run. So a repetition does the same, to the last bit; and so does an executor that has
+    ``replay``\ ed the submissions of another one up to its ``standing``, whose parties' states and ``kept`` values it
+    is given before it ``go_on``\ es. Neither looking at the standing nor replaying runs anything.
+    """
+
+    def __init__(self, limit_bytes: int = 256 * 2**20, overhead: int = _OVERHEAD) -> None:
+        self._queues: dict[int, deque[Operation[Any]]] = {}
+        self._awaited: dict[Handle[Any], list[Operation[Any]]] = {}
+        self._server: Operation[Any] | None = None
+        self._ready: dict[object, list[Operation[Any]]] = {}
+        self._bytes, self._limit, self._overhead = 0, limit_bytes, overhead
+        self._submitted = 0
+        self._ran: dict[int, int] = {}
+        self._alive: list[_Promises] = []
+        self._look_at = _LOOKED_AFTER
+        self._journal: list[Any] = []
+        self._replay: _Replay | None = None
+
+    def submit(self, operation: Operation[Any]) -> None:
+        """Queue a completed operation."""
+        operation.number = self._submitted
+        self._submitted += 1
+        if self._replay is not None and self._replay.has_run(operation):
+            return
+        queue = self._queues.get(operation.party)
+        if queue is None:
+            queue = self._queues[operation.party] = deque()
+        queue.append(operation)
+        self._bytes += operation.nbytes + self._overhead
+        if self._replay is not None:
+            return
+        if len(queue) == 1:
+            self._arm(operation)
+        if self._bytes > self._limit:
+            self.flush()
+
+    def force(self, handle: Handle[T]) -> T:
+        """The handle's value; runs what it depends on. It is journalled."""
+        if self._replay is not None:
+            return self._replay.forced(handle)
+        while not handle.ready and self._run_next():
+            pass
+        value = handle.value
+        self._journal.append(value)
+        return value
+
+    def flush(self) -> None:
+        """Run everything queued."""
+        while self._replay is None and self._run_next():
+            pass
+
+    # --- being interrupted ------------------------------------------------------------------------------------------
+
+    def standing(self) -> Standing:
+        """How far it is. Runs nothing."""
+        self._look()
+        kept = {
+            (number, place): handle
+            for number, promises in self._alive
+            for place, promise in promises
+            if (handle := promise()) is not None
+        }
+        return Standing(dict(self._ran), tuple(self._journal), kept)
+
+    def replay(self, ran: Mapping[int, int], journal: Sequence[Any], kept: Collection[tuple[int, int]]) -> None:
+        """From here on take submissions as those that led to a standing: run none, and answer from the journal."""
+        self._replay = _Replay(ran, journal, kept)
+
+    @property
+    def recalled(self) -> Mapping[tuple[int, int], Handle[Any]]:
+        """In a replay: the handles, submitted anew, whose values were kept. They are to be set before it goes on."""
+        return {} if self._replay is None else self._replay.recalled
+
+    def go_on(self) -> None:
+        """The replay is over. Raises ``RunError`` if it was not the replay of what had been journalled."""
+        replay = self._replay
+        assert replay is not None, "there was a replay"
+        replay.check_complete()
+        self._replay = None
+        self._ran, self._journal = dict(replay.ran), list(replay.journal)
+        self._alive = [(number, [(place, ref(handle))]) for (number, place), handle in replay.recalled.items()]
+        for queue in self._queues.values():
+            if queue:
+                self._arm(queue[0])
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def _arm(self, operation: Operation[Any]) -> None:
+        """It is the first of its party's: it is ready, or waits for inputs."""
+        if operation.inputs is None:
+            return
+        waits_for = 0
+        for handle in operation.inputs:
+            if not handle.ready:
+                self._awaited.setdefault(handle, []).append(operation)
+                waits_for += 1
+        operation.waits_for = waits_for
+        if not waits_for:
+            self._make_ready(operation)
+
+    def _make_ready(self, operation: Operation[Any]) -> None:
+        if operation.party == SERVER:
+            self._server = operation
+        else:
+            self._ready.setdefault(operation.kernel or operation, []).append(operation)
+
+    def _run_next(self) -> bool:
+        """Run the next operation, or the next that are alike; whether there was anything to run."""
+        if self._server is not None:
+            operation, self._server = self._server, None
+            run_operation(operation)
+            self._ended((operation,))
+            return True
+        if self._ready:
+            kernel = next(iter(self._ready))
+            operations = self._ready.pop(kernel)
+            if kernel is operations[0]:
+                run_operation(operations[0])
+            else:
+                operations.sort(key=_party)
+                run_together(operations)
+            self._ended(operations)
+            return True
+        fronts = [queue[0] for queue in self._queues.values() if queue]
+        if not fronts:
+            return False
+        first = min(fronts, key=_number)
+        if first.inputs is not None:
+            raise RunError(f"{first.kind} reads a value that no operation submitted before it promises", first.where)
+        run_operation(first)
+        self._ended((first,))
+        return True
+
+    def _ended(self, operations: Sequence[Operation[Any]]) -> None:
+        for operation in operations:
+            party = operation.party
+            queue = self._queues[party]
+            queue.popleft()
+            self._ran[party] = self._ran.get(party, 0) + 1
+            self._bytes -= operation.nbytes + self._overhead
+            if operation.promises:
+                self._alive.append(
+                    (operation.number, [(n, ref(handle)) for n, handle in enumerate(operation.promises)])
+                )
+                for handle in operation.promises:
+                    for waiting in self._awaited.pop(handle, ()):
+                        waiting.waits_for -= 1
+                        if not waiting.waits_for:
+                            self._make_ready(waiting)
+            if queue:
+                self._arm(queue[0])
+        if len(self._alive) > self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        """Forget the operations whose results nobody holds any more."""
+        self._alive = [each for each in self._alive if any(promise() is not None for _, promise in each[1])]
+        self._look_at = 2 * len(self._alive) + _LOOKED_AFTER
+
+
+class _Replay:
+    """Submissions and questions taken a second time, answered from what was kept the first time."""
+
+    def __init__(self, ran: Mapping[int, int], journal: Sequence[Any], kept: Collection[tuple[int, int]]) -> None:
+        self.ran, self.journal = ran, journal
+        self.recalled: dict[tuple[int, int], Handle[Any]] = {}
+        self._kept = frozenset(kept)
+        self._with_kept = {number for number, _ in self._kept}
+        self._seen: dict[int, int] = {}
+        self._forced = 0
+
+    def has_run(self, operation: Operation[Any]) -> bool:
+        """Whether this operation had run; those of its handles that were kept are noted."""
+        place = self._seen.get(operation.party, 0)
+        self._seen[operation.party] = place + 1
+        if place >= self.ran.get(operation.party, 0):
+            return False
+        if operation.number in self._with_kept:
+            for number, handle in enumerate(operation.promises):
+                if (operation.number, number) in self._kept:
+                    self.recalled[operation.number, number] = handle
+        return True
+
+    def forced(self, handle: Handle[T]) -> T:
+        """What it was the first time."""
+        if self._forced == len(self.journal):
+            raise RunError("a replay asks for a value that nobody had asked for before")
+        value: T = self.journal[self._forced]
+        self._forced += 1
+        if not handle.ready:
+            handle.set(value)
+        return value
+
+    def check_complete(self) -> None:
+        """Raise ``RunError`` unless everything that had happened happened again."""
+        if self._forced != len(self.journal) or len(self.recalled) != len(self._kept):
+            raise RunError("a replay did not come to where it had been before")
+        if any(self._seen.get(party, 0) < count for party, count in self.ran.items()):
+            raise RunError("a replay submitted less than had run before")
+
+
+def _party(operation: Operation[Any]) -> int:
+    return operation.party
+
+
+def _number(operation: Operation[Any]) -> int:
+    return operation.number
