@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
@@ -17,6 +18,7 @@ from vflsim.learning.batching.work import Embedding, Rows, Stepping
 from vflsim.learning.cost import flops_of
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
 from vflsim.privacy.mechanisms import Mechanism
 from vflsim.privacy.releases import Releases
 from vflsim.privacy.releases import Rows as Released
@@ -153,6 +155,46 @@ class ClientLearner:
         operation.units = len(features) / self.parts.batch
         return operation
 
+    # --- being interrupted ------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """What it has learnt and remembers, by name, but for what its stack does: the tensors themselves (``states``).
+
+        Of the graph under way that is its batch.
+        """
+        state = {} if self.releases is None else named("releases", self.releases.state())
+        if self.stack is not None:
+            return state
+        if "model" in vars(self):
+            state |= named("model", module_state(self.model))
+        if "_optimizer" in vars(self):
+            state |= {"optimizer": torch.empty(0), **named("optimizer", optimizer_state(self._optimizer))}
+        if self._graph is not None:
+            batch = self._graph[0]
+            state |= {"graph.batch": torch.tensor([batch.index, batch.origin]), "graph.ids": batch.tensor()}
+        return state
+
+    def load(self, state: State) -> None:
+        """Be as when ``state`` was taken; a graph under way is made anew, from the same weights."""
+        if self.releases is not None:
+            self.releases.load(under("releases", state))
+        if model := under("model", state):
+            load_module(self.model, model)
+        if "optimizer" in state:
+            load_optimizer(self._optimizer, under("optimizer", state))
+        if graph := under("graph", state):
+            index, origin = graph["batch"].tolist()
+            self._graph = self._graph_of(Batch(index, graph["ids"].numpy(), origin))
+
+    def _graph_of(self, batch: Batch) -> tuple[Batch, Tensor]:
+        """As ``embed`` leaves it, but that buffers which training moves (batch norm's) stay where they are."""
+        self.model.train()
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        h: Tensor = functional_call(self.model, buffers, (self.parts.features["train"][batch.tensor()],))
+        return batch, h if self.releases is None else self.releases.mechanism.bounded(h)
+
+    # --- pieces -----------------------------------------------------------------------------------------------------
+
     def _bounded(self, features: Tensor) -> Tensor:
         """The model's embeddings, bounded where there is a mechanism."""
         h: Tensor = self.model(features)
@@ -173,7 +215,7 @@ class ClientLearner:
         operation = self._operation(kind, run, result, result.shape[0])
         operation.inputs, operation.promises = (), (result,)
         if self.stack is not None:
-            operation.kernel = self.stack.kernel(kind, result.shape[0])
+            operation.kernel = self.stack.kernel(kind, rows if isinstance(rows, str) else result.shape[0])
             operation.work = Embedding(self.place, rows, release)
         return operation
 

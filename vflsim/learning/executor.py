@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from vflsim.errors import RunError, VflsimError
@@ -12,29 +13,32 @@ from vflsim.learning.operations import Handle, Operation
 T = TypeVar("T")
 
 
+@contextmanager
+def placed(operation: Operation[Any], others: int = 0) -> Iterator[None]:
+    """An error found late names the party, the round and the virtual time of ``operation``, which it belongs to."""
+    try:
+        yield
+    except VflsimError as error:
+        if error.where or not operation.where:
+            raise
+        raise type(error)(error.what, operation.where, error.allowed, error.remedy) from error
+    except Exception as error:  # whatever a model of the user's may raise
+        together = f" (with {others} others)" if others else ""
+        raise RunError(f"{operation.kind}{together} failed: {error}", operation.where) from error
+
+
 def run_operation(operation: Operation[Any]) -> None:
-    """Run ``operation``; an error found late names the party, the round and the virtual time it belongs to."""
-    _named([operation], operation.run)
+    """Run ``operation``."""
+    with placed(operation):
+        operation.run()
 
 
 def run_together(operations: Sequence[Operation[Any]]) -> None:
-    """Run operations that are alike by their kernel; an error that it cannot place is that of the first."""
+    """Run operations that are alike by their kernel; an error that it does not place itself is that of the first."""
     kernel = operations[0].kernel
     assert kernel is not None, "only what has a kernel is alike"
-    _named(operations, lambda: kernel.run(operations))
-
-
-def _named(operations: Sequence[Operation[Any]], run: Callable[[], None]) -> None:
-    first = operations[0]
-    try:
-        run()
-    except VflsimError as error:
-        if error.where or not first.where:
-            raise
-        raise type(error)(error.what, first.where, error.allowed, error.remedy) from error
-    except Exception as error:  # whatever a model of the user's may raise
-        others = f" (with {len(operations) - 1} others)" if len(operations) > 1 else ""
-        raise RunError(f"{first.kind}{others} failed: {error}", first.where) from error
+    with placed(operations[0], len(operations) - 1):
+        kernel.run(operations)
 
 
 class Executor(ABC):

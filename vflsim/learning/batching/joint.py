@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,11 +28,6 @@ class Joint:
         """The weights that it is about, if the stack's have moved on."""
         self._each: Tensor | None = None
         stack.unsettled.add(self)
-
-    def give(self, handle: Handle[Tensor], place: int) -> None:
-        """Fulfil the promise of one client's embedding."""
-        handle.joint = self, place
-        handle.defer(partial(self.of, place))
 
     def of(self, place: int) -> Tensor:
         """The embedding of one of the clients, (rows, width)."""

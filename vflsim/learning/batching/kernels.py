@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -51,20 +52,22 @@ def stack_clients(
     their sum.
     """
     groups: dict[ClientModel, list[int]] = {}
+    others: Counter[str] = Counter()
     for client in learners:
-        groups.setdefault(models[client], []).append(client)
+        model = models[client]
+        if isinstance(why := KERNELS[type(model)], str):
+            others[f"{model.kind} clients one by one: {why}"] += 1
+        else:
+            groups.setdefault(model, []).append(client)
     sums = isinstance(aggregate, Mean | Sum)
-    alone: list[str] = []
     for model, clients in groups.items():
         kind = KERNELS[type(model)]
-        if isinstance(kind, str):
-            alone.append(f"{len(clients)} {model.kind} clients one by one: {kind}")
-            continue
+        assert not isinstance(kind, str)
         sums_only = sums and all(learners[client].releases is None for client in clients)
         for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
             kind([learners[client] for client in some], features, sums_only and not table, sums_only)
-    return alone
+    return [f"{count} {what}" for what, count in others.items()]
 
 
 def _cut(clients: Sequence[int], widths: Mapping[int, int]) -> list[list[int]]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from vflsim.learning.batching.stack import Stack
+from vflsim.learning.batches import Batch
+from vflsim.learning.batching.stack import Graph, Stack
+from vflsim.learning.batching.work import Rows
 
 
 class MappedStack(Stack):
     """S clients with the same network but for how many features its first layer takes: ``torch.func.vmap``.
 
-    Absent features are zeros, whose weights have no gradient and stay zero.
+    Absent features are zeros, whose weights have no gradient and stay zero. The last layer is linear, so that a sum
+    over all clients is one product there: what comes out of the layers before it, side by side, times all its weights.
     """
 
     def _side_by_side(self) -> list[Tensor]:
@@ -31,15 +35,46 @@ class MappedStack(Stack):
                 parameter.data = view
             stacked.append(values)
         widest = max(range(len(models)), key=lambda place: models[place].get_parameter(self._names[0]).numel())
-        self._network = copy.deepcopy(models[widest])
+        network = copy.deepcopy(models[widest])
+        assert isinstance(network, nn.Sequential)
+        assert isinstance(network[-1], nn.Linear)
+        self._network, self._body = network, network[:-1]
         return stacked
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Every client's network on its own rows."""
+        return self._mapped(self._network, parameters, x)
 
+    def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
+        """Σ_m h_m, (rows, width); for all clients, and parameters that have not moved, it can be differentiated."""
+        if self.mechanism is not None:
+            return super().total(places, rows, parameters)
+        everybody = len(places) == len(self.learners) and parameters is self.parameters
+        if everybody and isinstance(rows, Batch):
+            self._graph = self._summed(places, rows, [each.detach().requires_grad_() for each in parameters])
+            return self._graph.h.detach()
+        with torch.no_grad():
+            return self._summed(places, rows, self._of(places, parameters)).h
+
+    def joint_gradients(self, batch: Batch, received: Tensor) -> Sequence[Tensor]:
+        """Autograd's, through the sum."""
+        if self._graph is None or self._graph.rows != (batch,):
+            self.total(range(len(self.learners)), batch, self.parameters)
+        assert self._graph is not None, "the sum over everybody keeps it"
+        return torch.autograd.grad(self._graph.h, self._graph.leaves, received)
+
+    def _summed(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Graph:
+        *body, weight, bias = parameters
+        hidden = self._mapped(self._body, body, self._x(places, [rows] * len(places)))
+        flat = hidden.transpose(0, 1).flatten(1)
+        h = torch.addmm(bias.sum(0), flat, weight.transpose(1, 2).flatten(0, 1))
+        return Graph(places, (rows,), parameters, h)
+
+    def _mapped(self, network: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         def one(own: dict[str, Tensor], rows: Tensor) -> Tensor:
-            h: Tensor = functional_call(self._network, own, (rows,))
+            h: Tensor = functional_call(network, own, (rows,))
             return h
 
-        h: Tensor = vmap(one)(dict(zip(self._names, parameters, strict=True)), x)
+        names = self._names[: len(parameters)]
+        h: Tensor = vmap(one)(dict(zip(names, parameters, strict=True)), x)
         return h

@@ -50,17 +50,25 @@ class ProductStack(Stack):
             h = h + bias[:, None]
         return h
 
-    def gradients(self, parameters: Sequence[Tensor], x: Tensor, received: Tensor) -> Sequence[Tensor]:
-        """dW^i = (x^{∘i})ᵀ ∂ℓ/∂h, db^i = Σ ∂ℓ/∂h: whatever the weights are; a mechanism's bound needs autograd."""
-        if self._mechanism is not None:
-            return super().gradients(parameters, x, received)
-        products = [torch.bmm(power.transpose(1, 2), received) for power in self._powers(x)]
-        return [*products, *[received.sum(1)] * (len(parameters) - self._degree)]
+    @property
+    def keeps_graph(self) -> bool:
+        """Only to differentiate a mechanism's bound."""
+        return self.mechanism is not None
+
+    def gradients(
+        self, places: Sequence[int], batches: Sequence[Batch], received: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """dW^i = (x^{∘i})ᵀ ∂ℓ/∂h, db^i = Σ ∂ℓ/∂h: whatever the weights are."""
+        if self.keeps_graph:
+            return super().gradients(places, batches, received)
+        x, gradient = self._x(places, batches), torch.stack(list(received))
+        products = [torch.bmm(power.transpose(1, 2), gradient) for power in self._powers(x)]
+        return [*products, *[gradient.sum(1)] * (len(self.parameters) - self._degree)]
 
     @torch.no_grad()
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
         """Σ_m h_m = Σ_i (x_1^{∘i}, x_2^{∘i}, …) (W_1^i; W_2^i; …) + Σ_m Σ_i b_m^i."""
-        if self._mechanism is not None:
+        if self.mechanism is not None:
             return super().total(places, rows, parameters)
         x, some = self.features.same_rows(rows), self._of(places, parameters)
         if len(places) < len(self.learners):

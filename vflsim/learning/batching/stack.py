@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.learning.batches import Batch
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.joint import Joint
 from vflsim.learning.batching.updates import STACKED
 from vflsim.learning.batching.work import Embedding, Rows, Stepping
 from vflsim.learning.client import ClientLearner
+from vflsim.learning.executor import placed
 from vflsim.learning.operations import Operation
+from vflsim.learning.states import named, under
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,12 +30,25 @@ class StackKernel:
     run: Callable[[Sequence[Operation[Any]]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Embeddings ``h`` of clients for their rows, and the parameters, ``leaves``, to differentiate by."""
+
+    places: Sequence[int]
+    rows: Sequence[Rows]
+    leaves: Sequence[Tensor]
+    h: Tensor
+
+
 class Stack(ABC):
     """S clients of one architecture; client ``place`` is ``learners[place]``.
 
     ``parameters`` are (S, …) each, and the models of the learners look into them: narrower clients see a part, and the
     rest stays zero. With ``joint``, only sums of embeddings are needed in training, and with ``joint_evaluation``, in
     evaluation; nothing is then computed client by client.
+
+    What ``keeps_graph`` embeds once: the step that follows needs no second pass where the same clients step as have
+    embedded together, and takes one otherwise, at the same parameters.
 
     Invariants: a client's parameters move by its own steps only; who computes together with whom changes results within
     rounding only, and follows from the operations given.
@@ -47,18 +62,24 @@ class Stack(ABC):
         parts = learners[0].parts
         self.optimizer = STACKED[type(parts.optimizer)](parts.optimizer, self.parameters)
         self.unsettled: WeakSet[Joint] = WeakSet()
-        self._mechanism, self._joint, self._joint_evaluation = parts.mechanism, joint, joint_evaluation
-        self._kernels: dict[tuple[str, int], StackKernel] = {}
+        self.mechanism, self._joint, self._joint_evaluation = parts.mechanism, joint, joint_evaluation
+        self._kernels: dict[tuple[str, int | Split], StackKernel] = {}
+        self._graph: Graph | None = None
         for place, learner in enumerate(learners):
             learner.stack, learner.place = self, place
 
-    def kernel(self, kind: str, rows: int) -> StackKernel:
-        """What runs the clients' operations of a kind, of so many rows, together."""
+    def kernel(self, kind: str, rows: int | Split) -> StackKernel:
+        """What runs the clients' operations of a kind together, on so many rows or on a whole split."""
         kernel = self._kernels.get((kind, rows))
         if kernel is None:
             run = self._step if kind == "client_step" else self._embed_jointly if self._sums(kind) else self._embed
             kernel = self._kernels[kind, rows] = StackKernel(run)
         return kernel
+
+    @property
+    def keeps_graph(self) -> bool:
+        """Whether gradients are autograd's."""
+        return True
 
     @abstractmethod
     def _side_by_side(self) -> list[Tensor]:
@@ -68,10 +89,19 @@ class Stack(ABC):
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """(G, rows, features) → (G, rows, width) with the parameters (G, …) of the same clients; differentiable."""
 
-    def gradients(self, parameters: Sequence[Tensor], x: Tensor, received: Tensor) -> Sequence[Tensor]:
-        """∇θ_m of each client, like ``parameters``, for its rows ``x`` and ∂ℓ/∂h_m, (G, rows, width)."""
-        leaves = [parameter.detach().requires_grad_() for parameter in parameters]
-        return torch.autograd.grad(self._bounded(self.forward(leaves, x)), leaves, received)
+    def gradients(
+        self, places: Sequence[int], batches: Sequence[Batch], received: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """∇θ_m of the clients at ``places``, (G, …) a parameter, for ∂ℓ/∂h_m of their batches, (rows, width) each."""
+        graph = self._graph
+        if graph is None or graph.places != places or not all(map(_same, graph.rows, batches)):
+            graph = self._graph_of(places, batches)
+        return torch.autograd.grad(graph.h, graph.leaves, torch.stack(list(received)))
+
+    def joint_gradients(self, batch: Batch, received: Tensor) -> Sequence[Tensor]:
+        """∇θ_m of every client for the same batch and the same ∂ℓ/∂h_m, (rows, width)."""
+        everybody = range(len(self.learners))
+        return self.gradients(everybody, [batch] * len(everybody), [received] * len(everybody))
 
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
         """Σ h_m of the clients at ``places`` for the same rows, (rows, width)."""
@@ -82,6 +112,21 @@ class Stack(ABC):
         """h_m of the clients at ``places``, each for its own rows (of one length): (G, rows, width)."""
         return self._bounded(self.forward(self._of(places, parameters), self._x(places, rows)))
 
+    # --- being interrupted ------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """What the clients have learnt and remember, by name: the tensors themselves."""
+        return {
+            **{f"parameter.{n}": parameter for n, parameter in enumerate(self.parameters)},
+            **named("optimizer", self.optimizer.state()),
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Be as when ``state`` was taken: the clients' models, which look into the parameters, go with them."""
+        for n, parameter in enumerate(self.parameters):
+            parameter.copy_(state[f"parameter.{n}"])
+        self.optimizer.load(under("optimizer", state))
+
     # --- kernels ----------------------------------------------------------------------------------------------------
 
     def _sums(self, kind: str) -> bool:
@@ -89,9 +134,26 @@ class Stack(ABC):
 
     def _embed(self, operations: Sequence[Operation[Any]]) -> None:
         work: list[Embedding] = [operation.work for operation in operations]
-        h = self.embeddings([each.place for each in work], [each.rows for each in work], self.parameters)
+        places, rows = [each.place for each in work], [each.rows for each in work]
+        try:
+            h = self._embedded(operations[0].kind, places, rows)
+        except NonFiniteError:
+            for operation, place, own in zip(operations, places, rows, strict=True):
+                with placed(operation):  # of whose rows were they?
+                    self.embeddings([place], [own], self.parameters)
+            raise
         for n, (operation, each) in enumerate(zip(operations, work, strict=True)):
-            operation.result.set(each.release(h[n]))
+            if self.mechanism is None:
+                operation.result.set(h[n])
+                continue
+            with placed(operation):
+                operation.result.set(each.release(h[n]))
+
+    def _embedded(self, kind: str, places: Sequence[int], rows: Sequence[Rows]) -> Tensor:
+        if not self.keeps_graph or kind != "embed":
+            return self.embeddings(places, rows, self.parameters)
+        self._graph = self._graph_of(places, rows)
+        return self._graph.h.detach()
 
     def _embed_jointly(self, operations: Sequence[Operation[Any]]) -> None:
         together: list[list[Operation[Any]]] = []
@@ -102,7 +164,7 @@ class Stack(ABC):
         for alike in together:
             joint = Joint(self, tuple(operation.work.place for operation in alike), alike[0].work.rows)
             for operation in alike:
-                joint.give(operation.result, operation.work.place)
+                operation.result.share(joint, operation.work.place)
 
     def _step(self, operations: Sequence[Operation[Any]]) -> None:
         work: list[Stepping] = [operation.work for operation in operations]
@@ -112,20 +174,18 @@ class Stack(ABC):
         if self._joint and len(places) == len(self.learners) and _all_one(received) and _all_equal(batches):
             gradients = self.joint_gradients(batches[0], received[0])
         else:
-            x, parameters = self._x(places, batches), self._of(places, self.parameters)
-            gradients = self.gradients(parameters, x, torch.stack(received))
+            gradients = self.gradients(places, batches, received)
         for joint in self.unsettled:
             joint.settle()
         self.unsettled.clear()
         self.optimizer.step(places, gradients)
-
-    def joint_gradients(self, batch: Batch, received: Tensor) -> Sequence[Tensor]:
-        """∇θ_m of every client for the same batch and the same ∂ℓ/∂h_m, (rows, width)."""
-        everybody = range(len(self.learners))
-        x = self._x(everybody, [batch] * len(everybody))
-        return self.gradients(self.parameters, x, received.expand(len(everybody), *received.shape))
+        self._graph = None
 
     # --- pieces -----------------------------------------------------------------------------------------------------
+
+    def _graph_of(self, places: Sequence[int], rows: Sequence[Rows]) -> Graph:
+        leaves = [parameter.detach().requires_grad_() for parameter in self._of(places, self.parameters)]
+        return Graph(places, rows, leaves, self._bounded(self.forward(leaves, self._x(places, rows))))
 
     def _x(self, places: Sequence[int], rows: Sequence[Rows]) -> Tensor:
         """The features of some clients, each for its own rows: (G, rows, features)."""
@@ -148,14 +208,17 @@ class Stack(ABC):
 
     def _bounded(self, h: Tensor) -> Tensor:
         """Bounded row by row, where there is a mechanism."""
-        if self._mechanism is None:
+        if self.mechanism is None:
             return h
-        return self._mechanism.bounded(h.reshape(-1, h.shape[-1])).view(h.shape)
+        return self.mechanism.bounded(h.reshape(-1, h.shape[-1])).view(h.shape)
 
 
 def _all_equal(rows: Sequence[Rows]) -> bool:
-    first = rows[0]
-    return all(each is first or each == first for each in rows)
+    return all(_same(each, rows[0]) for each in rows)
+
+
+def _same(one: Rows, other: Rows) -> bool:
+    return one is other or one == other
 
 
 def _all_one(tensors: Sequence[Tensor]) -> bool:
@@ -167,5 +230,7 @@ def _check_finite(received: Sequence[Tensor], operations: Sequence[Operation[Any
     if bool(torch.isfinite(tensors[0] if len(tensors) == 1 else torch.stack(tensors)).all()):
         return
     which = next(n for n, tensor in enumerate(tensors) if not bool(torch.isfinite(tensor).all()))
-    remedy = "a smaller learning rate, or scaled features"
-    raise NonFiniteError("the gradient received is not finite", operations[which].where, remedy=remedy)
+    with placed(operations[which]):
+        raise NonFiniteError(
+            "the gradient received is not finite", remedy="a smaller learning rate, or scaled features"
+        )

@@ -6,7 +6,7 @@ A client's step is the one that ``Optimizer.build``'s would take, within roundin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -45,6 +45,18 @@ class StackedOptimizer(ABC, Generic[R]):
             if index is not None:
                 for tensor, changed in zip(whole, some, strict=True):
                     tensor.index_copy_(0, index, changed)
+
+    def state(self) -> dict[str, Tensor]:
+        """What is remembered, by name: the tensors themselves, and the counts of steps."""
+        memory = {f"{slot}.{n}": tensor for slot, tensors in self.memory.items() for n, tensor in enumerate(tensors)}
+        return {"steps": torch.tensor(self.steps), **memory}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Be as when ``state`` was taken."""
+        self.steps = state["steps"].tolist()
+        for slot, tensors in self.memory.items():
+            for n, tensor in enumerate(tensors):
+                tensor.copy_(state[f"{slot}.{n}"])
 
     @abstractmethod
     def update(self, gradient: Tensor, counts: Sequence[int], parameter: Tensor, *memory: Tensor) -> None:

@@ -15,7 +15,7 @@ Rows: TypeAlias = Batch | Split
 """Which rows: a training batch's, or all of a split."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Embedding:
     """Work of a client: embed ``rows``; ``release`` is what its embeddings go through before anybody sees them."""
 
@@ -24,7 +24,7 @@ class Embedding:
     release: Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stepping:
     """Work of a client: step along the gradient ``received`` for ``batch``."""
 
