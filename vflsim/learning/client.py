@@ -129,13 +129,7 @@ class ClientLearner:
             h.backward(received.value)  # type: ignore[no-untyped-call]
             self._optimizer.step()
 
-        operation = self._operation("client_step", run, None, len(batch))
-        operation.counts = "update"
-        operation.inputs = (received,)
-        if self.stack is not None:
-            operation.kernel = self.stack.kernel("client_step", len(batch))
-            operation.work = Stepping(self.place, batch, received)
-        return operation
+        return self._stepping(run, batch, received)
 
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
         """The embeddings of every row of a split, in evaluation mode: a handle of shape (rows, embedding).
@@ -217,6 +211,14 @@ class ClientLearner:
         if self.stack is not None:
             operation.kernel = self.stack.kernel(kind, rows if isinstance(rows, str) else result.shape[0])
             operation.work = Embedding(self.place, rows, release)
+        return operation
+
+    def _stepping(self, run: Callable[[], None], batch: Batch, received: Handle[Tensor]) -> Operation[None]:
+        operation = self._operation("client_step", run, None, len(batch))
+        operation.counts, operation.inputs = "update", (received,)
+        if self.stack is not None:
+            operation.kernel = self.stack.kernel("client_step", len(batch))
+            operation.work = Stepping(self.place, batch, received)
         return operation
 
     def _operation(self, kind: str, run: Callable[[], None], result: Any, rows: int) -> Operation[Any]:

@@ -15,6 +15,7 @@ from vflsim.learning.client import ClientLearner, ClientParts, Split
 from vflsim.learning.coded.client import CodedClientLearner
 from vflsim.learning.coded.plan import CodingPlan
 from vflsim.learning.coded.server import CodedServerLearner
+from vflsim.learning.coded.stack import stack_coded
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.data.load import load as load_data
 from vflsim.learning.models.build import seeded
@@ -180,13 +181,16 @@ def _server(plan: CodingPlan | None, parts: ServerParts) -> ServerLearner:
 def stack(scenario: Scenario, name: str, data: LoadedData, clients: Mapping[int, ClientLearner]) -> list[str]:
     """Have the learners of protocol ``name`` computed together; returns, in words, those that cannot be, and why."""
     protocol, models = scenario.protocols[name].protocol, client_models(scenario)
-    if isinstance(protocol, FedVS):
+    columns = {client: data.columns[client - 1] for client in clients}
+    coded = {client: learner for client, learner in clients.items() if isinstance(learner, CodedClientLearner)}
+    if coded:
+        stack_coded(coded, data.joint, columns)
         return []
     return stack_clients(
         clients,
         {client: models[client - 1] for client in clients},
         data.joint,
-        {client: data.columns[client - 1] for client in clients},
+        columns,
         scenario.models.aggregate,
         protocol.keeps_table,
     )

@@ -72,8 +72,7 @@ class Stack(ABC):
         """What runs the clients' operations of a kind together, on so many rows or on a whole split."""
         kernel = self._kernels.get((kind, rows))
         if kernel is None:
-            run = self._step if kind == "client_step" else self._embed_jointly if self._sums(kind) else self._embed
-            kernel = self._kernels[kind, rows] = StackKernel(run)
+            kernel = self._kernels[kind, rows] = StackKernel(self._runner(kind))
         return kernel
 
     @property
@@ -129,8 +128,11 @@ class Stack(ABC):
 
     # --- kernels ----------------------------------------------------------------------------------------------------
 
-    def _sums(self, kind: str) -> bool:
-        return {"embed": self._joint, "evaluate": self._joint_evaluation}.get(kind, False)
+    def _runner(self, kind: str) -> Callable[[Sequence[Operation[Any]]], None]:
+        if kind == "client_step":
+            return self._step
+        joint = {"embed": self._joint, "evaluate": self._joint_evaluation}.get(kind, False)
+        return self._embed_jointly if joint else self._embed
 
     def _embed(self, operations: Sequence[Operation[Any]]) -> None:
         work: list[Embedding] = [operation.work for operation in operations]

@@ -31,3 +31,11 @@ class Stepping:
     place: int
     batch: Batch
     received: Handle[Tensor]
+
+
+@dataclass(slots=True)
+class Sharing:
+    """Work of a client of a coded run: share the weights of a round."""
+
+    place: int
+    round: int

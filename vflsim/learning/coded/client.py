@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, WeightBoundError
 from vflsim.learning.batches import Batch
+from vflsim.learning.batching.work import Sharing
 from vflsim.learning.client import ClientLearner, ClientParts
 from vflsim.learning.coded.plan import CodingPlan, flops
 from vflsim.learning.coded.segments import SegmentedBatch
@@ -45,12 +47,16 @@ class CodedClientLearner(ClientLearner):
         self.plan = plan
         self._powers, self._bias = powers, bias
         self._place, self._columns = plan.places[parts.party], plan.columns[parts.party]
-        self._data: DataSecret | None = None
-        self._model: ModelSecret | None = None
         self.data_shares: dict[int, Handle[HeldData]] = {}
         """The data shares that have arrived, by client, and what this client keeps of its own."""
         self.given: Mapping[int, Handle[HeldData]] = {}
         """The shares of this client's data, by receiver, once they have been made."""
+
+    @cached_property
+    def data_secret(self) -> DataSecret:
+        """X̄_n, made when first needed."""
+        x = expanded(self.parts.features["train"], self._powers, self._bias)
+        return DataSecret(self.plan, self.party, self._narrow(self.plan.quantiser.data(x)))
 
     def share_data(self) -> Operation[dict[int, Handle[HeldData]]]:
         """The shares of this client's data, by receiver: each (n/K, columns) (Eq. 2)."""
@@ -58,10 +64,8 @@ class CodedClientLearner(ClientLearner):
         shares = {client: self._share(shape) for client in plan.clients}
 
         def run() -> None:
-            x = expanded(self.parts.features["train"], self._powers, self._bias)
-            secret = self._data = DataSecret(plan, self.party, self._narrow(plan.quantiser.data(x)))
             for client, handle in shares.items():
-                handle.set(HeldData(secret, plan.places[client]))
+                handle.set(HeldData(self.data_secret, plan.places[client]))
 
         def commit() -> None:
             self.given = shares
@@ -86,11 +90,16 @@ class CodedClientLearner(ClientLearner):
         shares = {client: self._share(shape) for client in plan.clients}
 
         def run() -> None:
-            secret = ModelSecret(plan, self.party, round_, self._quantised_weights(round_))
-            for client, handle in shares.items():
-                handle.set(HeldModel(secret, plan.places[client]))
+            weights = self._weights()
+            self.check_weights(weights)
+            self.give_shares(shares, round_, plan.quantiser.weights(weights, self.uniforms(round_)))
 
         operation = self._made("share_model", run, shares, plan.model_sharing_products(self.party))
+        if self.stack is not None:
+            operation.kernel, operation.work = (
+                self.stack.kernel("share_model", self._columns),
+                Sharing(self.place, round_),
+            )
         operation.nbytes = 8 * self._columns * self.width
         operation.inputs, operation.promises = (), tuple(shares.values())
         return operation
@@ -117,20 +126,16 @@ class CodedClientLearner(ClientLearner):
         received: Handle[Tensor] = gradient.value
 
         def run() -> None:
-            assert self._data is not None, "data are shared before training"
             if not torch.isfinite(received.value).all():
                 raise NonFiniteError(
                     "the gradient received is not finite", remedy="a smaller learning rate, or scaled features"
                 )
-            rows = self._data.quantised[batch.tensor()]
+            rows = self.data_secret.quantised[batch.tensor()]
             x = self.plan.quantiser.data_values(rows).to(received.value.dtype)
             self._put_gradients(x.T @ received.value)
             self._optimizer.step()
 
-        operation = self._operation("client_step", run, None, len(batch))
-        operation.counts = "update"
-        operation.inputs = (received,)
-        return operation
+        return self._stepping(run, batch, received)
 
     # --- weights as one matrix ------------------------------------------------------------------------------------
 
@@ -153,25 +158,32 @@ class CodedClientLearner(ClientLearner):
             if self._bias:
                 linear.bias.grad = gradient[-1].clone()
 
-    def _quantised_weights(self, round_: int) -> Tensor:
-        weights, plan = self._weights(), self.plan
+    def check_weights(self, weights: Tensor) -> None:
+        """Raise ``NonFiniteError`` or ``WeightBoundError`` for weights Ŵ that are not to be shared."""
         if not torch.isfinite(weights).all():
             raise NonFiniteError("a weight is not finite", remedy="a smaller learning rate, or scaled features")
-        largest = float(weights.abs().max())
-        if largest <= plan.weight_bound:
-            bits = generator(plan.seed, self.party, f"rounding/{round_}").bit_generator
-            words = bits.random_raw(weights.numel()) >> np.uint64(11)
-            uniforms = torch.from_numpy(words.astype(np.float64) * 2.0**-53).reshape(weights.shape)
-            return plan.quantiser.weights(weights, uniforms)
-        quantiser = plan.quantiser
-        raise WeightBoundError(
-            f"a weight of {party_name(self.party)} is {largest:.6g}, and weight_bound is "
-            f"{plan.weight_bound:g}: with larger weights sums modulo p = {quantiser.field.p} could wrap "
-            f"(data_bits {quantiser.data_bits}, weight_bits {quantiser.weight_bits})",
-            allowed=f"weights from {-plan.weight_bound:g} to {plan.weight_bound:g}",
-            remedy="raise weight_bound (which leaves fewer bits; many more with prime: 2^61-1), or lower the clients' "
-            "learning rate",
-        )
+        largest, quantiser, bound = float(weights.abs().max()), self.plan.quantiser, self.plan.weight_bound
+        if largest > bound:
+            raise WeightBoundError(
+                f"a weight of {party_name(self.party)} is {largest:.6g}, and weight_bound is "
+                f"{bound:g}: with larger weights sums modulo p = {quantiser.field.p} could wrap "
+                f"(data_bits {quantiser.data_bits}, weight_bits {quantiser.weight_bits})",
+                allowed=f"weights from {-bound:g} to {bound:g}",
+                remedy="raise weight_bound (which leaves fewer bits; many more with prime: 2^61-1), or lower the "
+                "clients' learning rate",
+            )
+
+    def uniforms(self, round_: int) -> Tensor:
+        """What decides how the weights of a round are rounded: uniform in [0, 1), (columns, h), float64."""
+        bits = generator(self.plan.seed, self.party, f"rounding/{round_}").bit_generator
+        words = bits.random_raw(self._columns * self.width) >> np.uint64(11)
+        return torch.from_numpy(words.astype(np.float64) * 2.0**-53).reshape(self._columns, self.width)
+
+    def give_shares(self, shares: Mapping[int, Handle[HeldModel]], round_: int, quantised: Tensor) -> None:
+        """Fulfil the promise of the shares of a round's rounded weights."""
+        secret = ModelSecret(self.plan, self.party, round_, quantised)
+        for client, handle in shares.items():
+            handle.set(HeldModel(secret, self.plan.places[client]))
 
     def _narrow(self, quantised: Tensor) -> Tensor:
         """As int32 where every value fits: half the memory."""
