@@ -152,8 +152,8 @@ def test_a_batch_indexes_tensors() -> None:
     batch = sequence().batch(6)
     index = batch.tensor()
     assert (index.dtype, len(batch)) == (torch.int64, 2)
-    index[0] = 0  # a copy
-    assert torch.arange(ROWS)[batch.tensor()].tolist() == batch.ids.tolist()
+    assert torch.arange(ROWS)[index].tolist() == batch.ids.tolist()
+    assert batch.tensor() is index  # made once
 
 
 def test_batches_are_equal_by_their_place_in_a_sequence() -> None:

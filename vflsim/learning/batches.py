@@ -16,6 +16,8 @@ from vflsim.streams import SHARED, generator
 
 Split = Literal["train", "validation", "test"]
 
+CPU = torch.device("cpu")
+
 _REMEMBERED = 4
 """Epochs kept at hand: parties out of step are mostly within a few epochs of each other."""
 
@@ -36,9 +38,12 @@ class Batch:
         """The number of rows."""
         return len(self.ids)
 
-    def tensor(self) -> Tensor:
-        """``ids`` as a tensor to index with, (b,) of int64, a copy."""
-        return torch.tensor(self.ids)
+    def tensor(self, device: torch.device = CPU) -> Tensor:
+        """``ids`` as a tensor to index with on ``device``, (b,) of int64: one for all who ask, not to be changed."""
+        known: dict[torch.device, Tensor] = self.__dict__.setdefault("_tensors", {})
+        if device not in known:
+            known[device] = torch.tensor(self.ids, device=device)
+        return known[device]
 
 
 class BatchSequence:

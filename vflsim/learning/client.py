@@ -88,7 +88,7 @@ class ClientLearner:
 
         def run() -> None:
             self.model.train()
-            h = self._bounded(self.parts.features["train"][batch.tensor()])
+            h = self._bounded(self._rows(batch))
             self._graph = batch, h
             result.set(release(h.detach()))
 
@@ -102,7 +102,7 @@ class ClientLearner:
         def run() -> None:
             self.model.train()
             with torch.no_grad():
-                result.set(release(self._bounded(self.parts.features["train"][batch.tensor()])))
+                result.set(release(self._bounded(self._rows(batch))))
 
         return self._embedding("answer", run, result, batch, release)
 
@@ -119,7 +119,7 @@ class ClientLearner:
             if self._graph is not None and self._graph[0] == batch:
                 h = self._graph[1]
             else:
-                h = self._bounded(self.parts.features["train"][batch.tensor()])
+                h = self._bounded(self._rows(batch))
             self._graph = None
             if not torch.isfinite(received.value).all():
                 raise NonFiniteError(
@@ -184,10 +184,14 @@ class ClientLearner:
         """As ``embed`` leaves it, but that buffers which training moves (batch norm's) stay where they are."""
         self.model.train()
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        h: Tensor = functional_call(self.model, buffers, (self.parts.features["train"][batch.tensor()],))
+        h: Tensor = functional_call(self.model, buffers, (self._rows(batch),))
         return batch, h if self.releases is None else self.releases.mechanism.bounded(h)
 
     # --- pieces -----------------------------------------------------------------------------------------------------
+
+    def _rows(self, batch: Batch) -> Tensor:
+        features = self.parts.features["train"]
+        return features[batch.tensor(features.device)]
 
     def _bounded(self, features: Tensor) -> Tensor:
         """The model's embeddings, bounded where there is a mechanism."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
-from vflsim.errors import RunError
+from vflsim.errors import CheckpointError, RunError
 from vflsim.learning.executor import Executor, run_operation, run_together
 from vflsim.learning.operations import Handle, Operation
-from vflsim.streams import SERVER
+from vflsim.streams import SERVER, party_name
 
 T = TypeVar("T")
 _Promises: TypeAlias = tuple[int, list[tuple[int, ref[Handle[Any]]]]]
@@ -27,12 +27,13 @@ _LOOKED_AFTER = 4096
 class Standing:
     """How far an executor is: all that a later one needs, beside the values, to go on from here.
 
-    ``ran`` is how many operations of each party have run, ``journal`` every value that was forced, in order, and
-    ``kept`` the handles whose operations have run and that somebody still holds, by the number of the operation and the
-    place among its promises.
+    ``ran`` is how many operations of each party have run, ``ready`` the clients whose next one is ready, in the order
+    in which they are to run, ``journal`` every value that was forced, in order, and ``kept`` the handles whose
+    operations have run and that somebody still holds, by the number of the operation and the place among its promises.
     """
 
     ran: Mapping[int, int]
+    ready: Sequence[int]
     journal: Sequence[Any]
     kept: Mapping[tuple[int, int], Handle[Any]] = field(compare=False)
 
@@ -109,11 +110,22 @@ class DeferredExecutor(Executor):
             for place, promise in promises
             if (handle := promise()) is not None
         }
-        return Standing(dict(self._ran), tuple(self._journal), kept)
+        ready = [operation.party for operations in self._ready.values() for operation in operations]
+        return Standing(dict(self._ran), ready, tuple(self._journal), kept)
 
-    def replay(self, ran: Mapping[int, int], journal: Sequence[Any], kept: Collection[tuple[int, int]]) -> None:
-        """From here on take submissions as those that led to a standing: run none, and answer from the journal."""
-        self._replay = _Replay(ran, journal, kept)
+    def replay(
+        self,
+        ran: Mapping[int, int],
+        ready: Sequence[int],
+        journal: Sequence[Any],
+        kept: Collection[tuple[int, int]],
+    ) -> None:
+        """From here on take submissions as those that led to a standing: run none, and answer from the journal.
+
+        The arguments are those of the ``Standing``, of ``kept`` the keys alone. Raises ``CheckpointError``, then or
+        later, where the submissions turn out to be others.
+        """
+        self._replay = _Replay(ran, ready, journal, kept)
 
     @property
     def recalled(self) -> Mapping[tuple[int, int], Handle[Any]]:
@@ -121,15 +133,15 @@ class DeferredExecutor(Executor):
         return {} if self._replay is None else self._replay.recalled
 
     def go_on(self) -> None:
-        """The replay is over. Raises ``RunError`` if it was not the replay of what had been journalled."""
+        """The replay is over. Raises ``CheckpointError`` if it did not come to where the standing was."""
         replay = self._replay
         assert replay is not None, "there was a replay"
         replay.check_complete()
         self._replay = None
         self._ran, self._journal = dict(replay.ran), list(replay.journal)
         self._alive = [(number, [(place, ref(handle))]) for (number, place), handle in replay.recalled.items()]
-        for queue in self._queues.values():
-            if queue:
+        for party in dict.fromkeys([*replay.ready, *self._queues]):
+            if queue := self._queues.get(party):
                 self._arm(queue[0])
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -192,7 +204,7 @@ class DeferredExecutor(Executor):
                     (operation.number, [(n, ref(handle)) for n, handle in enumerate(operation.promises)])
                 )
                 for handle in operation.promises:
-                    for waiting in self._awaited.pop(handle, ()):
+                    for waiting in sorted(self._awaited.pop(handle, ()), key=_number):
                         waiting.waits_for -= 1
                         if not waiting.waits_for:
                             self._make_ready(waiting)
@@ -210,8 +222,14 @@ class DeferredExecutor(Executor):
 class _Replay:
     """Submissions and questions taken a second time, answered from what was kept the first time."""
 
-    def __init__(self, ran: Mapping[int, int], journal: Sequence[Any], kept: Collection[tuple[int, int]]) -> None:
-        self.ran, self.journal = ran, journal
+    def __init__(
+        self,
+        ran: Mapping[int, int],
+        ready: Sequence[int],
+        journal: Sequence[Any],
+        kept: Collection[tuple[int, int]],
+    ) -> None:
+        self.ran, self.ready, self.journal = ran, ready, journal
         self.recalled: dict[tuple[int, int], Handle[Any]] = {}
         self._kept = frozenset(kept)
         self._with_kept = {number for number, _ in self._kept}
@@ -233,7 +251,7 @@ class _Replay:
     def forced(self, handle: Handle[T]) -> T:
         """What it was the first time."""
         if self._forced == len(self.journal):
-            raise RunError("a replay asks for a value that nobody had asked for before")
+            raise CheckpointError("a replay asks for a value that nobody had asked for before")
         value: T = self.journal[self._forced]
         self._forced += 1
         if not handle.ready:
@@ -241,11 +259,17 @@ class _Replay:
         return value
 
     def check_complete(self) -> None:
-        """Raise ``RunError`` unless everything that had happened happened again."""
-        if self._forced != len(self.journal) or len(self.recalled) != len(self._kept):
-            raise RunError("a replay did not come to where it had been before")
-        if any(self._seen.get(party, 0) < count for party, count in self.ran.items()):
-            raise RunError("a replay submitted less than had run before")
+        """Raise ``CheckpointError`` unless everything that had happened happened again."""
+        if self._forced != len(self.journal):
+            raise CheckpointError(f"a replay asked for {self._forced:,} values, and {len(self.journal):,} had been")
+        for party, count in self.ran.items():
+            if self._seen.get(party, 0) < count:
+                raise CheckpointError(
+                    f"in a replay {party_name(party)} did {self._seen.get(party, 0):,} operations, of which {count:,} "
+                    "had run"
+                )
+        if len(self.recalled) != len(self._kept):
+            raise CheckpointError("a replay does not promise all the values that had been kept")
 
 
 def _party(operation: Operation[Any]) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from vflsim.learning.batching.updates import STACKED
 from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.states import load_module, module_state, named, under
 
 
 class FlatModel:
@@ -35,3 +36,12 @@ class FlatModel:
     def step(self, gradient: Tensor) -> None:
         """One step along ``gradient``, a vector."""
         self.optimizer.step([0], [gradient[None]])
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights, the model's buffers and what the optimiser remembers, by name: the tensors themselves."""
+        return {**named("model", module_state(self.model)), **named("optimizer", self.optimizer.state())}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Be as when ``state`` was taken."""
+        load_module(self.model, under("model", state))
+        self.optimizer.load(under("optimizer", state))

@@ -26,7 +26,7 @@ class Handle(Generic[T]):
     def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> None:
         self.shape, self.dtype, self.ready = shape, dtype, False
         self.joint: Any = None
-        """What computes this value together with those of other parties, if anything does (``batching.joint``)."""
+        """What computes it together with those of other parties, if anything does, and its place there."""
         self._value: T | None = None
         self._compute: Callable[[], T] | None = None
 
@@ -37,11 +37,18 @@ class Handle(Generic[T]):
             raise RunError("a deferred value was read before its operation ran", remedy="executor.force(handle)")
         if self._compute is not None:
             self._value, self._compute = self._compute(), None
+        elif self.joint is not None and self._value is None:
+            joint, place = self.joint
+            self._value = joint.of(place)
         return self._value  # type: ignore[return-value]
 
     def set(self, value: T) -> None:
         """Fulfil the promise."""
         self._value, self.ready = value, True
+
+    def share(self, joint: Any, place: int) -> None:
+        """Fulfil the promise by a part of what is computed for several parties (``batching.joint.Joint``)."""
+        self.joint, self.ready = (joint, place), True
 
     def defer(self, compute: Callable[[], T]) -> None:
         """Fulfil the promise by a function of what will not change any more: called when first read, if ever."""
@@ -50,7 +57,7 @@ class Handle(Generic[T]):
     @property
     def computed(self) -> bool:
         """Whether the value is there, and not only what computes it."""
-        return self.ready and self._compute is None
+        return self.ready and self._compute is None and (self.joint is None or self._value is not None)
 
     @property
     def nbytes(self) -> int:
@@ -68,7 +75,7 @@ class Kernel(Protocol):
         """Do the work of ``operations``, one a party, in the order of the parties, and keep all their promises."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Operation(Generic[T]):
     """Work of one party: what it costs is known at once, what it yields only after ``run``.
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.aggregates import Aggregate
-from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.joint import total_of
 from vflsim.learning.cost import flops_of
 from vflsim.learning.flat import FlatModel
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.staleness import Staleness, StepFacts
+from vflsim.learning.states import State, load_module, module_state, named, under
 from vflsim.learning.table import EmbeddingTable
 from vflsim.learning.tasks import Task
 
@@ -95,6 +97,7 @@ class ServerLearner:
 
     def __init__(self, parts: ServerParts) -> None:
         self.parts = parts
+        self.device = parts.labels["train"].device
         self.staleness = Staleness(parts.clients, len(parts.labels["train"]))
         self._place = {client: j for j, client in enumerate(parts.clients)}
         self._flops: dict[tuple[str, int], float] = {}
@@ -111,7 +114,7 @@ class ServerLearner:
 
     @cached_property
     def _table(self) -> EmbeddingTable:
-        return EmbeddingTable(len(self.parts.labels["train"]), self.parts.widths, self.parts.dtype)
+        return EmbeddingTable(len(self.parts.labels["train"]), self.parts.widths, self.parts.dtype, self.device)
 
     def fill(self, messages: Sequence[Any]) -> Operation[None]:
         """Fill the table with an uploaded first pass: every training row of every client."""
@@ -142,14 +145,15 @@ class ServerLearner:
         self._refresh([*embeddings, *refreshed])
 
         def run() -> None:
-            self._run_step(groups, [*ordered, *refreshed], promised, step.loss)
+            done = this()
+            self._run_step(groups, [*ordered, *refreshed], promised, step.loss, "" if done is None else done.where)
 
         def commit() -> StepFacts:
             return self._commit(groups, ordered, step.loss)
 
         nbytes = sum(handle.nbytes for handle in promised.values())
         rows = sum(len(batch) for batch, _ in groups)
-        return Operation(
+        operation = Operation(
             "server_step",
             0,
             run,
@@ -162,6 +166,8 @@ class ServerLearner:
             inputs=[message.value for message in (*ordered, *refreshed)],
             promises=(step.loss, *promised.values()),
         )
+        this = ref(operation)  # which outlives its run, but only just: no cycle keeps the messages
+        return operation
 
     def evaluate(self, split: Split, answers: Sequence[Any]) -> Operation[Handle[dict[str, float]]]:
         """Loss and metrics on a split, from the embeddings of all its rows."""
@@ -188,36 +194,58 @@ class ServerLearner:
             promises=(result,),
         )
 
+    # --- being interrupted ------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """What it has learnt and remembers, by name: the tensors themselves (``states``)."""
+        made = vars(self)
+        if "flat" in made:
+            state = named("flat", self.flat.state())
+        else:
+            state = named("model", module_state(self.model)) if "model" in made else {}
+        return {**state, **(named("table", self._table.state()) if "_table" in made else {})}
+
+    def load(self, state: State) -> None:
+        """Be as when ``state`` was taken, whatever had been made until then."""
+        if flat := under("flat", state):
+            self.flat.load(flat)
+        elif model := under("model", state):
+            load_module(self.model, model)
+        if table := under("table", state):
+            self._table.load(table)
+
+    # --- what operations do -----------------------------------------------------------------------------------------
+
     def _run_step(
         self,
         groups: list[tuple[Batch, list[Any]]],
         arrivals: list[Any],
         promised: dict[int, Handle[Tensor]],
         loss: Handle[float],
+        where: str,
     ) -> None:
-        flat = self.flat
+        flat, device = self.flat, self.device
         self.model.train()
         if self.parts.table:
             for message in arrivals:
-                self._table.write(self._place[message.sender], message.batch.tensor(), message.value.value)
+                self._table.write(self._place[message.sender], message.batch.tensor(device), message.value.value)
         used = [self._used(batch, fresh) for batch, fresh in groups]
         losses = [
-            self.parts.task.loss(self.model(each.joined), self.parts.labels["train"][each.batch.tensor()])
+            self.parts.task.loss(self.model(each.joined), self.parts.labels["train"][each.batch.tensor(device)])
             for each in used
         ]
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
-        value = float(total.detach())
-        if not math.isfinite(value):
-            raise NonFiniteError(
-                f"the training loss became {value}", remedy="a smaller learning rate, or scaled features"
-            )
+        mean = total.detach() / len(losses)
+        if device == CPU:
+            loss.set(finite_loss(mean))
+        else:  # nobody waits for the device: the loss is looked at when it is read
+            loss.defer(partial(finite_loss, mean, where))
         gradient, others = flat.gradients(total, [leaf for each in used for leaf in each.leaves])
         flat.step(gradient / len(losses) if len(losses) > 1 else gradient)
         for each in used:
             own, others = others[: len(each.leaves)], others[len(each.leaves) :]
             for message, received in zip(each.fresh, each.spread(own), strict=True):
                 promised[id(message)].set(received)
-        loss.set(value / len(losses))
 
     def _used(self, batch: Batch, fresh: list[Any]) -> _Used:
         """What a step uses for one batch: fresh embeddings, and the table for the others; differentiable."""
@@ -226,14 +254,14 @@ class ServerLearner:
         coefficients = self.parts.aggregate.coefficients(everybody if self.parts.table else places)
         if coefficients is not None:
             # H is linear in the embeddings: ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and nobody needs the graph between the two.
-            rows = self._table.rows(batch.tensor(), len(everybody)) if self.parts.table else None
+            rows = self._table.rows(batch.tensor(self.device), len(everybody)) if self.parts.table else None
             joined = self._sum(coefficients, rows, [message.value for message in fresh]).requires_grad_()
             own = [coefficients[place] for place in places] if self.parts.table else coefficients
             return _Used(batch, fresh, joined, [joined], own)
         leaves = [message.value.value.clone().requires_grad_() for message in fresh]
         values: list[Tensor | None] = [None] * len(everybody)
         if self.parts.table:
-            values = [*self._table.read(batch.tensor())]
+            values = [*self._table.read(batch.tensor(self.device))]
         for place, leaf in zip(places, leaves, strict=True):
             values[place] = leaf
         return _Used(batch, fresh, self.parts.aggregate.combine(values, self.parts.widths), leaves)
@@ -275,6 +303,15 @@ class ServerLearner:
             forward, backward = flops_of(self.model, shape, self.parts.dtype, input_gradient=True)
             self._flops[kind, rows] = forward + backward if kind == "server_step" else forward
         return self._flops[kind, rows]
+
+
+def finite_loss(loss: Tensor, where: str = "") -> float:
+    """The loss as a number. Raises ``NonFiniteError`` if it is none."""
+    value = float(loss)
+    if not math.isfinite(value):
+        remedy = "a smaller learning rate, or scaled features"
+        raise NonFiniteError(f"the training loss became {value}", where, remedy=remedy)
+    return value
 
 
 _sender = attrgetter("sender")

@@ -31,7 +31,10 @@ class Staleness:
     def refresh(self, clients: Sequence[int], batch: Batch) -> None:
         """Embeddings of ``batch`` arrived from ``clients`` for the present step."""
         columns = [self._column[client] for client in clients]
-        self._rows[batch.ids[:, np.newaxis], columns] = self.step
+        if len(set(columns)) == len(self._clients):  # whole rows: a tenth of the time
+            self._rows[batch.ids] = self.step
+        else:
+            self._rows[batch.ids[:, np.newaxis], columns] = self.step
         self._last[columns] = self.step
 
     def others(self, clients: Sequence[int]) -> NDArray[np.int64]:

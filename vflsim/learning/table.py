@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from vflsim.learning.batches import CPU
 
 
 class EmbeddingTable:
@@ -17,10 +19,14 @@ class EmbeddingTable:
     zero pages until a row is first written.
     """
 
-    def __init__(self, rows: int, widths: Sequence[int], dtype: torch.dtype) -> None:
+    def __init__(self, rows: int, widths: Sequence[int], dtype: torch.dtype, device: torch.device = CPU) -> None:
         edges = [0, *accumulate(widths)]
         self._columns = [slice(start, end) for start, end in pairwise(edges)]
-        self._values = torch.from_numpy(np.zeros((rows, edges[-1]), torch.empty(0, dtype=dtype).numpy().dtype))
+        shape = rows, edges[-1]
+        if device == CPU:
+            self._values = torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
+        else:
+            self._values = torch.zeros(shape, dtype=dtype, device=device)
 
     def fill(self, place: int, embeddings: Tensor) -> None:
         """Replace every row of the client in that place; ``embeddings`` is (rows, width)."""
@@ -38,3 +44,11 @@ class EmbeddingTable:
         """The rows ``ids`` of every client, in client order: (len(ids), width) each."""
         rows = self._values.index_select(0, ids)
         return [rows[:, columns] for columns in self._columns]
+
+    def state(self) -> dict[str, Tensor]:
+        """All rows, by name: the tensor itself."""
+        return {"rows": self._values}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Be as when ``state`` was taken."""
+        self._values.copy_(state["rows"])

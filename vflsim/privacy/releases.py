@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,9 +44,17 @@ class Releases:
         def release(h: Tensor) -> Tensor:
             self._count(rows)
             bits = generator(self._seed, self._party, f"mechanism.{kind}/{index}").bit_generator
-            return h.detach() + self.mechanism.noise(tuple(h.shape), h.dtype, bits)
+            return h.detach() + self.mechanism.noise(tuple(h.shape), h.dtype, bits).to(h.device)
 
         return release
+
+    def state(self) -> dict[str, Tensor]:
+        """How often each sample has been released, by name. What was begun follows from what was asked for."""
+        return {"counts": torch.from_numpy(self.counts)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Be as when ``state`` was taken."""
+        self.counts[:] = state["counts"].numpy()
 
     def _count(self, rows: Rows) -> None:
         most = self.mechanism.most_releases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -40,10 +40,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class Data:
-    """The scenario's data, loaded once for all its runs, as tensors by dtype.
-
-    Tensors are copies with an alignment of their own: the alignment of loaded memory can change the last bits.
-    """
+    """The scenario's data, loaded once for all its runs, as tensors by dtype."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -73,18 +70,27 @@ class LoadedData:
     labels: dict[Split, torch.Tensor]
     task: Task
     outputs: int
+    elsewhere: dict[str, LoadedData] = field(default_factory=dict, repr=False, compare=False)
+
+    def on(self, device: str) -> LoadedData:
+        """The same on another device, taken there once."""
+        if torch.device(device) == self.joint["train"].device:
+            return self
+        if device not in self.elsewhere:
+            joint = {split: tensor.to(device) for split, tensor in self.joint.items()}
+            labels = {split: tensor.to(device) for split, tensor in self.labels.items()}
+            features = _views(joint, self.columns, self.shapes)
+            self.elsewhere[device] = replace(self, joint=joint, features=features, labels=labels, elsewhere={})
+        return self.elsewhere[device]
 
     @classmethod
     def of(cls, data: PartitionedData, training: Training) -> LoadedData:
-        """The tensors of ``data``."""
+        """The tensors of ``data``, whose memory they share."""
         task = task_of(data.task)
         joint = {split: torch.from_numpy(getattr(data.joint, split)) for split in SPLITS}
         columns = tuple(party.columns for party in data.parties)
         shapes = tuple(party.feature_shape for party in data.parties)
-        features = tuple(
-            {split: joint[split][:, own].view(-1, *shape) for split in SPLITS}
-            for own, shape in zip(columns, shapes, strict=True)
-        )
+        features = _views(joint, columns, shapes)
         labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
         return cls(data.name, joint, columns, features, shapes, labels, task, task.outputs(data.classes))
 
@@ -98,6 +104,16 @@ class LoadedData:
     def rows(self) -> int:
         """Training rows."""
         return len(self.labels["train"])
+
+
+def _views(
+    joint: Mapping[Split, torch.Tensor], columns: Sequence[slice], shapes: Sequence[tuple[int, ...]]
+) -> tuple[dict[Split, torch.Tensor], ...]:
+    """Each client's features of every split: its columns of the joint ones."""
+    return tuple(
+        {split: tensor[:, own].view(-1, *shape) for split, tensor in joint.items()}
+        for own, shape in zip(columns, shapes, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +137,7 @@ def learners(
     mechanism = scenario.protocols[name].mechanism
     clients = tuple(protocol.participants(scenario.clients, scenario.symbols))
     models = client_models(scenario)
-    dtype = training.torch_dtype
+    dtype, device = training.torch_dtype, data.joint["train"].device
     plan = coding_plan(scenario, name, data, seed) if isinstance(protocol, FedVS) else None
     made: dict[int, ClientLearner] = {}
     for client in clients:
@@ -132,7 +148,7 @@ def learners(
             ClientParts(
                 party=client,
                 features=data.features[client - 1],
-                build=partial(seeded, partial(model.build, shape), torch_seed(seed, client, "weights"), dtype),
+                build=partial(seeded, partial(model.build, shape), torch_seed(seed, client, "weights"), dtype, device),
                 optimizer=training.client_optimizer,
                 embedding=model.embedding,
                 batch=training.batch,
@@ -155,6 +171,7 @@ def learners(
                 partial(scenario.models.server.build, inputs, data.outputs),
                 torch_seed(seed, 0, "weights"),
                 dtype,
+                device,
             ),
             optimizer=training.server_optimizer,
             aggregate=aggregate,

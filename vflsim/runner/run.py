@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -15,17 +14,20 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from vflsim.errors import VflsimError
+from vflsim.errors import CheckpointError, VflsimError
 from vflsim.learning.client import Split
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import TimingOnlyExecutor
+from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.table import TableProtocol
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.schema import Age, RunInfo, RunTables
 from vflsim.runner.build import LoadedData, Parties, parties
+from vflsim.runner.checkpoints.keeper import Keeper
+from vflsim.runner.checkpoints.snapshot import Course
 from vflsim.runner.conductor import Conductor, Progress
-from vflsim.runner.execution import USUAL, Execution
+from vflsim.runner.execution import USUAL, Execution, patient_collector
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.streams import party_name
@@ -34,8 +36,6 @@ from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Events, Recorder
 from vflsim.world.virtual import VirtualWorld
-
-_PATIENCE = 50_000, 20, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,7 @@ class Outcome:
     note: str = ""
 
 
-@contextmanager
-def _patient_collector() -> Iterator[None]:
-    """The garbage collector looks less often: what thousands of parties have under way lives for a round at least.
-
-    At Python's own pace a run of 8,192 clients spends a third of its time there. What is garbage at once, which is
-    nearly all, never waits for the collector.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(*_PATIENCE)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-@_patient_collector()
+@patient_collector()
 def run_protocol(
     scenario: Scenario,
     name: str,
@@ -79,12 +64,17 @@ def run_protocol(
     timing_only: bool = False,
     report: Callable[[Progress], None] | None = None,
     execution: Execution = USUAL,
+    keeper: Keeper | None = None,
 ) -> Outcome:
     """Run protocol ``name`` with ``seed`` in ``world`` (default: virtual time) until a stop rule of the scenario.
 
     A run that fails keeps its tables; the error, which names the party and the virtual time, is in the outcome.
+    ``keeper``, for training in virtual time, keeps checkpoints and goes on from them: raises ``CheckpointError`` where
+    that cannot be, and ``KeyboardInterrupt`` when the keeper has been asked to stop.
     """
     protocol = scenario.protocols[name].protocol
+    if not isinstance(protocol, FedVS):
+        data = data.on(execution.device)
     if world is None:
         world = VirtualWorld(TimingOnlyExecutor() if timing_only else DeferredExecutor())
     recorder = Recorder(scenario.record)
@@ -112,14 +102,16 @@ def run_protocol(
         for client in made.clients:
             start(client)
 
-    began = time.monotonic()
     reason, error = None, None
-    with execution.fixed_threads():
+    kept = nullcontext() if keeper is None else keeper.along(Course(world, made, recorder, conductor, execution.device))
+    with execution.settings(), kept:
         conductor.start(begin)
         try:
             reason = world.run()
             world.conclude(conductor.last_row())
             world.executor.flush()
+        except CheckpointError:
+            raise
         except VflsimError as failure:
             error = failure
             made.shared.close()
@@ -133,11 +125,11 @@ def run_protocol(
         reproducible=scenario.stop_of(name).wall_clock is None and not isinstance(world, RealTimeWorld),
         timing_only=timing_only,
         versions=versions(),
-        device=execution.device,
+        device=data.joint["train"].device.type,
         threads=execution.threads,
         learning_plane=None if timing_only else execution.learning_plane,
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
-        wall_clock_s=time.monotonic() - began,
+        wall_clock_s=time.monotonic() - conductor.began,
         participants=made.shared.clients,
         network=network_facts(scenario),
         privacy=None if timing_only else _privacy(scenario, name, made),
@@ -145,7 +137,8 @@ def run_protocol(
         **_bound(protocol),
     )
     weights = {} if timing_only else _weights(made)
-    return Outcome(_tables(recorder), weights, info, _extra(recorder), error)
+    note = "" if keeper is None else keeper.note
+    return Outcome(_tables(recorder), weights, info, _extra(recorder), error, note)
 
 
 def network_facts(scenario: Scenario) -> NetworkFacts:

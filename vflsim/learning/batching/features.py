@@ -71,4 +71,4 @@ class StackedFeatures:
         return found if self._padding is None else found * self._padding.flatten()
 
     def _ids(self, batch: Batch) -> Tensor:
-        return batch.tensor().to(self._index.device)
+        return batch.tensor(self._index.device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.joint import Joint
 from vflsim.learning.batching.updates import STACKED
@@ -172,7 +172,8 @@ class Stack(ABC):
         work: list[Stepping] = [operation.work for operation in operations]
         places, batches = [each.place for each in work], [each.batch for each in work]
         received = [each.received.value for each in work]
-        _check_finite(received, operations)
+        if received[0].device == CPU:  # elsewhere it would have to be waited for; the next loss tells as well
+            _check_finite(received, operations)
         if self._joint and len(places) == len(self.learners) and _all_one(received) and _all_equal(batches):
             gradients = self.joint_gradients(batches[0], received[0])
         else:

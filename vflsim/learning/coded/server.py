@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflsim.errors import NonFiniteError
 from vflsim.learning.coded.plan import CodingPlan, flops
 from vflsim.learning.coded.segments import SegmentedBatch
 from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.server import ServerLearner, ServerParts
+from vflsim.learning.server import ServerLearner, ServerParts, finite_loss
 from vflsim.learning.staleness import StepFacts
 
 
@@ -79,15 +77,10 @@ class CodedServerLearner(ServerLearner):
             self.model.train()
             leaf = decoded.value.clone().requires_grad_()
             value = self.parts.task.loss(self.model(leaf), self.parts.labels["train"][batch.tensor()])
-            number = float(value.detach())
-            if not math.isfinite(number):
-                raise NonFiniteError(
-                    f"the training loss became {number}", remedy="a smaller learning rate, or scaled features"
-                )
+            loss.set(finite_loss(value.detach()))
             gradient, (received,) = flat.gradients(value, [leaf])
             flat.step(gradient)
             result.set(received / count)
-            loss.set(number)
 
         def commit() -> StepFacts:
             used = sorted(responders)

@@ -28,7 +28,7 @@ class DataSecret:
     """
 
     def __init__(self, plan: CodingPlan, client: int, quantised: Tensor) -> None:
-        self._plan, self._client = plan, client
+        self.plan, self.client = plan, client
         padding = plan.segments * plan.segment_rows - len(quantised)
         self.quantised = torch.cat([quantised, quantised.new_zeros(padding, quantised.shape[1])])
         self._masks: Tensor | None = None
@@ -41,17 +41,17 @@ class DataSecret:
     def shares(self, batch: SegmentedBatch, holders: Holders) -> Tensor:
         """The |B| rows of a batch of the shares of ``holders``, (holders, |B|, columns) (Eq. 2)."""
         if self._latest is None or self._latest[:2] != (batch, holders):
-            field, places = self._plan.quantiser.field, torch.from_numpy(np.array(batch.positions))
+            field, places = self.plan.quantiser.field, torch.from_numpy(np.array(batch.positions))
             rows = field.embed(self.rows(batch).to(torch.int64))
-            segments = rows.reshape(self._plan.segments, len(places), -1)
+            segments = rows.reshape(self.plan.segments, len(places), -1)
             secrets = torch.cat([segments, self._mask_rows()[:, places]])
-            self._latest = batch, holders, self._plan.code.encode(secrets, holders)
+            self._latest = batch, holders, self.plan.code.encode(secrets, holders)
         return self._latest[2]
 
     def _mask_rows(self) -> Tensor:
         if self._masks is None:
-            plan = self._plan
-            bits = generator(plan.seed, self._client, "data_masks").bit_generator
+            plan = self.plan
+            bits = generator(plan.seed, self.client, "data_masks").bit_generator
             shape = plan.masks, plan.segment_rows, self.quantised.shape[1]
             self._masks = plan.quantiser.field.uniform(shape, bits)
         return self._masks
@@ -64,15 +64,15 @@ class ModelSecret:
     """
 
     def __init__(self, plan: CodingPlan, client: int, round_: int, quantised: Tensor) -> None:
-        self._plan, self._client, self._round = plan, client, round_
+        self.plan, self.client, self.round = plan, client, round_
         self.quantised = quantised
         self._latest: tuple[Holders, Tensor] | None = None
 
     def shares(self, holders: Holders) -> Tensor:
         """The shares of ``holders``, (holders, columns, h) (Eq. 4)."""
         if self._latest is None or self._latest[0] != holders:
-            plan, field = self._plan, self._plan.quantiser.field
-            bits = generator(plan.seed, self._client, f"model_masks/{self._round}").bit_generator
+            plan, field = self.plan, self.plan.quantiser.field
+            bits = generator(plan.seed, self.client, f"model_masks/{self.round}").bit_generator
             masks = field.uniform((plan.masks, *self.quantised.shape), bits)
             self._latest = holders, plan.code.encode_repeated(field.embed(self.quantised), masks, holders)
         return self._latest[1]

@@ -14,16 +14,19 @@ _DRAWING = Lock()
 """In real time the parties build their models in threads of their own, all with PyTorch's one generator."""
 
 
-def seeded(build: Callable[[], nn.Module], seed: int, dtype: torch.dtype) -> nn.Module:
+def seeded(
+    build: Callable[[], nn.Module], seed: int, dtype: torch.dtype, device: torch.device | None = None
+) -> nn.Module:
     """Call ``build`` with PyTorch's CPU generator set to ``seed``; the generator is put back afterwards.
 
     Weights are drawn in PyTorch's default dtype and then converted, so a float64 run starts from the numbers of the
-    float32 run. ``seed`` is a non-negative integer below 2**64 (``streams.torch_seed``).
+    float32 run; and on the CPU, so a run on another ``device`` does, too.
+    ``seed`` is a non-negative integer below 2**64 (``streams.torch_seed``).
     """
     with _DRAWING, torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
         # Not torch.manual_seed: that one would reseed the accelerators' generators as well.
         torch.default_generator.manual_seed(seed)
-        return build().to(dtype)
+        return build().to(device, dtype)
 
 
 def least_batch(module: nn.Module, shape: tuple[int, ...]) -> Literal[1, 2]:
