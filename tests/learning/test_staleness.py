@@ -42,6 +42,14 @@ def test_a_trace_by_hand(staleness: Staleness) -> None:
     assert staleness.row_age_sums(batch(0, 1, 2, 3), (1, 2, 5)) == (2 + 2 + 0 + 0 + 0 + 3 * 3 + 3 + 1 + 1 + 3, 12, 3)
 
 
+def test_whoever_refreshes_a_row_twice_does_not_stand_for_another(staleness: Staleness) -> None:
+    staleness.refresh([1, 1, 5], batch(0, 1))  # an embedding and an answer to a query
+    assert staleness.row_ages(batch(0, 1)).tolist() == [0, 1, 0]
+    staleness.refresh([5, 2, 1], batch(1, 2))
+    assert staleness.row_ages(batch(1, 2)).tolist() == [0, 0, 0]
+    assert staleness.row_age_sums(batch(0, 3), (1, 2, 5)) == (4, 6, 1)
+
+
 @pytest.mark.parametrize(
     ("bound", "age", "named"),
     [

@@ -146,7 +146,7 @@ class ClientLearner:
                 result.set(release(self._bounded(features)))
 
         operation = self._embedding(kind, run, result, split, release)
-        operation.units = len(features) / self.parts.batch
+        operation.units, operation.waits_for_company = len(features) / self.parts.batch, kind == "evaluate"
         return operation
 
     # --- being interrupted ------------------------------------------------------------------------------------------

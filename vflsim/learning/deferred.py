@@ -43,8 +43,8 @@ class DeferredExecutor(Executor):
 
     Each party has a queue. An operation is ready when it is the first of its party's and its inputs are there. The
     server's goes first; where the server has to wait for clients, all clients' operations that are ready and have the
-    same kernel run as one, in client order, those first that became ready first: the server never runs ahead of what
-    its clients could do together, so that what has accumulated is as much as can be.
+    same kernel run as one, in client order, and those kernels first whose first operation was submitted first; those
+    that ``waits_for_company`` come last. So as much accumulates as can.
 
     Invariants, beside those of every executor: what runs when, and together with what, is a function of what was
     submitted and forced, in which order, and of shapes; where the results promised by the queues exceed ``limit_bytes``
@@ -173,7 +173,8 @@ class DeferredExecutor(Executor):
             self._ended((operation,))
             return True
         if self._ready:
-            kernel = next(iter(self._ready))
+            # By what is ready, never by when it became so: an executor that goes on from a standing must choose alike.
+            kernel = next(iter(self._ready)) if len(self._ready) == 1 else min(self._ready, key=self._turn)
             operations = self._ready.pop(kernel)
             if kernel is operations[0]:
                 run_operation(operations[0])
@@ -191,6 +192,10 @@ class DeferredExecutor(Executor):
         run_operation(first)
         self._ended((first,))
         return True
+
+    def _turn(self, kernel: object) -> tuple[bool, int]:
+        operations = self._ready[kernel]
+        return operations[0].waits_for_company, min(map(_number, operations))
 
     def _ended(self, operations: Sequence[Operation[Any]]) -> None:
         for operation in operations:

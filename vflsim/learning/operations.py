@@ -103,6 +103,8 @@ class Operation(Generic[T]):
     promises: Sequence[Handle[Any]] = ()
     kernel: Kernel | None = None
     work: Any = None
+    waits_for_company: bool = False
+    """Whether it runs only when nothing else can: the more parties come to it, the better."""
     at: tuple[int, float] | None = None
     """Server steps done before, and virtual seconds at its end: where an error found late belongs to."""
     number: int = -1

@@ -255,6 +255,8 @@ class ServerLearner:
         if coefficients is not None:
             # H is linear in the embeddings: ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and nobody needs the graph between the two.
             rows = self._table.rows(batch.tensor(self.device), len(everybody)) if self.parts.table else None
+            for place, message in zip(places, fresh, strict=True) if rows is not None else ():
+                rows[:, place] = message.value.value  # a client's answer for another batch may have its rows, too
             joined = self._sum(coefficients, rows, [message.value for message in fresh]).requires_grad_()
             own = [coefficients[place] for place in places] if self.parts.table else coefficients
             return _Used(batch, fresh, joined, [joined], own)

@@ -38,6 +38,17 @@ def test_pixels_share_one_centre_and_spread_in_every_shape(rng, shape):
     assert (unit.min(), unit.max(), unit.dtype) == (0, 1, np.float32)
 
 
+@pytest.mark.parametrize("pixels", [True, False])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_bytes_are_fitted_to_the_bit_like_wider_integers(rng, pixels, order):
+    """They are packed first, which may not change the order in which squares are summed."""
+    window = np.asarray(rng.integers(0, 256, (20_000, 12), dtype=np.uint8), order=order)[:, 3:9]
+    wide = np.asarray(window, dtype=np.int16, order="K")
+    packed, plain = Scaler.fit(window, "standard", pixels), Scaler.fit(wide, "standard", pixels)
+    assert packed.centre.tobytes() == plain.centre.tobytes()
+    assert packed.spread.tobytes() == plain.spread.tobytes()
+
+
 def test_nothing_is_fitted_for_none():
     assert Scaler.fit(np.ones((3, 1)), "none") is None
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batching.work import Rows
+
+_BLOCK = 2048
+"""Rows of a split that are read at a time."""
 
 
 class StackedFeatures:
@@ -35,7 +39,7 @@ class StackedFeatures:
         self._padding = None if bool(here.all()) else here
         self._latest: tuple[Batch, Tensor] | None = None
 
-    def same_rows(self, rows: Batch | Split) -> Tensor:
+    def same_rows(self, rows: Rows) -> Tensor:
         """The rows of a training batch, or of a whole split, of all clients: (rows, S · width).
 
         A batch read twice in a row is gathered once: it is embedded, and then stepped on.
@@ -59,10 +63,13 @@ class StackedFeatures:
         found = joint[ids[:, :, None], self._index[index][:, None, :]]
         return found if self._padding is None else found * self._padding[index][:, None, :]
 
-    def split_of(self, places: Sequence[int], split: Split) -> Tensor:
-        """A whole split of some clients: (G, rows, width)."""
-        every = self._columns_of(self._joint[split]).view(-1, self.clients, self.width)
-        return every[:, places].transpose(0, 1)
+    def blocks(self, rows: Rows) -> Iterator[Tensor]:
+        """``same_rows`` in pieces: what is computed of a whole split is never much larger than a piece."""
+        if not isinstance(rows, str):
+            yield self.same_rows(rows)
+            return
+        for piece in torch.split(self._joint[rows], _BLOCK):
+            yield self._columns_of(piece)
 
     def _columns_of(self, rows: Tensor) -> Tensor:
         if self._block is not None:

@@ -48,7 +48,7 @@ class Joint:
 
 
 def total_of(handles: Sequence[Handle[Tensor]]) -> Tensor:
-    """The sum of the values, which are given in client order: joint by joint, then all others."""
+    """The sum of the values, which are given in client order: those alone first, then joint by joint."""
     joints: dict[Joint, list[int]] = {}
     alone: list[Tensor] = []
     for handle in handles:
@@ -57,7 +57,8 @@ def total_of(handles: Sequence[Handle[Tensor]]) -> Tensor:
             continue
         joint, place = handle.joint
         joints.setdefault(joint, []).append(place)
-    sums = [joint.total(places) for joint, places in joints.items()]
-    if alone:
-        sums.append(torch.stack(alone).sum(0))
-    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+    total = torch.stack(alone).sum(0) if alone else None
+    for joint, places in joints.items():
+        total = joint.total(places) if total is None else total.add_(joint.total(places))
+    assert total is not None, "somebody embedded something"
+    return total

@@ -51,24 +51,26 @@ class MappedStack(Stack):
             return super().total(places, rows, parameters)
         everybody = len(places) == len(self.learners) and parameters is self.parameters
         if everybody and isinstance(rows, Batch):
-            self._graph = self._summed(places, rows, [each.detach().requires_grad_() for each in parameters])
-            return self._graph.h.detach()
+            leaves = [each.detach().requires_grad_() for each in parameters]
+            self._joint_graph = Graph(places, (rows,), leaves, self._sum(self.features.same_rows(rows), places, leaves))
+            return self._joint_graph.h.detach()
         with torch.no_grad():
-            return self._summed(places, rows, self._of(places, parameters)).h
+            some = self._of(places, parameters)
+            return torch.cat([self._sum(x, places, some) for x in self.features.blocks(rows)])
 
     def joint_gradients(self, batch: Batch, received: Tensor) -> Sequence[Tensor]:
         """Autograd's, through the sum."""
-        if self._graph is None or self._graph.rows != (batch,):
+        if self._joint_graph is None or self._joint_graph.rows != (batch,):
             self.total(range(len(self.learners)), batch, self.parameters)
-        assert self._graph is not None, "the sum over everybody keeps it"
-        return torch.autograd.grad(self._graph.h, self._graph.leaves, received)
+        assert self._joint_graph is not None, "the sum over everybody keeps it"
+        return torch.autograd.grad(self._joint_graph.h, self._joint_graph.leaves, received)
 
-    def _summed(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Graph:
-        *body, weight, bias = parameters
-        hidden = self._mapped(self._body, body, self._x(places, [rows] * len(places)))
+    def _sum(self, x: Tensor, places: Sequence[int], some: Sequence[Tensor]) -> Tensor:
+        *body, weight, bias = some
+        own = x.view(len(x), len(self.learners), -1).transpose(0, 1)
+        hidden = self._mapped(self._body, body, own if len(places) == len(self.learners) else own[list(places)])
         flat = hidden.transpose(0, 1).flatten(1)
-        h = torch.addmm(bias.sum(0), flat, weight.transpose(1, 2).flatten(0, 1))
-        return Graph(places, (rows,), parameters, h)
+        return torch.addmm(bias.sum(0), flat, weight.transpose(1, 2).flatten(0, 1))
 
     def _mapped(self, network: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         def one(own: dict[str, Tensor], rows: Tensor) -> Tensor:

@@ -70,7 +70,11 @@ class ProductStack(Stack):
         """Σ_m h_m = Σ_i (x_1^{∘i}, x_2^{∘i}, …) (W_1^i; W_2^i; …) + Σ_m Σ_i b_m^i."""
         if self.mechanism is not None:
             return super().total(places, rows, parameters)
-        x, some = self.features.same_rows(rows), self._of(places, parameters)
+        some = self._of(places, parameters)
+        parts = [self._sum(x, places, some) for x in self.features.blocks(rows)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _sum(self, x: Tensor, places: Sequence[int], some: Sequence[Tensor]) -> Tensor:
         if len(places) < len(self.learners):
             x = x.view(len(x), len(self.learners), -1)[:, list(places)].flatten(1)
         h = some[self._degree :]

@@ -65,6 +65,7 @@ class Stack(ABC):
         self.mechanism, self._joint, self._joint_evaluation = parts.mechanism, joint, joint_evaluation
         self._kernels: dict[tuple[str, int | Split], StackKernel] = {}
         self._graph: Graph | None = None
+        self._joint_graph: Graph | None = None
         for place, learner in enumerate(learners):
             learner.stack, learner.place = self, place
 
@@ -97,10 +98,9 @@ class Stack(ABC):
             graph = self._graph_of(places, batches)
         return torch.autograd.grad(graph.h, graph.leaves, torch.stack(list(received)))
 
+    @abstractmethod
     def joint_gradients(self, batch: Batch, received: Tensor) -> Sequence[Tensor]:
         """∇θ_m of every client for the same batch and the same ∂ℓ/∂h_m, (rows, width)."""
-        everybody = range(len(self.learners))
-        return self.gradients(everybody, [batch] * len(everybody), [received] * len(everybody))
 
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
         """Σ h_m of the clients at ``places`` for the same rows, (rows, width)."""
@@ -182,7 +182,7 @@ class Stack(ABC):
             joint.settle()
         self.unsettled.clear()
         self.optimizer.step(places, gradients)
-        self._graph = None
+        self._graph = self._joint_graph = None
 
     # --- pieces -----------------------------------------------------------------------------------------------------
 
