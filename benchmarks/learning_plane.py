@@ -53,22 +53,22 @@ Blocks = dict[str, Callable[[int], object]]
 class Problem:
     """Random features of M clients side by side, and labels."""
 
-    def __init__(self, clients: int) -> None:
-        self.clients = clients
+    def __init__(self, clients: int, device: str = "cpu") -> None:
+        self.clients, self.device = clients, torch.device(device)
         self.rows = 60_000 if clients <= 128 else 8_000  # about a gigabyte at most
         draw = torch.Generator().manual_seed(0)
-        self.x = torch.rand((self.rows, clients * FEATURES), generator=draw)
-        self.y = torch.randint(CLASSES, (self.rows,), generator=draw)
+        self.x = torch.rand((self.rows, clients * FEATURES), generator=draw).to(device)
+        self.y = torch.randint(CLASSES, (self.rows,), generator=draw).to(device)
         training = Training(batch=BATCH, client_optimizer=RATE, server_optimizer=RATE, last_batch="drop")
         self.batches = BatchSequence(self.rows, training, 0, 0)
 
     def server(self) -> nn.Module:
         """The same initial weights for all."""
-        return seeded(partial(MlpServer(hidden=HIDDEN).build, WIDTH, CLASSES), 0, torch.float32)
+        return seeded(partial(MlpServer(hidden=HIDDEN).build, WIDTH, CLASSES), 0, torch.float32, self.device)
 
     def client(self, model: ClientModel, number: int) -> nn.Module:
         """A client's."""
-        return seeded(partial(model.build, (FEATURES,)), number, torch.float32)
+        return seeded(partial(model.build, (FEATURES,)), number, torch.float32, self.device)
 
 
 class Centralised:
@@ -79,7 +79,7 @@ class Centralised:
         layers: list[nn.Module] = [nn.Linear(width, WIDTH)]
         if model == "mlp":
             layers = [nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, WIDTH)]
-        self.problem, self.model = problem, nn.Sequential(*layers, problem.server())
+        self.problem, self.model = problem, nn.Sequential(*layers, problem.server()).to(problem.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE.lr)
         self.round = 0
 
@@ -87,7 +87,7 @@ class Centralised:
         """So many rounds."""
         loss_of = nn.CrossEntropyLoss()
         for _ in range(rounds):
-            ids = self.problem.batches.batch(self.round).tensor()
+            ids = self.problem.batches.batch(self.round).tensor(self.problem.device)
             self.round += 1
             loss = loss_of(self.model(self.problem.x[ids]), self.problem.y[ids])
             self.optimizer.zero_grad()
@@ -110,7 +110,7 @@ class OneByOne:
         """So many rounds."""
         loss_of = nn.CrossEntropyLoss()
         for _ in range(rounds):
-            ids = self.problem.batches.batch(self.round).tensor()
+            ids = self.problem.batches.batch(self.round).tensor(self.problem.device)
             self.round += 1
             h = [model(x[ids]) for model, x in zip(self.models, self.x, strict=True)]
             sent = [each.detach().requires_grad_() for each in h]
@@ -206,13 +206,15 @@ def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
         for name, block in blocks.items():
             began = time.perf_counter()
             block(rounds)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             times[name].append(1e3 * (time.perf_counter() - began) / rounds)
     return {name: statistics.median(each[1:]) for name, each in times.items()}
 
 
-def synchronous(model: str, clients: int) -> dict[str, float]:
+def synchronous(model: str, clients: int, device: str = "cpu") -> dict[str, float]:
     """A round by each of the four ways."""
-    problem = Problem(clients)
+    problem = Problem(clients, device)
     rounds = max(3, 1500 // max(28, clients))
     found = milliseconds(
         {
@@ -232,9 +234,9 @@ def synchronous(model: str, clients: int) -> dict[str, float]:
     return found
 
 
-def asynchronous(model: str, clients: int) -> dict[str, float]:
+def asynchronous(model: str, clients: int, device: str = "cpu") -> dict[str, float]:
     """A step of one client among many, batched and eager."""
-    problem = Problem(clients)
+    problem = Problem(clients, device)
     found = milliseconds(
         {
             "b": LearningPlane(problem, model, table=True).run_asynchronously,

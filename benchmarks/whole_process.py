@@ -1,0 +1,60 @@
+"""A whole `vflsim run` against a whole bare PyTorch script, imports and all.
+
+Ten epochs of synchronous training on Fashion-MNIST, 28 clients, one seed, evaluated after every epoch, against
+benchmarks/bare_centralised.py, which trains one model on all features and evaluates at the same points. One thread for
+both. They take turns; medians, in wall-clock and in CPU seconds; and `vflsim --help`, which imports nothing heavy.
+Run: python benchmarks/whole_process.py [REPEATS]   (needs Fashion-MNIST in VFLSIM_DATA)
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCENARIO = HERE.parent / "scenarios" / "fashion_mnist_stragglers.yaml"
+SAID = (
+    "protocols={wait: {kind: synchronous}}",
+    "stop={epochs: 10}",
+    "evaluate={every: 235 rounds}",
+)
+
+
+def seconds(command: list[str]) -> tuple[float, float]:
+    """Wall-clock and CPU seconds of a process that ends well."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main(repeats: int) -> None:
+    data = Path(os.environ["VFLSIM_DATA"]) / "fashion-mnist"
+    vflsim = [sys.executable, "-m", "vflsim"]
+    said = [word for each in SAID for word in ("--set", each)]
+    with tempfile.TemporaryDirectory() as folder:
+        run = [*vflsim, "run", str(SCENARIO), *said, "--seeds", "0:1", "--device", "cpu", "--out", f"{folder}/out"]
+        commands = {
+            "vflsim run": run,
+            "bare script": [sys.executable, str(HERE / "bare_centralised.py"), str(data)],
+            "vflsim --help": [*vflsim, "--help"],
+        }
+        times = {name: list[tuple[float, float]]() for name in commands}
+        for _ in range(repeats):
+            for name, command in commands.items():
+                times[name].append(seconds(command))
+    medians = {name: [statistics.median(column) for column in zip(*each, strict=True)] for name, each in times.items()}
+    for name, (wall, cpu) in medians.items():
+        print(f"{name:<14} {wall:6.2f} s, {cpu:6.2f} s of CPU")
+    ratios = [mine / bare for mine, bare in zip(medians["vflsim run"], medians["bare script"], strict=True)]
+    print(f"vflsim run / bare script: {ratios[0]:.2f} (CPU {ratios[1]:.2f}); aim ≤ 2.5")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
