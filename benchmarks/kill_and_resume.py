@@ -62,19 +62,19 @@ BASE: dict[str, Any] = {
             }
         ],
     },
-    "evaluate": {"every": "200 rounds"},
+    "evaluate": {"every": "100 rounds"},
 }
 RUNS: dict[str, tuple[dict[str, Any], int, dict[str, Any], list[str]]] = {
-    "synchronous": ({"kind": "synchronous"}, 4000, {}, []),
-    "synchronous, CNNs": ({"kind": "synchronous"}, 300, {"models": {"client": CNN}}, []),
-    "ignore": ({"kind": "ignore", "fastest": 5, "mechanism": NOISE}, 2500, {"models": {"client": MLP}}, []),
-    "t-synchronous": ({"kind": "t_synchronous", "t": 3, "max_staleness": 4}, 2500, {}, []),
+    "synchronous": ({"kind": "synchronous"}, 1500, {}, []),
+    "synchronous, CNNs": ({"kind": "synchronous"}, 150, {"models": {"client": CNN}}, []),
+    "ignore": ({"kind": "ignore", "fastest": 5, "mechanism": NOISE}, 1000, {"models": {"client": MLP}}, []),
+    "t-synchronous": ({"kind": "t_synchronous", "t": 3, "max_staleness": 4}, 1000, {}, []),
     "asynchronous": (
-        {"kind": "asynchronous"}, 5000, {"training": {"batches": "own", "client_optimizer": ADAM}}, [],
+        {"kind": "asynchronous"}, 2500, {"training": {"batches": "own", "client_optimizer": ADAM}}, [],
     ),
-    "asynchronous, eager": ({"kind": "asynchronous"}, 3000, {}, ["--eager"]),
-    "centralised": ({"kind": "centralised"}, 4000, {}, []),
-    "FedVS": ({"kind": "fedvs", "K": 2, "T": 1, "arithmetic": "coded"}, 250, {"models": {"client": POLYNOMIAL}}, []),
+    "asynchronous, eager": ({"kind": "asynchronous"}, 1500, {}, ["--eager"]),
+    "centralised": ({"kind": "centralised"}, 2000, {}, []),
+    "FedVS": ({"kind": "fedvs", "K": 2, "T": 1, "arithmetic": "coded"}, 150, {"models": {"client": POLYNOMIAL}}, []),
 }  # fmt: skip
 """What is run: the protocol, how many rounds, what is said otherwise than in ``BASE``, and options."""
 

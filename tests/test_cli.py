@@ -222,7 +222,8 @@ def test_an_error_in_python_code_is_blamed_on_party_round_and_time(
     assert ended.status == 1
     assert re.match(
         r"error: async, seed 0, after 3 rounds: server at [\d.]+ s: LookupError: no such thing\n"
-        r"  raised in: .*test_cli\.py:\d+, failing\n$",
+        r"  raised in: .*test_cli\.py:\d+, failing\n"
+        r"run what failed again with: vflsim run tiny\.yaml --seeds '\[0\]' --resume\n$",
         ended.err,
     )
     assert re.search(r"^1/2 wait .*stop: rounds$", ended.out, re.MULTILINE)
@@ -254,6 +255,7 @@ def test_an_interrupted_study_keeps_the_runs_that_had_ended(
     assert ended.err == (
         "interrupted: 2 of 4 runs had ended and are kept in results/tiny\n"
         "  see them with: vflsim compare results/tiny\n"
+        "  go on with: vflsim run tiny.yaml --resume\n"
     )
     kept = files("results/tiny")
     assert {name.rpartition("/")[0] for name in kept} == {"", "wait/seed-0", "async/seed-0"}
@@ -316,8 +318,10 @@ def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
     assert first.startswith("1/4 wait")
     assert process.returncode == 130
     assert err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny\n")
+    assert err.endswith("stop.time=1000000 s' --resume\n")
     assert "Traceback" not in err
-    assert {name.rpartition("/")[0] for name in files("results/tiny")} == {"", "wait/seed-0"}
+    left = {name.rpartition("/")[0] for name in files("results/tiny")}
+    assert left - {"async/.seed-0.checkpoint"} == {"", "wait/seed-0"}
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
@@ -453,17 +457,6 @@ def test_the_version_is_the_packages(vflsim: Callable[..., Ended]) -> None:
 
 
 # --- real processes and terminals -------------------------------------------------------------------------------------
-
-
-def test_help_does_not_wait_for_pytorch() -> None:
-    code = (
-        "import sys; from vflsim.cli import main; sys.argv = ['vflsim', *sys.argv[1:]]\n"
-        "try: main()\n"
-        "finally: print(sorted({'torch', 'pandas', 'scipy', 'sympy', 'matplotlib', 'simpy'} & sys.modules.keys()))"
-    )
-    for argv in (["--help"], ["run", "--help"], ["--version"]):
-        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
-        assert done.stdout.endswith("[]\n")
 
 
 def test_the_console_script_is_installed() -> None:

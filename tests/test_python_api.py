@@ -157,3 +157,18 @@ def test_timing_alone_never_replaces_what_was_trained(tmp_path: Path) -> None:
     kept = vflsim.open_results(tmp_path / "out.previous-1")
     assert "test_accuracy" in kept.metrics
     assert vflsim.load(tmp_path / "out" / "scenario.yaml") == scenario
+
+
+def test_how_a_study_is_carried_out_is_said_by_keywords(tmp_path: Path) -> None:
+    scenario = vflsim.load(SCENARIO, {"seeds": [0], "protocols.async": None})
+    made = vflsim.run(scenario, tmp_path / "out", eager=True, device="cpu", threads=2, checkpoint_every=None)
+    (run,) = made.runs
+    assert (run.info.learning_plane, run.info.device, run.info.threads) == ("eager", "cpu", 2)
+    page = (run.folder / "run.json").read_bytes()
+    vflsim.run(scenario, tmp_path / "out", resume=True)
+    assert (run.folder / "run.json").read_bytes() == page
+    with pytest.raises(ResultsError, match=r"training\.batch: 25 → 20"):
+        vflsim.run(vflsim.load(SCENARIO, {"training.batch": 20}), tmp_path / "out", resume=True)
+    with pytest.raises(ScenarioError, match="--workers 0: 0 is out of range"):
+        vflsim.run(scenario, tmp_path / "other", workers=0)
+    assert not (tmp_path / "other").exists()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
+from vflsim.learning.data import load as load_data
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import ImmediateExecutor
 from vflsim.results.verify import verify_run
 from vflsim.runner.build import LoadedData
+from vflsim.runner.execution import Execution
 from vflsim.runner.run import Outcome, run_protocol
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
@@ -22,6 +24,8 @@ from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.virtual import VirtualWorld
 
 WORLDS = ("virtual", "real")
+EAGER = Execution(eager=True)
+"""One module per client, nothing batched: what real time always does."""
 
 BASE: dict[str, Any] = {
     "name": "tiny",
@@ -91,19 +95,13 @@ def tiny(protocols: Mapping[str, Any] | str = "synchronous", **changes: Any) -> 
 def data_of(scenario: Scenario, name: str | None = None) -> LoadedData:
     """The scenario's data as tensors, remembered across tests."""
     training = scenario.training_of(name or next(iter(scenario.protocols)))
-    return _loaded(scenario.data.model_dump_json(), scenario.partition.model_dump_json(), training.model_dump_json())
+    key = scenario.data.model_dump_json(), scenario.partition.model_dump_json(), training.dtype
+    if key not in _loaded:
+        _loaded[key] = LoadedData.of(load_data(scenario.data, scenario.partition, training.dtype), training)
+    return _loaded[key]
 
 
-@cache
-def _loaded(data: str, partition: str, training: str) -> LoadedData:
-    from vflsim.learning.data import load as load_data
-    from vflsim.learning.data.partition import Partition
-    from vflsim.learning.data.spec import Data
-    from vflsim.learning.training import Training
-
-    spec = Training.model_validate_json(training)
-    loaded = load_data(Data.model_validate_json(data), Partition.model_validate_json(partition), spec.dtype)
-    return LoadedData.of(loaded, spec)
+_loaded: dict[tuple[str, str, str], LoadedData] = {}
 
 
 def world(kind: str, speed: float = 1.0) -> World:
@@ -155,3 +153,31 @@ def same_weights(one: Outcome, other: Outcome) -> bool:
     """Whether two runs ended with bit-identical weights of every party."""
     assert one.weights.keys() == other.weights.keys()
     return all(torch.equal(tensor, other.weights[key]) for key, tensor in one.weights.items())
+
+
+def apart(one: Outcome, other: Outcome) -> float:
+    """The largest difference between two runs' weights, relative to the largest weight of its tensor (or to 1)."""
+    assert one.weights.keys() == other.weights.keys()
+    return max(
+        float((tensor - other.weights[key]).abs().max() / max(1.0, float(tensor.abs().max())))
+        for key, tensor in one.weights.items()
+    )
+
+
+VALUES = ("train_", "validation_", "test_")
+"""How the columns begin that hold what was learnt: all others follow from time alone."""
+
+
+def same_times(one: Outcome, other: Outcome) -> bool:
+    """Whether two runs left the same tables, to the bit, but for what was learnt."""
+    ours, theirs = (metrics(outcome) for outcome in (one, other))
+    assert list(ours) == list(theirs)
+    timed = [name for name in ours if not name.startswith(VALUES)]
+    return ours[timed].equals(theirs[timed]) and rounds(one).equals(rounds(other)) and events(one).equals(events(other))
+
+
+def scores_apart(one: Outcome, other: Outcome) -> float:
+    """The largest difference between two runs' losses and scores, relative to each (or to 1)."""
+    ours, theirs = (metrics(outcome).filter(regex="|".join(VALUES)).to_numpy() for outcome in (one, other))
+    assert (np.isnan(ours) == np.isnan(theirs)).all()
+    return float(np.nanmax(np.abs(ours - theirs) / np.maximum(1.0, np.abs(ours)), initial=0.0))

@@ -40,18 +40,39 @@ def run(
     *,
     timing_only: bool = False,
     path: Literal["auto", "event", "vectorised"] = "auto",
+    workers: int = 1,
+    resume: bool = False,
+    checkpoint_every: str | float | None = "60 s",
+    eager: bool = False,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int = 1,
+    tf32: bool = False,
 ) -> Results:
     """Run every protocol with every seed; the results are written to ``results/<name>`` (or ``out``) and returned.
 
     ``path`` says how the times of timing-only runs are found, event by event or by arrays; their tables are the same.
+    ``workers`` runs go on side by side, in processes (a script needs ``if __name__ == "__main__":`` around the call).
+    ``resume`` keeps the runs that have finished in ``out`` and goes on with the others, from their checkpoints, which
+    are written ``checkpoint_every`` so often (seconds, ``"5 min"``, None). ``eager`` trains client by client;
+    ``device``, ``threads`` and ``tf32`` say where and how PyTorch computes.
     Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A run that fails does not stop the others: its
     ``RunError`` (the first one's) is raised after all have been tried, and the results wait for ``open_results``.
     """
+    from vflsim.runner.manner import Manner
     from vflsim.runner.study import run_study
     from vflsim.scenario.models import Scenario
 
+    manner = Manner.of(
+        workers=workers,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        eager=eager,
+        device=device,
+        threads=threads,
+        tf32=tf32,
+    )
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
-    study = run_study(loaded, out, timing_only=timing_only, path=path)
+    study = run_study(loaded, out, timing_only=timing_only, path=path, manner=manner)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
             f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed"

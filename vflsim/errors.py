@@ -47,6 +47,10 @@ class ResultsError(VflsimError):
     exit_code = 2
 
 
+class CheckpointError(ResultsError):
+    """A run cannot go on from its checkpoint: it was another run, or would be one."""
+
+
 class RunError(VflsimError):
     """A run could not go on; ``where`` names the party, the round and the virtual time."""
 

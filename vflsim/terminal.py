@@ -2,78 +2,47 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from vflsim.errors import VflsimError
 from vflsim.results.layout import TextTable, say
+from vflsim.results.read import Results
 from vflsim.results.report import comparison_table, quantity
 from vflsim.results.write import Prepared
 from vflsim.runner.conductor import Progress
 from vflsim.runner.expected import TRIAL_STEPS, Expectation
 from vflsim.runner.paths import Choice
-from vflsim.runner.run import Outcome
-from vflsim.runner.study import Stage, Study, Watcher
-from vflsim.runner.sweep import Step, SweepWatcher
+from vflsim.runner.study import Study
+from vflsim.runner.sweep import Step, SweepDone, SweepWatcher
+from vflsim.runner.watching import Report, Stage, Watcher
 from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario
 
 _BAR = 8
 
 
-class Interrupt:
-    """Ctrl-C that cannot get lost: a library in whose callback it arrives may swallow the exception (pydantic does).
-
-    It is raised as ever, and once more at the next ``check``.
-    """
-
-    def __init__(self) -> None:
-        self._wanted = False
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _on_signal(self, *_: object) -> None:
-        self._wanted = True
-        raise KeyboardInterrupt
-
-    def check(self) -> None:
-        """Raise ``KeyboardInterrupt`` if there was one that has not ended the study."""
-        if self._wanted:
-            raise KeyboardInterrupt
-
-
 class Display(Watcher):
-    """One changing line for the run under way (in a terminal), and a line that stays for every run that has ended.
+    """A changing line for every run under way (in a terminal), and a line that stays for every run that has ended.
 
-    ``ended`` runs are counted, so that an interruption can say what is kept.
+    ``count`` of ``total`` runs have ended, so that an interruption can say what is kept; ``moved_to`` is where earlier
+    results are, as long as that has not been said.
     """
 
     def __init__(self, console: Console, scenario: Scenario) -> None:
         self._console, self._scenario = console, scenario
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._name_width = max(map(len, scenario.protocols))
-        self._prepared: Prepared | None = None
-        self._interrupt = Interrupt()
+        self.moved_to: Path | None = None
+        self._under_way: dict[Stage, Progress | None] = {}
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
 
     def __enter__(self) -> Display:
-        self._interrupt.__enter__()
         if self._live is not None:
             self._live.start()
         return self
@@ -84,13 +53,20 @@ class Display(Watcher):
         if self._live is not None:
             self._live.update("")
             self._live.stop()
-        self._interrupt.__exit__()
 
     def prepared(self, what: Prepared) -> None:
         """Say what becomes of earlier results."""
-        self._prepared = what
+        self.moved_to = what.moved_to
         if what.action == "kept":
             say(self._console, f"{what.folder} holds results of this very scenario: they are replaced run by run")
+
+    def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
+        """Say what of earlier results stays, and what about it is not as it would be now."""
+        self.count = finished
+        left = f"{finished} of {total} runs have finished and stay" if finished else "no run has finished yet"
+        say(self._console, f"{what.folder}: {left}")
+        for difference in differences:
+            say(self._console, f"  warning: {difference}")
 
     def chosen(self, paths: Mapping[str, Choice]) -> None:
         """Which protocols are quick, and why the others are not."""
@@ -105,53 +81,73 @@ class Display(Watcher):
             say(self._console, f"event by event: {', '.join(names)}" + (f" ({why})" if why else ""))
 
     def began(self, stage: Stage) -> None:
-        """A run begins, unless there was a Ctrl-C."""
-        self._interrupt.check()
+        """A line for the run, as long as it goes on."""
+        self._under_way[stage] = None
+        self._show()
 
     def progressed(self, stage: Stage, progress: Progress) -> None:
         """Show how far the run and the whole study are."""
-        self._interrupt.check()
-        if self._live is not None:
-            self._live.update(self._progress(stage, progress))
+        self._under_way[stage] = progress
+        self._show()
 
-    def ended(self, stage: Stage, outcome: Outcome) -> None:
+    def ended(self, stage: Stage, report: Report) -> None:
         """A line for the run."""
-        if stage.number == 1 and self._prepared is not None and self._prepared.moved_to is not None:  # for good, now
-            say(self._console, f"the results of another scenario that were there are now in {self._prepared.moved_to}")
-        self.count = stage.number
+        if self.moved_to is not None:  # for good, now
+            say(self._console, _moved(self.moved_to))
+            self.moved_to = None
+        self._end(stage)
         head = (
-            f"{stage.number:>{len(str(stage.total))}}/{stage.total} ",
+            f"{self.count:>{len(str(self.total))}}/{self.total} ",
             (f"{stage.protocol:<{self._name_width}}", "bold"),
             f"  seed {stage.seed:<{max(len(str(seed)) for seed in self._scenario.seeds)}}  ",
         )
-        if outcome.error is not None:
-            self._console.print(
-                Text.assemble(*head, ("failed", "red"), f": {outcome.error.where or outcome.error.what}")
-            )
+        if report.error is not None:
+            self._console.print(Text.assemble(*head, ("failed", "red"), f": {report.error.where or report.error.what}"))
             return
-        rows = outcome.tables.metrics
-        row = rows.slice(rows.num_rows - 1).to_pylist()[0]
-        metric = self._metric(stage, row)
-        count = f"{quantity(row['time_s'], 's'):>8}  {outcome.info.counts['rounds']:>5,} rounds  "
+        metric = self._metric(stage, report.last)
+        count = f"{quantity(report.last['time_s'], 's'):>8}  {report.info.counts['rounds']:>5,} rounds  "
         said = f"{metric}  " if metric else ""
-        note = f"  ({outcome.note})" if outcome.note else ""
-        self._console.print(Text.assemble(*head, count, said, f"stop: {outcome.info.stop_reason}{note}"))
+        note = f"  ({report.note})" if report.note else ""
+        self._console.print(Text.assemble(*head, count, said, f"stop: {report.info.stop_reason}{note}"))
 
-    def _progress(self, stage: Stage, progress: Progress) -> Text:
+    def _end(self, stage: Stage) -> None:
+        self.count += 1
+        self._under_way.pop(stage, None)
+        self._show()
+
+    def _show(self) -> None:
+        """The lines of the runs under way, behind a bar for all."""
+        if self._live is not None:
+            bar = self._bar()
+            heads = [bar, *[Text(" " * bar.cell_len)] * (len(self._under_way) - 1)]
+            runs = (self._line(stage, progress) for stage, progress in self._under_way.items())
+            lines = (Text.assemble(head, run) for head, run in zip(heads, runs, strict=False))
+            self._live.update(Group(*(Text.assemble(line, no_wrap=True, overflow="ellipsis") for line in lines)))
+
+    def _bar(self) -> Text:
+        shares = (self._share(stage, progress) for stage, progress in self._under_way.items())
+        filled = round(_BAR * (self.count + sum(shares)) / self.total)
+        number = min(self.total, self.count + max(1, len(self._under_way)))
+        rest = ("━" * (_BAR - filled), "bright_black")
+        return Text.assemble(("━" * filled, "green"), rest, f" {number}/{self.total}  ")
+
+    def _share(self, stage: Stage, progress: Progress | None) -> float:
+        """How much of a run is done, as far as its stop rule tells."""
         stop = self._scenario.stop_of(stage.protocol)
+        if progress is None:
+            return 0.0
         limits = (progress.time_s, stop.time), (progress.rounds, stop.rounds), (progress.updates, stop.updates)
-        share = max((min(1.0, done / limit) for done, limit in limits if limit is not None), default=0.0)
-        filled = round(_BAR * (stage.number - 1 + share) / stage.total)
+        return max((min(1.0, done / limit) for done, limit in limits if limit is not None), default=0.0)
+
+    def _line(self, stage: Stage, progress: Progress | None) -> Text:
+        if progress is None:
+            return Text.assemble((stage.protocol, "bold"), f", seed {stage.seed}")
+        stop = self._scenario.stop_of(stage.protocol)
         return Text.assemble(
-            ("━" * filled, "green"),
-            ("━" * (_BAR - filled), "bright_black"),
-            f" {stage.number}/{stage.total}  ",
             (stage.protocol, "bold"),
             f", seed {stage.seed}  {quantity(progress.time_s, 's')}",
             "" if stop.time is None else f" of {quantity(stop.time, 's')}",
             f"  round {progress.rounds:,}  {self._metric(stage, progress.metrics)}",
-            no_wrap=True,
-            overflow="ellipsis",
         )
 
     def _metric(self, stage: Stage, row: Mapping[str, float]) -> str:
@@ -193,14 +189,22 @@ class SweepDisplay(SweepWatcher):
         """A value with its key: ``t = 4``."""
         return f"{self._key.rpartition('.')[2]} = {flow(value)}"
 
-    def interrupted(self) -> str:
-        """What an interruption leaves: how many values are kept, and where."""
+    def failures(self, done: SweepDone) -> list[str]:
+        """What is said about the runs that failed, each behind its value."""
+        return [
+            f"{self.said(done.sweep.values[position])}: {failure(protocol, seed, error, done.sweep.results[position])}"
+            for (position, protocol, seed), error in done.failures.items()
+        ]
+
+    def interrupted(self, again: str) -> str:
+        """What an interruption leaves: how many values are kept, and where; and how to go on."""
         if not self._count:
             left = f"what had ended is kept in {self._folder}" if self._folder.exists() else "nothing was written"
-            return f"interrupted before the first value had finished: {left}"
+            on = f"\n  go on with: {again}" if self._folder.exists() else ""
+            return f"interrupted before the first value had finished: {left}{on}"
         return (
             f"interrupted: {self._count} of {self._total} values had finished and are kept in {self._folder}\n"
-            f"  see them with: vflsim compare {self._folder}"
+            f"  see them with: vflsim compare {self._folder}\n  go on with: {again}"
         )
 
 
@@ -217,12 +221,12 @@ class _ValueDisplay(Display):
     def chosen(self, paths: Mapping[str, Choice]) -> None:
         """No line stays."""
 
-    def ended(self, stage: Stage, outcome: Outcome) -> None:
+    def ended(self, stage: Stage, report: Report) -> None:
         """Only count."""
-        self.count = stage.number
+        self._end(stage)
 
-    def _progress(self, stage: Stage, progress: Progress) -> Text:
-        return Text.assemble((f"{self._head}  ", "bold"), super()._progress(stage, progress))
+    def _bar(self) -> Text:
+        return Text.assemble((f"{self._head}  ", "bold"), super()._bar())
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
@@ -234,27 +238,27 @@ def show_comparison(console: Console, study: Study, folder: Path) -> None:
     say(console, f"next: vflsim plot {folder}")
 
 
-def failure(protocol: str, seed: int, error: VflsimError, rounds: int) -> str:
-    """What is said about a run that failed: which, where in it, what; and where in the Python code, if not in ours."""
+def failure(protocol: str, seed: int, error: VflsimError, results: Results) -> str:
+    """What is said about a run that failed: which, where in it, what; and what else is known about it."""
+    rounds = results.run(protocol, seed).info.counts["rounds"]
     which = f"{protocol}, seed {seed}" + ("" if "round" in error.where else f", after {rounds:,} rounds")
-    text = f"error: {which}: {error}"
-    cause = error.__cause__
-    if cause is not None and not isinstance(cause, VflsimError):
-        frames = traceback.extract_tb(cause.__traceback__)
-        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-        text += f"\n  raised in: {own[-1].filename}:{own[-1].lineno}, {own[-1].name}" if own else ""
-    return text
+    return "\n  ".join([f"error: {which}: {error}", *getattr(error, "__notes__", ())])
 
 
-def interrupted(display: Display, folder: Path) -> str:
-    """What an interruption leaves: how many runs are kept, and where."""
-    if not display.count:
-        left = f"{folder} is as it was before" if folder.exists() else "nothing was written"
-        return f"interrupted before the first run had ended: {left}"
-    return (
-        f"interrupted: {display.count} of {display.total} runs had ended and are kept in {folder}\n"
-        f"  see them with: vflsim compare {folder}"
-    )
+def interrupted(display: Display, folder: Path, again: str) -> str:
+    """What an interruption leaves: how many runs are kept, and where; and how to go on."""
+    if display.count:
+        kept = f"{display.count} of {display.total} runs had ended and are kept in {folder}"
+        return f"interrupted: {kept}\n  see them with: vflsim compare {folder}\n  go on with: {again}"
+    if any(folder.glob("*/.seed-*.checkpoint")):
+        kept = f"a checkpoint is kept in {folder}" + (f"\n  {_moved(display.moved_to)}" if display.moved_to else "")
+        return f"interrupted before the first run had ended: {kept}\n  go on with: {again}"
+    left = f"{folder} is as it was before" if folder.exists() else "nothing was written"
+    return f"interrupted before the first run had ended: {left}"
+
+
+def _moved(place: Path) -> str:
+    return f"the results of another scenario that were there are now in {place}"
 
 
 def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable:

@@ -1,25 +1,11 @@
 """Every protocol, unchanged, in virtual and in real time: the same behaviour, if not the same numbers."""
 
 import pytest
-from tiny_worlds import WORLDS, events, metrics, rounds, run, same_weights, tiny
+from protocols_by_kind import KINDS as ALL
+from tiny_worlds import EAGER, WORLDS, apart, events, metrics, rounds, run, same_weights, tiny
 
 from vflsim.protocols import PROTOCOLS
 
-ALL = {
-    "synchronous": {"kind": "synchronous"},
-    "ignore-exclude": {"kind": "ignore", "exclude": "N"},
-    "ignore-fastest": {"kind": "ignore", "fastest": 2},
-    "ignore-deadline": {"kind": "ignore", "deadline": "12 ms"},
-    "t-synchronous": {"kind": "t_synchronous", "t": 2},
-    "t-synchronous-cancel": {"kind": "t_synchronous", "t": 2, "cancel": True},
-    "t-synchronous-bounded": {"kind": "t_synchronous", "t": 2, "max_staleness": 1, "first_fill": "upload"},
-    "asynchronous": {"kind": "asynchronous"},
-    "asynchronous-bounded": {"kind": "asynchronous", "max_staleness": 2, "bounds": "row_age"},
-    "centralised": {"kind": "centralised"},
-    "fedvs": {"kind": "fedvs", "K": 1},
-    "fedvs-finished": {"kind": "fedvs", "K": 1, "late": "finished", "arithmetic": "decoded"},
-    "fedvs-partial": {"kind": "fedvs", "K": 1, "sharers": 3},
-}
 USED = {"synchronous": 4, "centralised": 4, "ignore-exclude": 3, "ignore-fastest": 2, "asynchronous": 1}
 USED |= {name: 3 for name in ALL if name.startswith("fedvs")}
 USED |= {name: 2 for name in ALL if name.startswith("t-synchronous")} | {"asynchronous-bounded": 1}
@@ -71,8 +57,9 @@ def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None
 def test_rounds_that_wait_for_everybody_end_with_identical_weights_in_both_worlds(name: str) -> None:
     said = {"kind": "t_synchronous", "t": 4} if name == "t-of-all" else ALL[name]
     scenario = tiny({name: said}, stop={"rounds": 15}, models__client={"kind": "mlp", "hidden": [9], "embedding": 6})
-    one, other = run(scenario, kind="virtual"), run(scenario, kind="real")
+    one, other = run(scenario, kind="virtual", execution=EAGER), run(scenario, kind="real")
     assert same_weights(one, other)
+    assert apart(run(scenario, kind="virtual"), other) <= 1e-12
     losses = [metrics(outcome).groupby("round")["train_loss"].first().to_numpy()[1:] for outcome in (one, other)]
     assert [len(each) for each in losses] == [4, 4]
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 from plain_training import Plain
-from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, rounds, run, same_weights, tiny
+from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_weights, tiny
 from torch import Tensor
 
 from vflsim.errors import BudgetError, ScenarioError
-from vflsim.learning.client import ClientLearner
 from vflsim.privacy.accounting import epsilon_of
+from vflsim.privacy.releases import Releases
 from vflsim.protocols import PROTOCOLS
 from vflsim.runner.checks import read_and_check
+from vflsim.runner.execution import USUAL, Execution
 from vflsim.runner.run import Outcome, run_protocol
 from vflsim.streams import generator
 
@@ -84,31 +85,33 @@ def test_wait_dp_is_clipped_and_noisy_training_written_anew() -> None:
     assert plain.furthest(found.weights) < 1e-9
 
 
-def test_the_same_noise_meets_every_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
+def test_the_same_noise_meets_every_protocol(monkeypatch: pytest.MonkeyPatch, execution: Execution) -> None:
     """Common random numbers: the k-th embedding of a client gets the same noise, whatever the protocol."""
+    begin, found = Releases.begin, {}
     drawn: dict[tuple[int, int], Tensor] = {}
+    counted: dict[int, int] = {}
 
-    def watched(self: ClientLearner, batch: Any) -> Any:
-        operation = embed(self, batch)
-        index = counted[self.party] = counted.get(self.party, -1) + 1
-        run_it = operation.run
+    def watched(self: Releases, kind: str, rows: Any) -> Any:
+        release = begin(self, kind, rows)
+        if kind != "embed":
+            return release
+        key = self._party, counted.setdefault(self._party, 0)
+        counted[self._party] += 1
 
-        def run() -> None:
-            run_it()
-            assert self._graph is not None
-            drawn[self.party, index] = operation.result.value - self._graph[1].detach()
+        def watch(h: Tensor) -> Tensor:
+            released = release(h)
+            drawn[key] = released - h.detach()
+            return released
 
-        operation.run = run
-        return operation
+        return watch
 
-    embed, found = ClientLearner.embed, {}
-    monkeypatch.setattr(ClientLearner, "embed", watched)
+    monkeypatch.setattr(Releases, "begin", watched)
     scenario = tiny({name: noisy(said) for name, said in KINDS.items()}, timing=RANDOM_TIMING, training__batch=18)
     for name in KINDS:
-        counted: dict[int, int] = {}
-        drawn = {}
-        run(scenario, name)
-        found[name] = drawn
+        counted.clear()
+        drawn = found[name] = {}
+        run(scenario, name, execution=execution)
     for one, other in combinations(KINDS, 2):
         common = found[one].keys() & found[other].keys()
         assert common, (one, other)

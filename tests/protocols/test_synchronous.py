@@ -3,8 +3,23 @@
 import pytest
 import torch
 from plain_training import Plain, textbook
-from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, run, same_weights, tiny
+from tiny_worlds import (
+    EAGER,
+    RANDOM_TIMING,
+    apart,
+    data_of,
+    events,
+    metrics,
+    raw,
+    rounds,
+    run,
+    same_times,
+    same_weights,
+    scores_apart,
+    tiny,
+)
 
+from vflsim.runner.execution import USUAL, Execution
 from vflsim.runner.run import Outcome
 from vflsim.scenario import load
 
@@ -29,7 +44,7 @@ def trained(said: dict, steps: int) -> tuple[Plain, Outcome]:
 
 
 def compared_with_plain(
-    protocol: str, client: str, aggregate: str, optimizer: dict, **changes: object
+    protocol: str, client: str, aggregate: str, optimizer: dict, execution: Execution = USUAL, **changes: object
 ) -> tuple[float, float]:
     """Largest difference of a weight, and of the test loss, after 100 steps."""
     said = raw(
@@ -44,7 +59,7 @@ def compared_with_plain(
         **changes,
     )
     scenario = load(said)
-    outcome = run(scenario)
+    outcome = run(scenario, execution=execution)
     plain = Plain(said, scenario, protocol, 0, data_of(scenario))
     losses = [plain.synchronous_step(plain.ids(1, k)) for k in range(STEPS)]
     table = metrics(outcome)
@@ -68,6 +83,14 @@ def test_equals_a_plain_loop_with_adam(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, ADAM)
     assert weights <= 1e-12
     assert loss <= 1e-12
+
+
+@pytest.mark.parametrize(("client", "aggregate"), [("linear", "mean"), ("polynomial", "concat"), ("mlp", "sum")])
+def test_one_by_one_equals_a_plain_loop_too(client: str, aggregate: str) -> None:
+    for optimizer in (SGD, ADAM):
+        weights, loss = compared_with_plain("synchronous", client, aggregate, optimizer, EAGER)
+        assert weights <= 1e-12
+        assert loss <= 1e-12
 
 
 def test_clients_may_differ_in_model_and_width() -> None:
@@ -161,6 +184,9 @@ def test_every_round_ages_nothing() -> None:
 def test_t_synchronous_with_all_clients_writes_the_same_tables(network: str) -> None:
     both = {"wait": {"kind": "synchronous"}, "t-sync": {"kind": "t_synchronous", "t": 4}}
     scenario = tiny(both, timing={**RANDOM_TIMING, "network": network}, stop={"rounds": 40})
-    one, other = run(scenario, "wait"), run(scenario, "t-sync")
+    one, other = run(scenario, "wait", execution=EAGER), run(scenario, "t-sync", execution=EAGER)
     assert one.tables == other.tables
     assert same_weights(one, other)
+    summed, tabled = run(scenario, "wait"), run(scenario, "t-sync")  # of which only the second keeps every row
+    assert same_times(summed, tabled)
+    assert max(apart(summed, tabled), scores_apart(summed, tabled)) <= 1e-12

@@ -7,21 +7,22 @@ gradients and updates are worked out again.
 import pytest
 import torch
 from plain_training import Plain
-from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, raw, rounds, run
+from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, raw, rounds, run
 from torch import Tensor
 
+from vflsim.runner.execution import USUAL, Execution
 from vflsim.runner.run import Outcome
 from vflsim.scenario import load
 
 SGD = {"kind": "sgd", "lr": 0.2, "momentum": 0.5, "weight_decay": 0.01}
 
 
-def replayed(said: dict, seed: int = 0) -> tuple[float, dict[str, float]]:
+def replayed(said: dict, seed: int = 0, execution: Execution = USUAL) -> tuple[float, dict[str, float]]:
     """Largest difference between the weights of the run and of the replay, and counts of what happened."""
     scenario = load(said)
     (name,) = said["protocols"]
     protocol = said["protocols"][name]
-    outcome = run(scenario, seed=seed)
+    outcome = run(scenario, seed=seed, execution=execution)
     plain = Plain(said, scenario, name, seed, data_of(scenario))
     clients = plain.clients
     bound, by_row = protocol.get("max_staleness"), protocol.get("bounds") == "row_age"
@@ -138,6 +139,11 @@ def test_training_equals_plain_autograd_with_a_table_kept_by_hand(protocol: dict
     assert furthest <= 1e-12
     assert seen["groups"] == protocol.get("t", 1)  # clients are out of step: several batches in one step
     assert seen["client_age_max"] > 1
+
+
+@pytest.mark.parametrize("protocol", [ASYNC, T2], ids=["async", "t=2"])
+def test_one_by_one_it_does_too(protocol: dict) -> None:
+    assert replayed(table_scenario(protocol), execution=EAGER)[0] <= 1e-12
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "max", "concat", "weighted"])

@@ -5,7 +5,21 @@ from typing import ClassVar, Literal
 
 import pytest
 import torch
-from tiny_worlds import WORLDS, data_of, events, metrics, rounds, run, same_weights, tiny, world
+from tiny_worlds import (
+    EAGER,
+    WORLDS,
+    apart,
+    data_of,
+    events,
+    metrics,
+    rounds,
+    run,
+    same_times,
+    same_weights,
+    scores_apart,
+    tiny,
+    world,
+)
 
 from vflsim.errors import DeadlockError, ForeignAwaitError, NonFiniteError, NoProgressError, RunError, VflsimError
 from vflsim.learning.deferred import DeferredExecutor
@@ -101,15 +115,39 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_party_round_and_time(kind: 
     assert torch.get_num_threads() == 1
 
 
+LATE = {"it": {"kind": "t_synchronous", "t": 2, "max_staleness": 1}}
+
+
 def test_work_done_at_once_or_late_gives_the_same_bits() -> None:
-    scenario = tiny({"it": {"kind": "t_synchronous", "t": 2, "max_staleness": 1}}, stop={"rounds": 40})
+    scenario = tiny(LATE, stop={"rounds": 40})
     late, now, small = (
-        run(scenario, world=VirtualWorld(executor))
+        run(scenario, world=VirtualWorld(executor), execution=EAGER)
         for executor in (DeferredExecutor(), ImmediateExecutor(), DeferredExecutor(limit_bytes=3000))
     )
     assert late.tables == now.tables == small.tables
     assert same_weights(late, now)
     assert same_weights(late, small)
+
+
+@pytest.mark.parametrize("limit", [1, 3000, 30_000])
+def test_how_much_may_wait_changes_nothing_but_rounding(limit: int) -> None:
+    scenario = tiny(LATE, stop={"rounds": 40})
+    much, little = run(scenario), run(scenario, world=VirtualWorld(DeferredExecutor(limit)))
+    assert same_times(much, little)
+    assert scores_apart(much, little) <= 1e-12
+    assert apart(much, little) <= 1e-12
+
+
+def test_a_batched_run_repeats_to_the_bit() -> None:
+    one, again = (run(tiny(LATE, stop={"rounds": 40})) for _ in range(2))
+    assert one.tables == again.tables
+    assert same_weights(one, again)
+
+
+def test_what_is_batched_and_what_is_not_is_said() -> None:
+    assert run(tiny()).info.learning_plane == "batched"
+    assert run(tiny(), execution=EAGER).info.learning_plane == "eager"
+    assert run(tiny(), timing_only=True).info.learning_plane is None
 
 
 def test_weights_are_those_of_all_participants_by_name() -> None:

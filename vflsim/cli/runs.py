@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.cli.manner import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.errors import DataError
 
 INTERRUPTED = 130
@@ -28,24 +29,44 @@ def run(
         Literal["auto", "event", "vectorised"],
         typer.Option(help="How timing-only runs are simulated: vectorised (quick) where possible, or one way for all."),
     ] = "auto",
+    workers: Workers = 1,
+    resume: Resume = False,
+    checkpoint_every: CheckpointEvery = "60 s",
+    eager: Eager = False,
+    device: Device = "auto",
+    threads: Threads = 1,
+    tf32: Tf32 = False,
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
+    from vflsim.runner.manner import Manner, remark
     from vflsim.runner.study import default_folder, run_study
     from vflsim.terminal import Display, failure, interrupted, show_comparison
 
+    manner = Manner.of(
+        workers=workers,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        eager=eager,
+        device=device,
+        threads=threads,
+        tf32=tf32,
+    )
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
     display = Display(page, loaded)
+    if said := remark(device, manner):
+        say(said)
     try:
         with display:
-            study = run_study(loaded, folder, timing_only=timing_only, path=path, watcher=display)
+            study = run_study(loaded, folder, timing_only=timing_only, path=path, manner=manner, watcher=display)
     except KeyboardInterrupt:
-        complain(interrupted(display, folder))
+        complain(interrupted(display, folder, again()))
         raise typer.Exit(INTERRUPTED) from None
     show_comparison(page, study, folder)
     for (protocol, seed), error in study.failures.items():
-        complain(failure(protocol, seed, error, study.results.run(protocol, seed).info.counts["rounds"]))
+        complain(failure(protocol, seed, error, study.results))
     if study.failures:
+        complain(f"run what failed again with: {again()}")
         raise typer.Exit(1)
 
 

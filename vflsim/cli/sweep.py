@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, say
+from vflsim.cli.manner import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.cli.runs import INTERRUPTED
 
 
@@ -27,30 +28,49 @@ def sweep(
     overrides: Overrides = None,
     seeds: Seeds = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    workers: Workers = 1,
+    resume: Resume = False,
+    checkpoint_every: CheckpointEvery = "60 s",
+    eager: Eager = False,
+    device: Device = "auto",
+    threads: Threads = 1,
+    tf32: Tf32 = False,
 ) -> None:
     """Run a scenario once for every value of one of its keys, and compare round times against it."""
     from vflsim.results.sweep_table import sweep_tables
+    from vflsim.runner.manner import Manner, remark
     from vflsim.runner.sweep import axis_of, run_sweep
-    from vflsim.terminal import SweepDisplay, failure
+    from vflsim.terminal import SweepDisplay
 
+    manner = Manner.of(
+        workers=workers,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        eager=eager,
+        device=device,
+        threads=threads,
+        tf32=tf32,
+    )
     page = console()
     key, values = axis_of(over)
     said = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     display = SweepDisplay(page, key)
+    if noted := remark(device, manner):
+        say(noted)
     try:
-        done = run_sweep(scenario, key, values, said, out_folder, timing_only=timing_only, watcher=display)
+        done = run_sweep(
+            scenario, key, values, said, out_folder, timing_only=timing_only, manner=manner, watcher=display
+        )
     except KeyboardInterrupt:
-        complain(display.interrupted())
+        complain(display.interrupted(again()))
         raise typer.Exit(INTERRUPTED) from None
     for table in sweep_tables(done.sweep):
         page.print()
         page.print(table)
     page.print()
     say(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
-    for (position, protocol, seed), error in done.failures.items():
-        run = done.sweep.results[position].run(protocol, seed)
-        complain(
-            f"{display.said(done.sweep.values[position])}: {failure(protocol, seed, error, run.info.counts['rounds'])}"
-        )
+    for text in display.failures(done):
+        complain(text)
     if done.failures:
+        complain(f"run what failed again with: {again()}")
         raise typer.Exit(1)

@@ -116,6 +116,10 @@ class ServerLearner:
     def _table(self) -> EmbeddingTable:
         return EmbeddingTable(len(self.parts.labels["train"]), self.parts.widths, self.parts.dtype, self.device)
 
+    def let_go(self) -> None:
+        """The run is over: give the table's memory back, whoever still holds this learner."""
+        self.__dict__.pop("_table", None)
+
     def fill(self, messages: Sequence[Any]) -> Operation[None]:
         """Fill the table with an uploaded first pass: every training row of every client."""
 
@@ -255,8 +259,9 @@ class ServerLearner:
         if coefficients is not None:
             # H is linear in the embeddings: ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and nobody needs the graph between the two.
             rows = self._table.rows(batch.tensor(self.device), len(everybody)) if self.parts.table else None
-            for place, message in zip(places, fresh, strict=True) if rows is not None else ():
-                rows[:, place] = message.value.value  # a client's answer for another batch may have its rows, too
+            if rows is not None:
+                for place, message in zip(places, fresh, strict=True):
+                    rows[:, place] = message.value.value  # the client's answer for another batch may share rows
             joined = self._sum(coefficients, rows, [message.value for message in fresh]).requires_grad_()
             own = [coefficients[place] for place in places] if self.parts.table else coefficients
             return _Used(batch, fresh, joined, [joined], own)

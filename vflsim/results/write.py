@@ -28,6 +28,8 @@ SCENARIO = "scenario.yaml"
 WEIGHTS = "weights.safetensors"
 RUN = "run.json"
 SWEEP = "sweep.json"
+LOCK = ".lock"
+"""There while a process writes into a folder: see :mod:`vflsim.results.lock`."""
 ROW_GROUP = 131_072
 _ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
 
@@ -70,9 +72,9 @@ def write_run(
 
     folder = Path(folder)
     plain = {name: weights[name].detach().cpu().clone().contiguous() for name in sorted(weights)}
-    with _errors_named(folder):
+    with errors_named(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _written_aside(folder) as aside:
+        with written_aside(folder) as aside:
             aside.mkdir()
             for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
                 _write_table(aside / f"{name}.parquet", table)
@@ -87,9 +89,9 @@ def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[byte
     Parts are written as they come, so that the whole need not fit into memory.
     """
     path = Path(path)
-    with _errors_named(path):
+    with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _errors_named(path), _written_aside(path) as aside:
+    with errors_named(path), written_aside(path) as aside:
         if isinstance(content, pa.Table):
             _write_table(aside, content)
         else:
@@ -106,18 +108,16 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
     """
     out = Path(os.path.abspath(out))
     prepared = Prepared("created", out)
-    with _errors_named(out):
-        if out.exists() and any(out.iterdir()):
+    with errors_named(out):
+        if out.exists() and _content(out):
             if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
                 _clear_leftovers(out)
                 return Prepared("kept", out)
             _refuse_foreign(out)
-            previous = free_name(out)
-            out.rename(previous)
-            prepared = Prepared("moved", out, previous)
+            prepared = Prepared("moved", out, step_aside(out))
         prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
     try:
-        with _errors_named(out):
+        with errors_named(out):
             out.mkdir(parents=True, exist_ok=True)
         write_file(out / SCENARIO, scenario_text)
     except BaseException:
@@ -130,17 +130,19 @@ def withdraw(prepared: Prepared) -> None:
     """Undo :func:`prepare_folder` because no run was written after all: everything is as it was."""
     folder = prepared.folder
     with contextlib.suppress(OSError):
-        for entry in _entries(folder):
-            if entry.is_dir() and not any(entry.iterdir()):
-                entry.rmdir()
-        if prepared.action == "kept" or any(entry.name != SCENARIO for entry in _entries(folder)):
+        if folder.is_dir():
+            for entry in _content(folder):
+                if entry.is_dir() and not any(entry.iterdir()):
+                    entry.rmdir()
+            if prepared.action == "kept" or any(entry.name != SCENARIO for entry in _content(folder)):
+                return
+            (folder / SCENARIO).unlink(missing_ok=True)
+        if prepared.moved_to is not None:
+            step_back(prepared.moved_to, folder)
             return
-        (folder / SCENARIO).unlink(missing_ok=True)
         for place in prepared.made:
             if place.is_dir():
                 place.rmdir()
-        if prepared.moved_to is not None:
-            prepared.moved_to.rename(folder)
 
 
 def _refuse_foreign(out: Path) -> None:
@@ -148,7 +150,7 @@ def _refuse_foreign(out: Path) -> None:
     ours = {SCENARIO, "summary.parquet", "summary.md", "closed_forms.parquet", "trace.json"}
     foreign = [
         entry.name
-        for entry in sorted(out.iterdir())
+        for entry in _content(out)
         if entry.name not in ours
         and entry.suffix != ".png"
         and not _ASIDE.fullmatch(entry.name)
@@ -187,20 +189,34 @@ def _alive(pid: int) -> bool:
     return pid != os.getpid()
 
 
-def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+def _content(folder: Path) -> list[Path]:
+    """What is in a folder, but for a lock."""
+    return sorted(entry for entry in folder.iterdir() if entry.name != LOCK)
 
 
-def free_name(out: Path) -> Path:
-    """Where a folder can step aside: ``<out>.previous-1``, or the first number that is free."""
+def step_aside(out: Path) -> Path:
+    """Rename a folder to ``<out>.previous-1``, or the first number that is free; a lock stays behind in a new one."""
     number = 1
     while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
         number += 1
+    out.rename(previous)
+    if (previous / LOCK).exists():
+        out.mkdir()
+        (previous / LOCK).rename(out / LOCK)
     return previous
 
 
+def step_back(previous: Path, out: Path) -> None:
+    """Undo :func:`step_aside`; ``out`` holds nothing by now, but for a lock."""
+    if (out / LOCK).exists():
+        (out / LOCK).rename(previous / LOCK)
+    if out.is_dir():
+        out.rmdir()
+    previous.rename(out)
+
+
 @contextlib.contextmanager
-def _written_aside(place: Path) -> Iterator[Path]:
+def written_aside(place: Path) -> Iterator[Path]:
     """Yield a hidden path beside ``place``; what the body makes there takes that place if the body succeeds."""
     aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
     _remove(aside)
@@ -262,7 +278,7 @@ def _remove(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_named(place: Path) -> Iterator[None]:
+def errors_named(place: Path) -> Iterator[None]:
     """Turn the operating system's errors into a ResultsError that names the place."""
     try:
         yield

@@ -50,7 +50,8 @@ class Conductor:
         self._asked = self._ticking = False
         self._evaluated: tuple[int, int, float] | None = None
         self._number = 0
-        self._began = time.monotonic()
+        self.began = time.monotonic()
+        """When the run began, by the wall clock; before that by what a resumed run had taken already."""
         self._reported = 0.0
         self._last_count = 0
         self._precise = PrecisionRule(stop.precision) if stop.precision is not None else None
@@ -148,7 +149,7 @@ class Conductor:
             self._round_ended = now
             if self._precise.add(now - before):
                 self._world.finish("precision")
-        if stop.wall_clock is not None and time.monotonic() - self._began >= stop.wall_clock:
+        if stop.wall_clock is not None and time.monotonic() - self.began >= stop.wall_clock:
             self._world.finish("wall_clock")
         if every.unit == "seconds" and not self._ticking:
             self._tick()

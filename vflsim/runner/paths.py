@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from vflsim.errors import ScenarioError
 from vflsim.results.schema import Path
 from vflsim.runner.build import LoadedData
+from vflsim.runner.checkpoints import Keeper
 from vflsim.runner.conductor import Progress
 from vflsim.runner.execution import USUAL, Execution
 from vflsim.runner.run import Outcome, run_protocol
@@ -61,8 +62,12 @@ def run_on(
     timing_only: bool = False,
     report: Callable[[Progress], None] | None = None,
     execution: Execution = USUAL,
+    keeper: Keeper | None = None,
 ) -> Outcome:
-    """One run on the path chosen, or, where that turns out not to know how it goes on, on the event path."""
+    """One run on the path chosen, or, where that turns out not to know how it goes on, on the event path.
+
+    ``keeper`` is for training alone.
+    """
     if choice.path == "vectorised":
         outcome = run_vectorised(scenario, name, seed, data, report)
         if choice.forced or not isinstance(outcome.error, UndecidedError):
@@ -71,4 +76,6 @@ def run_on(
         note = f"event by event: in {found.where} {found.what.partition(':')[0]}"
         outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
         return replace(outcome, note=note)
-    return run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
+    return run_protocol(
+        scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution, keeper=keeper
+    )

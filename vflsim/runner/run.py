@@ -138,6 +138,7 @@ def run_protocol(
     )
     weights = {} if timing_only else _weights(made)
     note = "" if keeper is None else keeper.note
+    made.server.learner.let_go()
     return Outcome(_tables(recorder), weights, info, _extra(recorder), error, note)
 
 

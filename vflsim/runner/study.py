@@ -4,54 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import write_closed_forms
+from vflsim.results.lock import locked
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
-from vflsim.results.write import Prepared, prepare_folder, run_folder, withdraw, write_run
+from vflsim.results.write import Prepared, prepare_folder, withdraw
 from vflsim.runner.analysis import closed_forms
 from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
 from vflsim.runner.conductor import Progress
-from vflsim.runner.paths import Choice, PathWish, choices, run_on
-from vflsim.runner.run import Outcome
+from vflsim.runner.interrupt import Interrupt
+from vflsim.runner.manner import USUALLY, Manner
+from vflsim.runner.paths import PathWish, choices
+from vflsim.runner.resume import differences, finished, refuse_another
+from vflsim.runner.watching import Stage, Watcher
+from vflsim.runner.work import Work
+from vflsim.runner.workers import Crew, Reports
 from vflsim.scenario.checks import said_at
-from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One run of a study: the ``number``-th (from 1) of ``total``."""
-
-    protocol: str
-    seed: int
-    number: int
-    total: int
-
-
-class Watcher:
-    """Told how a study goes; does nothing. A display of one's own overrides what it needs."""
-
-    def prepared(self, what: Prepared) -> None:
-        """The results folder is ready."""
-
-    def chosen(self, paths: Mapping[str, Choice]) -> None:
-        """A timing-only study will go these ways."""
-
-    def began(self, stage: Stage) -> None:
-        """A run begins."""
-
-    def progressed(self, stage: Stage, progress: Progress) -> None:
-        """A run goes on."""
-
-    def ended(self, stage: Stage, outcome: Outcome) -> None:
-        """A run has ended and is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,57 +45,44 @@ def run_study(
     *,
     timing_only: bool = False,
     path: PathWish = "auto",
+    manner: Manner = USUALLY,
     watcher: Watcher | None = None,
+    crew: Crew | None = None,
 ) -> Study:
     """Run every protocol with every seed and write ``results/<scenario>`` (``…-timing``; or ``out``).
 
     A run that fails is kept as far as it went and does not stop the others. Seeds go round by round, so that an
     interrupted study has compared all protocols on its first seeds; its finished runs are kept, and where there are
     none the folder is as it was before. ``path`` says how the times of a timing-only run are found; the tables are the
-    same. Raises ``ScenarioError``, ``DataError`` and ``ResultsError``.
+    same. With several workers (those of ``crew``, or of its own) runs go on side by side, and their files are the same.
+    Raises ``ScenarioError``, ``DataError`` and ``ResultsError``, which also says that another process is at work there.
     """
     watcher = watcher or Watcher()
     began = time.monotonic()
     folder = Path(out) if out is not None else default_folder(scenario, timing_only)
-    chosen = choices(scenario, path, timing_only)
+    work = Work(scenario, folder, choices(scenario, path, timing_only), timing_only, manner)
     data = checked(scenario, timing_only)  # whatever is wrong is said before anything is written
-    prepared = prepare_folder(folder, stored_text(scenario, timing_only))
-    watcher.prepared(prepared)
-    if timing_only:
-        watcher.chosen(chosen)
-    failures: dict[tuple[str, int], VflsimError] = {}
-    runs = [(name, seed) for seed in scenario.seeds for name in scenario.protocols]
-    written = 0
-    try:
-        for number, (name, seed) in enumerate(runs, start=1):
-            stage = Stage(name, seed, number, len(runs))
-            watcher.began(stage)
-            outcome = run_on(
-                chosen[name],
-                scenario,
-                name,
-                seed,
-                data.of(scenario.training_of(name)),
-                timing_only=timing_only,
-                report=_reporting(watcher, stage),
-            )
-            place = run_folder(folder, name, seed)
-            write_run(place, outcome.tables, outcome.weights, outcome.info, scenario.record, outcome.extra)
-            written = number
-            if outcome.error is not None:
-                failures[name, seed] = outcome.error
-            watcher.ended(stage, outcome)
-    except BaseException:  # interrupted, or out of disk
-        if not written:
-            withdraw(prepared)
-        else:
-            with contextlib.suppress(VflsimError):
-                write_summary(Results.open(folder))
-        raise
-    write_summary(Results.open(folder))
-    write_closed_forms(folder, closed_forms(scenario, data))  # last, since nothing else waits for it
-    results = Results.open(folder)
-    return Study(results, failures, time.monotonic() - began)
+    with locked(folder), Interrupt() as interrupt:
+        stages, prepared = _begun(work, watcher)
+        failures: dict[tuple[str, int], VflsimError] = {}
+        written = 0
+        try:
+            with _carried_out(work, stages, data, watcher, interrupt, crew) as reports:
+                for stage, report in reports:
+                    written += 1
+                    if report.error is not None:
+                        failures[stage.protocol, stage.seed] = report.error
+                    watcher.ended(stage, report)
+        except BaseException:  # interrupted, or out of disk
+            if not written:
+                withdraw(prepared)
+            else:
+                with contextlib.suppress(VflsimError):
+                    write_summary(Results.open(folder))
+            raise
+        write_summary(Results.open(folder))
+        write_closed_forms(folder, closed_forms(scenario, data))  # last, since nothing else waits for it
+    return Study(Results.open(folder), failures, time.monotonic() - began)
 
 
 def checked(scenario: Scenario, timing_only: bool) -> Data:
@@ -129,17 +92,55 @@ def checked(scenario: Scenario, timing_only: bool) -> Data:
     return read_and_check(scenario)
 
 
-def stored_text(scenario: Scenario, timing_only: bool) -> str:
-    """The scenario as it is kept with its results; timing alone and training are never results of the same text.
-
-    The one would replace the other.
-    """
-    return dump(scenario) + ("# run with --timing-only\n" if timing_only else "")
-
-
 def default_folder(scenario: Scenario, timing_only: bool) -> Path:
     """Where results go if nothing else is said."""
     return Path("results") / (f"{scenario.name}-timing" if timing_only else scenario.name)
+
+
+def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[Stage], Prepared]:
+    """The runs that are to be done, in the order in which they begin, once the folder is ready for them."""
+    if work.manner.resume:
+        refuse_another(work.folder, work.text)
+    prepared = prepare_folder(work.folder, work.text)
+    runs = [(name, seed) for seed in work.scenario.seeds for name in work.scenario.protocols]
+    done = finished(work) if work.manner.resume else {}
+    if work.manner.resume:
+        watcher.resumed(prepared, len(done), len(runs), differences([*done.values()], work))
+    else:
+        watcher.prepared(prepared)
+    if work.timing_only:
+        watcher.chosen(work.paths)
+    left = [run for run in runs if run not in done]
+    return [Stage(*run, number, len(left)) for number, run in enumerate(left, start=1)], prepared
+
+
+@contextlib.contextmanager
+def _carried_out(
+    work: Work, stages: Sequence[Stage], data: Data, watcher: Watcher, interrupt: Interrupt, crew: Crew | None
+) -> Iterator[Reports]:
+    """The reports of all runs as they end; with the body all work on them ends."""
+    with contextlib.ExitStack() as stack:
+        if work.manner.workers == 1:
+            yield _one_by_one(work, stages, data, watcher, interrupt)
+            return
+        crew = crew or stack.enter_context(Crew(min(work.manner.workers, len(stages))))
+        yield stack.enter_context(contextlib.closing(crew.carry_out(work, stages, watcher, interrupt)))
+
+
+def _one_by_one(work: Work, stages: Sequence[Stage], data: Data, watcher: Watcher, interrupt: Interrupt) -> Reports:
+    """Runs in this process, one after the other."""
+    for stage in stages:
+        interrupt.check()
+        watcher.began(stage)
+        yield stage, work.carry_out(stage, data, _reporting(watcher, stage, interrupt), interrupt)
+
+
+def _reporting(watcher: Watcher, stage: Stage, interrupt: Interrupt) -> Callable[[Progress], None]:
+    def report(progress: Progress) -> None:
+        interrupt.check()
+        watcher.progressed(stage, progress)
+
+    return report
 
 
 def _must_end(scenario: Scenario) -> None:
@@ -153,7 +154,3 @@ def _must_end(scenario: Scenario) -> None:
     ]
     if problems:
         raise failure(problems, scenario.document)
-
-
-def _reporting(watcher: Watcher, stage: Stage) -> Callable[[Progress], None]:
-    return lambda progress: watcher.progressed(stage, progress)

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
+from vflsim.results.lock import locked
 from vflsim.results.sweep import Sweep, SweepPage, SweepValue
-from vflsim.results.write import SCENARIO, SWEEP, free_name, write_file
-from vflsim.runner.study import Study, Watcher, checked, run_study, stored_text
+from vflsim.results.write import LOCK, SCENARIO, SWEEP, step_aside, step_back, write_file
+from vflsim.runner.manner import USUALLY, Manner
+from vflsim.runner.resume import another, refuse_another
+from vflsim.runner.study import Study, checked, run_study
+from vflsim.runner.watching import Watcher
+from vflsim.runner.work import stored_text
+from vflsim.runner.workers import Crew
 from vflsim.scenario.emit import flow
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
@@ -66,14 +72,15 @@ def run_sweep(
     out: Path | str | None = None,
     *,
     timing_only: bool = False,
+    manner: Manner = USUALLY,
     watcher: SweepWatcher | None = None,
 ) -> SweepDone:
     """Run a scenario once for every value of a dotted key and write ``results/<scenario>-sweep-<key>`` (or ``out``).
 
     Every value is checked, its data included, before anything runs. ``sweep.json`` is there from the start and says
     which values have finished; an interrupted sweep keeps those. The very same sweep again replaces its results run by
-    run, any other sweep that was there is moved aside. Raises what ``run_study`` raises, and ScenarioError for values
-    that stand twice, or a key that cannot be swept over.
+    run, or goes on with those that are missing if ``manner`` says so; any other sweep that was there is moved aside.
+    Raises what ``run_study`` raises, and ScenarioError for values that stand twice, or a key that cannot be swept over.
     """
     watcher = watcher or SweepWatcher()
     scenarios = _scenarios(source, key, values, overrides, timing_only)
@@ -82,23 +89,23 @@ def run_sweep(
     entries = tuple(SweepValue(value=value, folder=name) for value, name in zip(values, names, strict=True))
     page = SweepPage(scenario=scenarios[0].name, key=key, timing_only=timing_only, values=entries)
     texts = [stored_text(scenario, timing_only) for scenario in scenarios]
-    page, moved = _make_room(folder, page, texts)
     failures: dict[tuple[int, str, int], VflsimError] = {}
-    made = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
-    try:
-        write_file(folder / SWEEP, page.text())
-        watcher.prepared(folder, moved)
-        for position, scenario in enumerate(scenarios):
-            step = Step(position + 1, len(scenarios), values[position], scenario)
-            with watcher.watching(step) as each:
-                study = run_study(scenario, folder / names[position], timing_only=timing_only, watcher=each)
-            failures |= {(position, *run): error for run, error in study.failures.items()}
-            page = page.with_finished(position)
+    with locked(folder), Crew(manner.workers) as crew:
+        page, moved = _make_room(folder, page, texts, manner.resume)
+        try:
             write_file(folder / SWEEP, page.text())
-            watcher.ended(step, study)
-    except BaseException:
-        _withdraw(folder, made, moved)
-        raise
+            watcher.prepared(folder, moved)
+            for position, scenario in enumerate(scenarios):
+                step, place = Step(position + 1, len(scenarios), values[position], scenario), folder / names[position]
+                with watcher.watching(step) as each:
+                    study = run_study(scenario, place, timing_only=timing_only, manner=manner, watcher=each, crew=crew)
+                failures |= {(position, *run): error for run, error in study.failures.items()}
+                page = page.with_finished(position)
+                write_file(folder / SWEEP, page.text())
+                watcher.ended(step, study)
+        except BaseException:
+            _withdraw(folder, moved)
+            raise
     return SweepDone(Sweep.open(folder), failures)
 
 
@@ -161,10 +168,13 @@ def _scenarios(
     return scenarios
 
 
-def _make_room(folder: Path, page: SweepPage, texts: list[str]) -> tuple[SweepPage, Path | None]:
-    """The page to begin with, and where another sweep that was there is now; refuses a folder that is no sweep's."""
+def _make_room(folder: Path, page: SweepPage, texts: list[str], resume: bool) -> tuple[SweepPage, Path | None]:
+    """The page to begin with, and where another sweep that was there is now.
+
+    Raises ResultsError for a folder that is no sweep's, and to resume another sweep.
+    """
     try:
-        if not folder.exists() or not any(folder.iterdir()):
+        if all(entry.name == LOCK for entry in folder.iterdir()):
             return page, None
         if not (folder / SWEEP).is_file():
             raise ResultsError(
@@ -178,12 +188,20 @@ def _make_room(folder: Path, page: SweepPage, texts: list[str]) -> tuple[SweepPa
             _holds(folder / entry.folder / SCENARIO, text) for entry, text in zip(page.values, texts, strict=True)
         ):
             return there, None
-        moved = free_name(folder)
-        folder.rename(moved)
+        if resume:
+            _refuse(folder, there.unfinished(), page, texts)
+        return page, step_aside(folder)
     except OSError as error:
         what = f"cannot be used: {error.strerror or error}"
         raise ResultsError(what, str(folder), "a folder that may be written", "choose another --out") from error
-    return page, moved
+
+
+def _refuse(folder: Path, there: SweepPage, page: SweepPage, texts: list[str]) -> None:
+    """Raise ResultsError: the sweep that is there is not the one that is to go on."""
+    if there != page:
+        raise another(folder, there.model_dump(mode="json"), page.model_dump(mode="json"))
+    for entry, text in zip(page.values, texts, strict=True):
+        refuse_another(folder / entry.folder, text)
 
 
 def _holds(path: Path, text: str) -> bool:
@@ -191,14 +209,11 @@ def _holds(path: Path, text: str) -> bool:
     return not path.exists() or path.read_bytes() == text.encode()
 
 
-def _withdraw(folder: Path, made: list[Path], moved: Path | None) -> None:
+def _withdraw(folder: Path, moved: Path | None) -> None:
     """Leave everything as it was if no run was written."""
     with contextlib.suppress(OSError):
-        if folder.is_dir() and any(entry.name != SWEEP for entry in folder.iterdir()):
+        if any(entry.name not in (SWEEP, LOCK) for entry in folder.iterdir()):
             return
         (folder / SWEEP).unlink(missing_ok=True)
-        for place in made:
-            if place.is_dir():
-                place.rmdir()
         if moved is not None:
-            moved.rename(folder)
+            step_back(moved, folder)

@@ -288,6 +288,11 @@ class World(ABC):
     def _advance(self) -> None:
         """Deal with events until ``_halted``. Raises the first failure, and ``DeadlockError``."""
 
+    def _has_ended(self) -> bool:
+        """Whether the run, or what concludes it, has ended or failed."""
+        ended = self._reason is not None if self._last is None else self._last.done
+        return ended or self._failure is not None
+
     def _abandon(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             task.close()

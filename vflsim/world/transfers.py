@@ -73,34 +73,30 @@ class Path:
 class Latency:
     """The latency of one ordered pair of parties: both links' draws, keyed ``latency.i→j``, and ``fixed`` seconds."""
 
-    __slots__ = ("_constant", "_index", "_samplers", "purpose")
+    __slots__ = ("_fixed", "_index", "_samplers", "constant", "purpose")
 
     def __init__(self, links: Sequence[Link], sender: int, receiver: int, seed: int, fixed: float = 0.0) -> None:
         self.purpose = f"latency.{party_name(sender)}→{party_name(receiver)}"
         laws = [(party, links[party].latency) for party in (sender, receiver)]
-        self._constant = fixed + sum(law.value for _, law in laws if isinstance(law, Constant))
+        self._fixed = fixed + sum(law.value for _, law in laws if isinstance(law, Constant))
         self._samplers = [
             Sampler(law, seed, party, self.purpose) for party, law in laws if not isinstance(law, Constant)
         ]
         self._index = -1
-
-    @property
-    def constant(self) -> float | None:
+        self.constant = None if self._samplers else self._fixed
         """The latency of every message in seconds, None where it is drawn."""
-        return None if self._samplers else self._constant
 
     def blocks(self, first: int, count: int) -> Floats:
         """The latencies of messages ``first * BLOCK`` up to ``(first + count) * BLOCK``: the very bits of ``draw``."""
         drawn: Floats = sum((sampler.blocks(first, count) for sampler in self._samplers), np.zeros(count * BLOCK))
-        return self._constant + drawn
+        return self._fixed + drawn
 
     def draw(self, now: float) -> tuple[int, float]:
         """Index of the next message's draw, and its latency in seconds."""
         self._index += 1
-        seconds = self._constant
-        if self._samplers:
-            seconds += sum(sampler.draw(self._index, now) for sampler in self._samplers)
-        return self._index, seconds
+        if self.constant is not None:
+            return self._index, self.constant
+        return self._index, self._fixed + sum(sampler.draw(self._index, now) for sampler in self._samplers)
 
 
 class Carrier(ABC):

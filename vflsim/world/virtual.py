@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from heapq import heappop
@@ -98,6 +99,8 @@ class VirtualWorld(World):
         self._soon: deque[Callable[[], object]] = deque()
         self._at_end: deque[Callable[[], object]] = deque()
         self._still = 0  # events and verbs since the clock last moved
+        self._visitor: Callable[[], object] | None = None
+        self._visit_after = 0
 
     def now(self) -> float:
         """Virtual seconds since the start."""
@@ -133,10 +136,33 @@ class VirtualWorld(World):
         if self._still > STANDSTILL:
             raise _stuck()
 
+    def visit(self, visitor: Callable[[], object], after: int = 0) -> None:
+        """Call ``visitor`` between two events, once: when ``after`` have happened, or else as soon as may be.
+
+        May be called from any thread and from a signal handler; replaces a visitor who has not been yet. Nobody comes
+        once the run has ended.
+        """
+        self._visit_after, self._visitor = after, visitor
+        self._halted = True  # so that whoever deals with events looks up
+
     def _advance(self) -> None:
+        while not self._has_ended():
+            self._halted = False  # before looking for a visitor: one who comes in between sets it again
+            visitor = self._visitor
+            if visitor is None:
+                self._deal_with_events(sys.maxsize)
+            elif self.events < self._visit_after:
+                self._deal_with_events(self._visit_after)
+            else:
+                self._visitor = None
+                visitor()
+        self._raise_failure()
+
+    def _deal_with_events(self, until: int) -> None:
+        """Deal with them until ``_halted``, or until there have been so many."""
         calendar, soon, at_end = self._calendar, self._soon, self._at_end
-        while not self._halted:
-            self.events += 1
+        first = self.events + 1
+        for self.events in range(first, until + 1):
             self._still += 1
             if soon:
                 soon.popleft()()
@@ -147,12 +173,12 @@ class VirtualWorld(World):
                 calendar.step()
                 if calendar._now != now:
                     self._still = 0
-                    continue
             else:
                 raise self._deadlock()
             if self._still > STANDSTILL:
                 self.fail(_stuck(), "the world")
-        self._raise_failure()
+            if self._halted:
+                break
 
 
 def _stuck() -> NoProgressError:

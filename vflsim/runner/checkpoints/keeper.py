@@ -32,7 +32,10 @@ class Keeper:
         self._stop = self._wanted = False
         self._timer: threading.Timer | None = None
         self._kept_at = -1
+        self._began = 0.0
         self._notes: dict[str, None] = {}
+        self.took = self.back = 0.0
+        """Seconds that the latest checkpoint took, and that it took to come back to the one gone on from."""
 
     @property
     def wrote(self) -> bool:
@@ -83,6 +86,7 @@ class Keeper:
         for passed in self._files.passed_over:
             self._notes[passed] = None
         if found is not None:
+            self._began = time.monotonic()
             self._return = Return(course, *found)
             self._kept_at = found.snapshot.position.events
             position = found.snapshot.position
@@ -100,17 +104,18 @@ class Keeper:
         assert self._return is not None, "that is where the run is"
         self._return.arrive()
         self._return = None
+        self.back = time.monotonic() - self._began
         self._go_on()
 
     def _go_on(self) -> None:
-        self._plan(0.0)
+        self._plan()
         if self._wanted and self._course is not None:  # asked for on the way
             self._course.world.visit(self._visit)
 
-    def _plan(self, took: float) -> None:
-        """See to the next checkpoint; the latest ``took`` so many seconds."""
+    def _plan(self) -> None:
+        """See to the next checkpoint."""
         if self._every is not None:
-            self._timer = threading.Timer(max(self._every, _SHARE * took), self.request)
+            self._timer = threading.Timer(max(self._every, _SHARE * self.took), self.request)
             self._timer.daemon = True
             self._timer.start()
 
@@ -134,4 +139,5 @@ class Keeper:
             self._kept_at = course.world.events
         except ResultsError as error:
             self._notes[f"a checkpoint could not be written: {error.what}"] = None
-        self._plan(time.monotonic() - began)
+        self.took = time.monotonic() - began
+        self._plan()

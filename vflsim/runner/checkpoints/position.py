@@ -41,8 +41,8 @@ class Position(BaseModel, frozen=True, extra="forbid"):
     def differences(self, other: Position) -> list[str]:
         """In what ``other`` is elsewhere: ``rounds 12, not 13``."""
         one, two = self.model_dump(), other.model_dump()
-        found = [f"{name} {two[name]!r}, not {one[name]!r}" for name in one if one[name] != two[name]]
-        return ["other events"] if [name for name in one if one[name] != two[name]] == ["recorded"] else found
+        found = [f"{name} {two[name]}, not {one[name]}" for name in one if one[name] != two[name] != two["recorded"]]
+        return found or (["other rows recorded"] if self.recorded != other.recorded else [])
 
 
 def _digest(recorder: Recorder) -> str:

@@ -1,0 +1,38 @@
+"""Models that end their own process, or never end, in tests of what becomes of the others. Named by path."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from torch import Tensor, nn
+
+
+class Deadly(nn.Module):
+    """A linear model that kills its process in the fifth batch it trains on, once: if it can take the file away."""
+
+    def __init__(self, feature_shape: tuple[int, ...], embedding: int, flag: str) -> None:
+        super().__init__()
+        self.map, self.flag, self.batches = nn.Linear(feature_shape[0], embedding), Path(flag), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.batches += self.training
+        if self.batches == 5 and self.flag.exists():
+            self.flag.unlink()
+            print("these were my last words")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.map(x)
+
+
+class Stuck(nn.Module):
+    """A linear model whose first batch in training never ends; leaves a file that says so."""
+
+    def __init__(self, feature_shape: tuple[int, ...], embedding: int, folder: str) -> None:
+        super().__init__()
+        self.map, self.folder = nn.Linear(feature_shape[0], embedding), Path(folder)
+
+    def forward(self, x: Tensor) -> Tensor:
+        while self.training and self.folder.is_dir():
+            (self.folder / f"stuck-{os.getpid()}").touch()
+            time.sleep(0.05)
+        return self.map(x)

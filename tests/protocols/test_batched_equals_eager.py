@@ -1,0 +1,338 @@
+"""What is computed together is what is computed one by one: every protocol, model, optimiser and aggregate."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from protocols_by_kind import KINDS, MODELS
+from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, rounds, same_times, scores_apart, tiny
+
+from vflsim.learning.aggregates import AGGREGATES
+from vflsim.learning.batching import kernels
+from vflsim.learning.batching.kernels import KERNELS
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.models.client import CLIENT_MODELS
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.optimizers import OPTIMIZERS
+from vflsim.protocols import PROTOCOLS
+from vflsim.runner.build import parties
+from vflsim.runner.execution import USUAL, Execution
+from vflsim.runner.run import Outcome, run_protocol
+from vflsim.scenario.models import Scenario
+from vflsim.world.record import Recorder
+from vflsim.world.virtual import VirtualWorld
+
+NEAR = 1e-12
+RULES: dict[str, dict[str, Any]] = {
+    "plain": {"kind": "sgd", "lr": 0.1},
+    "momentum": {"kind": "sgd", "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01},
+    "nesterov": {"kind": "sgd", "lr": 0.05, "momentum": 0.7, "nesterov": True},
+    "adam": {"kind": "adam", "lr": 0.01, "weight_decay": 0.02},
+}
+JOINED: dict[str, Any] = {
+    "mean": "mean",
+    "sum": "sum",
+    "max": "max",
+    "concat": "concat",
+    "weighted": "weighted",
+    "weights": {"kind": "weighted", "weights": [3, 1, 2]},
+}
+ROWS = {"clients": 3, "by": "image_rows"}
+"""Of 8 × 8 images: 24, 24 and 16 features."""
+GAUSSIAN = {"kind": "gaussian", "clip": 1.0, "delta": 1e-5, "noise_multiplier": 0.5}
+CODED = {name for name, said in KINDS.items() if said["kind"] == "fedvs"}
+TOGETHER = [
+    (protocol, model, [*RULES][(p + m // 2) % len(RULES)], [*JOINED][(p + m) % len(JOINED)])
+    for (p, protocol), (m, model) in product(enumerate(name for name in KINDS if name not in CODED), enumerate(MODELS))
+]
+"""Every protocol with every model; optimisers and aggregates take turns, so that each meets each of the others."""
+
+
+def scenario_of(protocol: dict[str, Any], **changes: Any) -> Scenario:
+    """A hundred events and more, in random order, and an evaluation now and then."""
+    return tiny(
+        {"it": protocol},
+        **{
+            "timing": RANDOM_TIMING,
+            "partition": ROWS,
+            "data": {"name": "digits", "train_rows": 90, "test_fraction": 0.1, "validation_fraction": 0.1},
+            "stop": {"updates": 48},
+            "evaluate": {"every": "12 rounds"},
+            **changes,
+        },
+    )
+
+
+def rule(name: str) -> dict[str, Any]:
+    return {"training__client_optimizer": RULES[name], "training__server_optimizer": RULES[name]}
+
+
+def trained(scenario: Scenario, seed: int = 0, execution: Execution = USUAL) -> Outcome:
+    """A run that ends well; its invariants are verified elsewhere."""
+    outcome = run_protocol(scenario, "it", seed, data_of(scenario), execution=execution)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def assert_batched_equals_eager(scenario: Scenario, seed: int = 0) -> None:
+    batched, eager = trained(scenario, seed), trained(scenario, seed, EAGER)
+    assert same_times(batched, eager)
+    assert scores_apart(batched, eager) <= NEAR
+    assert apart(batched, eager) <= NEAR
+
+
+def stacks_of(scenario: Scenario) -> list[list[int]]:
+    """Which clients are computed together."""
+    from tiny_worlds import world
+
+    made = parties(scenario, "it", 0, data_of(scenario), world("virtual"), Recorder(scenario.record), batched=True)
+    stacks = {id(node.learner.stack): node.learner.stack for node in made.clients if node.learner.stack is not None}
+    return [[learner.party for learner in stack.learners] for stack in stacks.values()]
+
+
+# --- everything that there is ---------------------------------------------------------------------------------------
+
+
+def kinds_of(table: tuple[type, ...]) -> set[str]:
+    return {each.model_fields["kind"].default for each in table}
+
+
+def test_whatever_can_be_said_is_among_what_is_tested() -> None:
+    assert {said["kind"] for said in KINDS.values()} == kinds_of(PROTOCOLS)
+    assert {said["kind"] for said in MODELS.values()} == kinds_of(CLIENT_MODELS) - {"lenet"}  # for larger images
+    assert KERNELS.keys() == set(CLIENT_MODELS)
+    assert (
+        KERNELS[next(each for each in CLIENT_MODELS if each.model_fields["kind"].default == "lenet")].__class__ is str
+    )
+    assert {said["kind"] for said in RULES.values()} == kinds_of(OPTIMIZERS)
+    assert {name if isinstance(said, str) else said["kind"] for name, said in JOINED.items()} == kinds_of(AGGREGATES)
+    sizes = [len(KINDS) - len(CODED), len(MODELS), len(RULES), len(JOINED)]
+    for one, other in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)):
+        assert len({(case[one], case[other]) for case in TOGETHER}) == sizes[one] * sizes[other], (one, other)
+
+
+@pytest.mark.parametrize(("protocol", "model", "optimizer", "aggregate"), TOGETHER)
+def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggregate: str) -> None:
+    scenario = scenario_of(
+        KINDS[protocol], models__client=MODELS[model], models__aggregate=JOINED[aggregate], **rule(optimizer)
+    )
+    assert_batched_equals_eager(scenario)
+
+
+@pytest.mark.parametrize("columns", ["even", "uneven"])
+@pytest.mark.parametrize("protocol", sorted(CODED))
+@pytest.mark.parametrize(
+    ("model", "optimizer"), [("linear", "adam"), ("unbiased", "nesterov"), ("polynomial", "momentum")]
+)
+def test_coded_protocols_batched_equal_eager_ones(model: str, optimizer: str, protocol: str, columns: str) -> None:
+    uneven = {"by": "explicit", "columns": [["0..15"], ["16..18"], ["19..34"], ["41..63"]]}
+    partition = {"clients": 4, "by": "columns"} if columns == "even" else uneven
+    said = {"models__client": {**MODELS[model], "embedding": 3}, "partition": partition}
+    scenario = scenario_of(KINDS[protocol], **said, **rule(optimizer))
+    assert sorted(stacks_of(scenario)) == ([[1, 2, 3, 4]] if columns == "even" else [[1, 3], [2], [4]])
+    assert_batched_equals_eager(scenario)
+
+
+class Strict(DeferredExecutor):
+    """Checks of every operation that it keeps all its promises, and makes no other, and that what it reads is there."""
+
+    def submit(self, operation: Operation[Any]) -> None:
+        assert operation.inputs is not None
+        assert not any(handle.ready for handle in operation.promises)
+        result = operation.result
+        made = {result} if isinstance(result, Handle) else set(result.values()) if isinstance(result, dict) else set()
+        assert made <= set(operation.promises)
+        self.submitted = [*getattr(self, "submitted", []), operation]
+        super().submit(operation)
+
+    def flush(self) -> None:
+        super().flush()
+        assert all(handle.ready for operation in self.submitted for handle in operation.promises)
+
+
+@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
+@pytest.mark.parametrize("protocol", KINDS)
+def test_every_operation_says_what_it_reads_and_keeps_its_promises(protocol: str, execution: Execution) -> None:
+    scenario = scenario_of(KINDS[protocol], partition={"clients": 4, "by": "columns"}, stop={"rounds": 8})
+    executor = Strict()
+    outcome = run_protocol(scenario, "it", 0, data_of(scenario), world=VirtualWorld(executor), execution=execution)
+    assert outcome.error is None
+    assert len(executor.submitted) > 30
+
+
+# --- shapes ---------------------------------------------------------------------------------------------------------
+
+OTHERS = {"wait": "ignore-deadline", "own pace": "asynchronous-bounded", "by t": "t-synchronous"}
+others = pytest.mark.parametrize("protocol", OTHERS.values(), ids=OTHERS)
+LINEAR, MLP = MODELS["linear"], MODELS["mlp"]
+
+
+@others
+@pytest.mark.parametrize(("per_stack", "aggregate"), [(1, "sum"), (10_000, "sum"), (10_000, "concat")])
+@pytest.mark.parametrize("model", ["linear", "polynomial", "mlp"])
+def test_clients_with_more_or_less_features(
+    model: str, aggregate: str, protocol: str, per_stack: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "PER_STACK", per_stack)
+    uneven = {"by": "explicit", "columns": [["30..50"], ["0..2"], ["3..20", "60..63"], ["21..23"], ["51..58"]]}
+    scenario = scenario_of(
+        KINDS[protocol],
+        partition=uneven,
+        models__client=MODELS[model],
+        models__aggregate=aggregate,
+        **rule("momentum"),
+    )
+    assert sorted(map(sorted, stacks_of(scenario))) == ([[1, 3], [2, 4], [5]] if per_stack == 1 else [[1, 2, 3, 4, 5]])
+    assert_batched_equals_eager(scenario)
+
+
+@others
+@pytest.mark.parametrize("aggregate", ["mean", "max"])
+def test_clients_with_different_models(aggregate: str, protocol: str) -> None:
+    models = [
+        {"select": "all", **LINEAR},
+        {"select": "2,5", **MLP},
+        {"select": "3", **MODELS["cnn"]},
+        {"select": "6", **MODELS["module"]},
+        {"select": "7", **MODELS["polynomial"]},
+    ]
+    partition = {"clients": 7, "by": "image_rows"}
+    scenario = scenario_of(
+        KINDS[protocol], partition=partition, models__client=models, models__aggregate=aggregate, **rule("adam")
+    )
+    assert sorted(map(sorted, stacks_of(scenario))) == [[1, 4], [2, 5], [7]]
+    assert_batched_equals_eager(scenario)
+
+
+@others
+def test_clients_with_embeddings_of_different_widths(protocol: str) -> None:
+    models = [{"select": "all", **LINEAR, "embedding": 4}, {"select": "2..3", **LINEAR, "embedding": 3}]
+    scenario = scenario_of(KINDS[protocol], models__client=models, models__aggregate="concat", **rule("momentum"))
+    assert sorted(map(sorted, stacks_of(scenario))) == [[1], [2, 3]]
+    assert_batched_equals_eager(scenario)
+
+
+@pytest.mark.parametrize("protocol", ["synchronous", "asynchronous", "ignore-deadline", "t-synchronous-bounded"])
+@pytest.mark.parametrize(("batch", "last"), [(34, "keep"), (34, "drop"), (500, "keep")])
+def test_batches_that_do_not_divide_the_rows(batch: int, last: str, protocol: str) -> None:
+    said = {"training__batch": batch, "training__last_batch": last}
+    assert_batched_equals_eager(scenario_of(KINDS[protocol], **said))
+
+
+@pytest.mark.parametrize("protocol", ["asynchronous", "asynchronous-bounded", "t-synchronous", "t-synchronous-bounded"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn"])
+def test_batches_of_ones_own(model: str, protocol: str) -> None:
+    said = {"training__batches": "own", "training__batch": 17, "models__client": MODELS[model]}
+    assert_batched_equals_eager(scenario_of(KINDS[protocol], **said, **rule("nesterov")))
+
+
+def test_one_client_alone() -> None:
+    for protocol in ("synchronous", "asynchronous"):
+        assert_batched_equals_eager(scenario_of(KINDS[protocol], partition={"clients": 1, "by": "columns"}))
+
+
+# --- mechanisms -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["linear", "polynomial", "mlp"])
+@pytest.mark.parametrize("protocol", ["synchronous", "t-synchronous-bounded", "asynchronous-bounded"])
+def test_clients_that_clip_and_perturb(protocol: str, model: str) -> None:
+    said = {**KINDS[protocol], "mechanism": GAUSSIAN}
+    scenario = scenario_of(said, models__client=MODELS[model], models__aggregate="sum", **rule("momentum"))
+    assert_batched_equals_eager(scenario)
+
+
+def test_who_has_had_all_releases_is_named_as_in_eager_work() -> None:
+    """Of four clients the third is fastest, and so the first whose noise is used up."""
+    mechanism = {"kind": "gaussian", "clip": 1.0, "delta": 1e-5, "epsilon": 5, "per": "run", "releases": 2}
+    scenario = tiny(
+        {"it": {"kind": "asynchronous", "mechanism": mechanism}},
+        timing={"clients": [{"select": "all", "upload_delay": "9 ms"}, {"select": "3", "upload_delay": "8 ms"}]},
+        stop={"rounds": 39},  # four epochs of five batches, and nine batches of the third client's third epoch
+        evaluate={"every": "1000 rounds"},
+    )
+    errors = [run_protocol(scenario, "it", 0, data_of(scenario), execution=each).error for each in (EAGER, USUAL)]
+    assert str(errors[0]) == str(errors[1])
+
+
+# --- clients that come and go ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interrupted", ["lost", "resumed"])
+@pytest.mark.parametrize("protocol", ["synchronous", "ignore-deadline", "t-synchronous-cancel", "asynchronous-bounded"])
+@pytest.mark.parametrize("model", ["linear"])
+def test_clients_that_go_down_and_come_back(model: str, protocol: str, interrupted: str) -> None:
+    down = {"kind": "alternating", "interrupted": interrupted}
+    down |= {"up": {"kind": "exponential", "mean": "40 ms"}, "down": {"kind": "exponential", "mean": "9 ms"}}
+    timing = {**RANDOM_TIMING, "clients": [*RANDOM_TIMING["clients"], {"select": "2..N", "availability": down}]}
+    said = {"models__client": MODELS[model], "models__aggregate": "mean"}
+    scenario = scenario_of(KINDS[protocol], timing=timing, **said, **rule("momentum"))
+    assert_batched_equals_eager(scenario)
+
+
+def test_rounds_that_go_on_without_somebody_are_among_those_tested() -> None:
+    outcome = trained(scenario_of(KINDS["ignore-deadline"]))
+    assert {len(used) for used in rounds(outcome)["used"]} >= {1, 2}
+    assert all(len(used) < 3 for used in rounds(trained(scenario_of(KINDS["ignore-fastest"])))["used"])
+
+
+# --- whatever the order ---------------------------------------------------------------------------------------------
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Scenario:
+    """Any protocol and model, and times at random: of each client others."""
+    clients = draw(st.integers(2, 4))
+    name = draw(st.sampled_from([name for name in KINDS if name not in CODED]))
+    milliseconds = st.floats(0.1, 20, allow_nan=False)
+    times = [
+        {
+            "select": str(client),
+            "compute": f"{draw(milliseconds)} ms",
+            "upload_delay": draw(
+                st.one_of(
+                    milliseconds.map(lambda mean: {"kind": "exponential", "mean": f"{mean} ms"}),
+                    st.sampled_from(["0 s", "5 ms"]),
+                )
+            ),
+        }
+        for client in range(1, clients + 1)
+    ]
+    protocol = {**KINDS[name]}
+    if "exclude" in protocol:
+        protocol["exclude"] = str(draw(st.integers(1, clients)))
+    for bound in ("t", "fastest"):
+        if bound in protocol:
+            protocol[bound] = draw(st.integers(1, clients))
+    if protocol["kind"] in ("asynchronous", "t_synchronous"):
+        bound = draw(st.sampled_from([None, 0, 1, 4]))
+        protocol |= {} if bound is None else {"max_staleness": bound}
+        protocol["first_fill"] = draw(st.sampled_from(["zeros", "upload"]))
+    tables = protocol["kind"] in ("asynchronous", "t_synchronous") and not protocol.get("cancel")
+    alike = draw(st.booleans())
+    kinds = st.sampled_from([kind for kind in MODELS if clients < 4 or kind != "cnn"])
+    models = [{"select": "all", **MODELS[draw(kinds)]}]
+    if not alike:
+        models.append({"select": str(draw(st.integers(1, clients))), **MODELS[draw(kinds)]})
+    if protocol["kind"] != "centralised" and draw(st.integers(0, 4)) == 0:
+        protocol["mechanism"] = GAUSSIAN
+    return scenario_of(
+        protocol,
+        timing={"clients": times, "server": {"compute": draw(st.sampled_from(["0 s", "1 ms", "6 ms"]))}},
+        partition={"clients": clients, "by": "image_rows"},
+        models__client=models,
+        models__aggregate=draw(st.sampled_from([said for said in JOINED.values() if isinstance(said, str)])),
+        training__batches=draw(st.sampled_from(["shared", "own"])) if tables else "shared",
+        training__batch=draw(st.sampled_from([13, 20, 60])),
+        evaluate={"every": draw(st.sampled_from(["3 rounds", "7 ms", "11 updates"]))},
+        **rule(draw(st.sampled_from(list(RULES)))),
+    )
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(worlds(), st.integers(0, 1000))
+def test_whatever_the_order_of_events(scenario: Scenario, seed: int) -> None:
+    assert_batched_equals_eager(scenario, seed)

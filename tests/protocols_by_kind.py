@@ -1,0 +1,42 @@
+"""Protocols and client models to run everything with, by name.."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from torch import nn
+
+KINDS: dict[str, dict[str, Any]] = {
+    "synchronous": {"kind": "synchronous"},
+    "ignore-exclude": {"kind": "ignore", "exclude": "N"},
+    "ignore-fastest": {"kind": "ignore", "fastest": 2},
+    "ignore-deadline": {"kind": "ignore", "deadline": "12 ms"},
+    "t-synchronous": {"kind": "t_synchronous", "t": 2},
+    "t-synchronous-cancel": {"kind": "t_synchronous", "t": 2, "cancel": True},
+    "t-synchronous-bounded": {"kind": "t_synchronous", "t": 2, "max_staleness": 1, "first_fill": "upload"},
+    "asynchronous": {"kind": "asynchronous"},
+    "asynchronous-bounded": {"kind": "asynchronous", "max_staleness": 2, "bounds": "row_age"},
+    "centralised": {"kind": "centralised"},
+    "fedvs": {"kind": "fedvs", "K": 1},
+    "fedvs-finished": {"kind": "fedvs", "K": 1, "late": "finished", "arithmetic": "decoded"},
+    "fedvs-partial": {"kind": "fedvs", "K": 1, "sharers": 3},
+}
+
+
+class OnesOwn(nn.Sequential):
+    """A network of a user's own."""
+
+    def __init__(self, feature_shape: tuple[int, ...], embedding: int, hidden: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(prod(feature_shape), hidden), nn.Tanh(), nn.Linear(hidden, embedding))
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "linear": {"kind": "linear", "embedding": 5},
+    "unbiased": {"kind": "linear", "bias": False, "embedding": 5},
+    "polynomial": {"kind": "polynomial", "degree": 3, "embedding": 5},
+    "mlp": {"kind": "mlp", "hidden": [7, 6], "embedding": 5},
+    "gelu": {"kind": "mlp", "hidden": [4], "activation": "gelu", "embedding": 5},
+    "cnn": {"kind": "cnn", "channels": [2], "embedding": 5},
+    "module": {"kind": "module", "path": "protocols_by_kind:OnesOwn", "arguments": {"hidden": 4}, "embedding": 5},
+}

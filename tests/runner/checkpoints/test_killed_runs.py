@@ -1,0 +1,76 @@
+"""Runs that are killed by the system, as processes of their own, and resumed by the command line."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from tiny_worlds import RANDOM_TIMING, raw
+
+PROTOCOLS = {
+    "synchronous": {"kind": "synchronous"},
+    "bounded": {"kind": "t_synchronous", "t": 2, "max_staleness": 2},
+}
+ADAM = {"kind": "adam", "lr": 0.01}
+
+
+def start(scenario: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "vflsim", "run", str(scenario), "--out", str(out), *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finished(process: subprocess.Popen[bytes]) -> None:
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 0, said.decode()
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """All tables and weights, by path, and run.json without its wall-clock time."""
+    files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for name in [name for name in files if name.endswith("run.json")]:
+        info = json.loads(files[name])
+        del info["wall_clock_s"]
+        files[name] = json.dumps(info).encode()
+    return {name: content for name, content in files.items() if "/." not in f"/{name}"}
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of about a second each."""
+    said = raw(
+        PROTOCOLS,
+        timing=RANDOM_TIMING,
+        stop={"rounds": 200},
+        evaluate={"every": "20 rounds"},
+        training__client_optimizer=ADAM,
+    )
+    path = tmp_path_factory.mktemp("killed") / "scenario.yaml"
+    YAML().dump(said, path)
+    return path
+
+
+def test_runs_killed_five_times_write_the_bytes_of_runs_that_were_not(scenario: Path, tmp_path: Path) -> None:
+    finished(start(scenario, tmp_path / "whole", "--checkpoint-every", "off"))
+    pick, out = random.Random(0), tmp_path / "killed"
+    for _ in range(5):
+        before = newest(out)
+        process = start(scenario, out, "--resume", "--checkpoint-every", "20 ms")
+        while newest(out) == before and process.poll() is None:  # it has begun, and has got somewhere
+            time.sleep(0.01)
+        time.sleep(pick.uniform(0.0, 0.1))
+        process.kill()
+        process.communicate()
+    finished(start(scenario, out, "--resume"))
+    assert files_of(out) == files_of(tmp_path / "whole")
+    assert not list(out.rglob("*.checkpoint"))
+
+
+def newest(out: Path) -> list[str]:
+    """The checkpoints and finished runs that there are."""
+    return sorted(str(path) for path in out.rglob("*.json"))

@@ -1,0 +1,105 @@
+"""What all runs of a study have in common, and one run of it from its beginning to its folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from vflsim.protocols.fedvs import FedVS
+from vflsim.results.write import run_folder, write_run
+from vflsim.runner.build import Data
+from vflsim.runner.checkpoints import Keeper
+from vflsim.runner.conductor import Progress
+from vflsim.runner.interrupt import Interrupt
+from vflsim.runner.manner import Manner
+from vflsim.runner.paths import Choice, run_on
+from vflsim.runner.run import versions
+from vflsim.runner.watching import Report, Stage
+from vflsim.scenario.load import dump
+from vflsim.scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A study as it is handed to whoever carries out its runs: this process, or a worker that knows nothing else."""
+
+    scenario: Scenario
+    folder: Path
+    paths: Mapping[str, Choice]
+    timing_only: bool
+    manner: Manner
+
+    @property
+    def text(self) -> str:
+        """The scenario as it is kept with the results."""
+        return stored_text(self.scenario, self.timing_only)
+
+    def carry_out(self, stage: Stage, data: Data, report: Callable[[Progress], None], interrupt: Interrupt) -> Report:
+        """One run, written whole or not at all.
+
+        Raises ResultsError where it cannot be written, or not go on from its checkpoint; and KeyboardInterrupt, after a
+        checkpoint, if it was interrupted.
+        """
+        keeper = self._keeper(stage)
+        stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
+        with stopping:
+            outcome = run_on(
+                self.paths[stage.protocol],
+                self.scenario,
+                stage.protocol,
+                stage.seed,
+                data.of(self.scenario.training_of(stage.protocol)),
+                timing_only=self.timing_only,
+                report=report,
+                execution=self.manner.execution,
+                keeper=keeper,
+            )
+        place = run_folder(self.folder, stage.protocol, stage.seed)
+        write_run(place, outcome.tables, outcome.weights, outcome.info, self.scenario.record, outcome.extra)
+        if keeper is not None:
+            keeper.clear()
+        if outcome.error is None:
+            self.log_of(stage).unlink(missing_ok=True)
+        return Report.of(outcome)
+
+    def device_of(self, protocol: str) -> str:
+        """Where the tensors of a protocol's runs live; coded runs stay on the CPU."""
+        return "cpu" if isinstance(self.scenario.protocols[protocol].protocol, FedVS) else self.manner.execution.device
+
+    def log_of(self, stage: Stage) -> Path:
+        """Where a worker writes what a run prints; there only while it runs, and after it has failed."""
+        return self._beside(stage, "log")
+
+    def _keeper(self, stage: Stage) -> Keeper | None:
+        """Who keeps the checkpoints of a run; timing alone is done again as quickly as it is gone through."""
+        manner = self.manner
+        if self.timing_only or (manner.checkpoint_every is None and not manner.resume):
+            return None
+        execution = manner.execution
+        fingerprint = {
+            "scenario": hashlib.sha256(self.text.encode()).hexdigest(),
+            "protocol": stage.protocol,
+            "seed": str(stage.seed),
+            **versions(),
+            "device": self.device_of(stage.protocol),
+            "threads": str(execution.threads),
+            "tf32": str(execution.tf32),
+            "learning plane": execution.learning_plane,
+        }
+        return Keeper(self._beside(stage, "checkpoint"), manner.checkpoint_every, fingerprint, manner.resume)
+
+    def _beside(self, stage: Stage, what: str) -> Path:
+        """A hidden place beside the folder of a run."""
+        return run_folder(self.folder, stage.protocol, stage.seed).with_name(f".seed-{stage.seed}.{what}")
+
+
+def stored_text(scenario: Scenario, timing_only: bool) -> str:
+    """The scenario as it is kept with its results; timing alone and training are never results of the same text.
+
+    The one would replace the other.
+    """
+    return dump(scenario) + ("# run with --timing-only\n" if timing_only else "")
