@@ -40,6 +40,7 @@ class Display(Watcher):
         self._name_width = max(map(len, scenario.protocols))
         self.moved_to: Path | None = None
         self._under_way: dict[Stage, Progress | None] = {}
+        self._told: set[str] = set()
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
 
     def __enter__(self) -> Display:
@@ -96,6 +97,10 @@ class Display(Watcher):
             say(self._console, _moved(self.moved_to))
             self.moved_to = None
         self._end(stage)
+        for told in report.info.one_by_one:
+            if told not in self._told:
+                self._told.add(told)
+                say(self._console, told)
         head = (
             f"{self.count:>{len(str(self.total))}}/{self.total} ",
             (f"{stage.protocol:<{self._name_width}}", "bold"),

@@ -101,8 +101,29 @@ class Play:
 
 @given(steps(), st.data())
 def test_an_executor_that_replays_another_goes_on_as_that_one_would_have(said: list[Step], data: st.DataObject) -> None:
-    cut = data.draw(st.integers(0, len(said)))
-    limit = data.draw(st.sampled_from((100, 1000, 10**6)))
+    check(said, data.draw(st.integers(0, len(said))), data.draw(st.sampled_from((100, 1000, 10**6))))
+
+
+def test_when_something_became_ready_makes_no_difference() -> None:
+    """Client 1 was asked first and waited for the server, client 2 was ready at once."""
+    said = [Step(0, 2, (), None, 9), Step(1, 0, (1,), None, 9), Step(2, 1, (), 3, 9)]
+    check(said, len(said))
+
+
+def test_when_somebody_began_to_wait_makes_no_difference() -> None:
+    """Client 1 was asked first, and has something else to do before it begins to wait."""
+    said = [
+        Step(1, 2, (), None, 9),
+        Step(3, 2, (), None, 9),
+        Step(0, 2, (1,), None, 9),
+        Step(1, 0, (1,), None, 9),
+        Step(2, 1, (2,), 5, 9),
+    ]
+    check(said, len(said))
+
+
+def check(said: Sequence[Step], cut: int, limit: int = 10**6) -> None:
+    """Do what is ``said``, up to the ``cut`` a second time by a replay."""
     whole = Play(DeferredExecutor(limit, overhead=0))
     whole.go(said[:cut])
     log = list(whole.parties.log)
@@ -111,7 +132,7 @@ def test_an_executor_that_replays_another_goes_on_as_that_one_would_have(said: l
     values = {key: handle.value for key, handle in standing.kept.items()}
     states = dict(whole.parties.states)
     again = Play(DeferredExecutor(limit, overhead=0))
-    again.executor.replay(standing.ran, standing.ready, standing.journal, standing.kept.keys())
+    again.executor.replay(standing.ran, standing.journal, standing.kept.keys())
     again.go(said[:cut])
     assert again.parties.log == [], "a replay runs nothing"
     assert again.forced == whole.forced
@@ -120,7 +141,7 @@ def test_an_executor_that_replays_another_goes_on_as_that_one_would_have(said: l
         handle.set(values[key])
     again.executor.go_on()
     second = again.executor.standing()
-    assert (second.ran, second.ready, second.journal) == (standing.ran, standing.ready, standing.journal)
+    assert (second.ran, second.journal) == (standing.ran, standing.journal)
     assert second.kept.keys() <= standing.kept.keys(), "what is garbage by now was not, perhaps"
 
     for play in (whole, again):
@@ -144,7 +165,7 @@ def replayed(done: list[Step]) -> Play:
     first, again = Play(DeferredExecutor()), Play(DeferredExecutor())
     first.go(done)
     standing = first.executor.standing()
-    again.executor.replay(standing.ran, standing.ready, standing.journal, standing.kept.keys())
+    again.executor.replay(standing.ran, standing.journal, standing.kept.keys())
     return again
 
 

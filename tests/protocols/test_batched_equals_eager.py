@@ -332,7 +332,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
     )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(worlds(), st.integers(0, 1000))
 def test_whatever_the_order_of_events(scenario: Scenario, seed: int) -> None:
     assert_batched_equals_eager(scenario, seed)

@@ -27,13 +27,12 @@ _LOOKED_AFTER = 4096
 class Standing:
     """How far an executor is: all that a later one needs, beside the values, to go on from here.
 
-    ``ran`` is how many operations of each party have run, ``ready`` the clients whose next one is ready, in the order
-    in which they are to run, ``journal`` every value that was forced, in order, and ``kept`` the handles whose
-    operations have run and that somebody still holds, by the number of the operation and the place among its promises.
+    ``ran`` is how many operations of each party have run, ``journal`` every value that was forced, in order, and
+    ``kept`` the handles whose operations have run and that somebody still holds, by the number of the operation and the
+    place among its promises.
     """
 
     ran: Mapping[int, int]
-    ready: Sequence[int]
     journal: Sequence[Any]
     kept: Mapping[tuple[int, int], Handle[Any]] = field(compare=False)
 
@@ -110,22 +109,15 @@ class DeferredExecutor(Executor):
             for place, promise in promises
             if (handle := promise()) is not None
         }
-        ready = [operation.party for operations in self._ready.values() for operation in operations]
-        return Standing(dict(self._ran), ready, tuple(self._journal), kept)
+        return Standing(dict(self._ran), tuple(self._journal), kept)
 
-    def replay(
-        self,
-        ran: Mapping[int, int],
-        ready: Sequence[int],
-        journal: Sequence[Any],
-        kept: Collection[tuple[int, int]],
-    ) -> None:
+    def replay(self, ran: Mapping[int, int], journal: Sequence[Any], kept: Collection[tuple[int, int]]) -> None:
         """From here on take submissions as those that led to a standing: run none, and answer from the journal.
 
         The arguments are those of the ``Standing``, of ``kept`` the keys alone. Raises ``CheckpointError``, then or
         later, where the submissions turn out to be others.
         """
-        self._replay = _Replay(ran, ready, journal, kept)
+        self._replay = _Replay(ran, journal, kept)
 
     @property
     def recalled(self) -> Mapping[tuple[int, int], Handle[Any]]:
@@ -140,8 +132,8 @@ class DeferredExecutor(Executor):
         self._replay = None
         self._ran, self._journal = dict(replay.ran), list(replay.journal)
         self._alive = [(number, [(place, ref(handle))]) for (number, place), handle in replay.recalled.items()]
-        for party in dict.fromkeys([*replay.ready, *self._queues]):
-            if queue := self._queues.get(party):
+        for queue in self._queues.values():
+            if queue:
                 self._arm(queue[0])
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -209,7 +201,7 @@ class DeferredExecutor(Executor):
                     (operation.number, [(n, ref(handle)) for n, handle in enumerate(operation.promises)])
                 )
                 for handle in operation.promises:
-                    for waiting in sorted(self._awaited.pop(handle, ()), key=_number):
+                    for waiting in self._awaited.pop(handle, ()):
                         waiting.waits_for -= 1
                         if not waiting.waits_for:
                             self._make_ready(waiting)
@@ -227,14 +219,8 @@ class DeferredExecutor(Executor):
 class _Replay:
     """Submissions and questions taken a second time, answered from what was kept the first time."""
 
-    def __init__(
-        self,
-        ran: Mapping[int, int],
-        ready: Sequence[int],
-        journal: Sequence[Any],
-        kept: Collection[tuple[int, int]],
-    ) -> None:
-        self.ran, self.ready, self.journal = ran, ready, journal
+    def __init__(self, ran: Mapping[int, int], journal: Sequence[Any], kept: Collection[tuple[int, int]]) -> None:
+        self.ran, self.journal = ran, journal
         self.recalled: dict[tuple[int, int], Handle[Any]] = {}
         self._kept = frozenset(kept)
         self._with_kept = {number for number, _ in self._kept}

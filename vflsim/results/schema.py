@@ -150,8 +150,9 @@ class RunInfo(BaseModel):
 
     ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
     ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
-    participants whose outages lose what is in flight; ``learning_plane`` says how training was computed; ``privacy`` is
-    there where training went through a mechanism.
+    participants whose outages lose what is in flight; ``learning_plane`` says how training was computed, and
+    ``one_by_one`` which clients were not computed together and why; ``tf32`` whether float32 products on a GPU were
+    rounded; ``privacy`` is there where training went through a mechanism.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -168,7 +169,9 @@ class RunInfo(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"
     threads: int = 1
+    tf32: bool = False
     learning_plane: Literal["batched", "eager"] | None = None
+    one_by_one: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
     wall_clock_s: float = Field(ge=0)
     participants: tuple[int, ...]

@@ -68,16 +68,23 @@ def differences(infos: Sequence[RunInfo], work: Work) -> list[str]:
     packages = versions()
     told: Counter[str] = Counter()
     for info in infos:
-        now = _facts(packages, execution.threads, work.device_of(info.protocol), plane)
-        then = _facts(info.versions, info.threads, info.device, info.learning_plane)
+        now = _facts(packages, execution.threads, work.device_of(info.protocol), execution.tf32, plane)
+        then = _facts(info.versions, info.threads, info.device, info.tf32, info.learning_plane)
         told.update(
             f"{what} {then.get(what, 'unknown')} (now {now[what]})" for what in now if then.get(what) != now[what]
         )
     return [f"{count} of {len(infos)} with {what}" for what, count in told.items()]
 
 
-def _facts(packages: Mapping[str, str], threads: int, device: str, plane: str | None) -> dict[str, str]:
-    return {**packages, "threads": str(threads), "device": device, "learning plane": plane or "none"}
+def _facts(packages: Mapping[str, str], threads: int, device: str, tf32: bool, plane: str | None) -> dict[str, str]:
+    products = "tf32" if tf32 else "float32"
+    return {
+        **packages,
+        "threads": str(threads),
+        "device": device,
+        "products": products,
+        "learning plane": plane or "none",
+    }
 
 
 def _finished(folder: Path, work: Work) -> RunInfo | None:

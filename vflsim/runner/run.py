@@ -103,7 +103,7 @@ def run_protocol(
             start(client)
 
     reason, error = None, None
-    kept = nullcontext() if keeper is None else keeper.along(Course(world, made, recorder, conductor, execution.device))
+    kept = nullcontext() if keeper is None else keeper.along(Course(world, made, recorder, conductor))
     with execution.settings(), kept:
         conductor.start(begin)
         try:
@@ -127,7 +127,9 @@ def run_protocol(
         versions=versions(),
         device=data.joint["train"].device.type,
         threads=execution.threads,
+        tf32=execution.tf32,
         learning_plane=None if timing_only else execution.learning_plane,
+        one_by_one=made.alone,
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
         wall_clock_s=time.monotonic() - conductor.began,
         participants=made.shared.clients,

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
+from vflsim.learning.batching import features
 from vflsim.learning.batching.features import StackedFeatures
 
 ROWS, TEST = 9, 4
@@ -72,6 +73,17 @@ def test_a_whole_split_of_everybody(case: Case) -> None:
 
 
 @layouts
+def test_a_whole_split_in_pieces(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_BLOCK", 4)
+    for split, lengths in (("train", [4, 4, 1]), ("test", [4]), ("validation", [0])):
+        pieces = list(case.features.blocks(split))
+        assert [len(piece) for piece in pieces] == lengths
+        assert torch.equal(torch.cat(pieces), case.features.same_rows(split))
+    (piece,) = case.features.blocks(batch(0, 3, 1, 8, 0, 2))
+    assert torch.equal(piece, case.features.same_rows(batch(0, 3, 1, 8, 0, 2)))
+
+
+@layouts
 def test_batches_of_some(case: Case) -> None:
     everybody = list(range(len(case.spans)))
     for places in (everybody, everybody[1:], everybody[:1], everybody[::2]):
@@ -94,6 +106,7 @@ def any_layout(draw: st.DrawFn) -> Case:
     return Case(at + gaps[-1], spans)
 
 
+@settings(max_examples=50)
 @given(any_layout(), st.data())
 def test_any_widths_any_clients_any_rows(case: Case, data: st.DataObject) -> None:
     everybody = list(range(len(case.spans)))

@@ -169,7 +169,7 @@ EVENTS = st.lists(
     [("even", True, None), ("ragged", True, None), ("even", False, None), ("ragged", False, BOUND)],
     ids=["even sums", "ragged sums", "even rows", "ragged bounded"],
 )
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(events=EVENTS, rule=st.sampled_from(list(RULES)))
 def test_clients_computed_together_are_their_twins(
     model: str, layout: str, joint: bool, mechanism: Gaussian | None, events: list[Any], rule: str
@@ -281,13 +281,60 @@ def test_a_sum_that_was_read_is_not_what_clients_step_along_when_each_has_its_ow
     assert twins.apart() <= 1e-12
 
 
+@models
+@layouts
+def test_the_sum_over_a_split_may_be_taken_in_pieces(model: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsim.learning.batching.features._BLOCK", 2)
+    twins = Twins(model, layout, joint=True)
+    pairs = twins.both(lambda learner, place: learner.embed_split("test"), [0, 1, 2, 3])
+    for some in (pairs, pairs[1:3], pairs[3:]):
+        assert near(total_of([one for one, _ in some]), sum(other.value for _, other in some))
+
+
+@models
+@pytest.mark.parametrize("mechanism", [None, BOUND], ids=["as it is", "bounded"])
+def test_a_step_for_a_batch_that_was_not_the_last_to_be_embedded(model: str, mechanism: Gaussian | None) -> None:
+    twins = Twins(model, mechanism=mechanism)
+    for places in ([0, 1, 2, 3], [1, 2]):
+        for k in range(3):
+            of = {place: batch(k, place) for place in places}
+            twins.both(lambda learner, place, of=of: learner.embed(of[place]), places)
+        stepped(twins, places, [batch(1, place) for place in places], [drawn(n, LONG, WIDTH) for n in places])
+        assert twins.apart() <= 1e-12
+
+
+@models
+def test_a_step_of_others_than_have_embedded_together(model: str) -> None:
+    twins = Twins(model)
+    twins.both(lambda learner, place: learner.embed(batch(0)), [0, 1])
+    twins.both(lambda learner, place: learner.embed(batch(0)), [2, 3])
+    stepped(twins, [0, 1], [batch(0)] * 2, [drawn(n, LONG, WIDTH) for n in range(2)])
+    twins.both(lambda learner, place: learner.embed(batch(1)), [0])
+    stepped(twins, [2], [batch(0)], [drawn(5, LONG, WIDTH)])
+    assert twins.apart() <= 1e-12
+
+
 def test_sums_over_several_stacks_and_clients_alone_add_up() -> None:
     one, other = Twins("linear", joint=True), Twins("mlp", "ragged", joint=True)
     of = batch(4)
     pairs = one.both(lambda learner, place: learner.embed(of), [0, 2, 3])
     pairs += other.both(lambda learner, place: learner.embed(of), [1, 2])
     pairs += Twins("polynomial").both(lambda learner, place: learner.embed(of), [1, 3])
-    assert near(total_of([each for each, _ in pairs]), sum(each.value for _, each in pairs))
+    for _ in range(2):
+        assert near(total_of([each for each, _ in pairs]), sum(each.value for _, each in pairs))
+        assert all(near(ours.value, theirs.value) for ours, theirs in pairs)
+
+
+def test_clients_in_several_stacks_step_along_the_gradient_of_their_sum() -> None:
+    stacks = [Twins("mlp", joint=True), Twins("deep", "ragged", joint=True)]
+    for k in range(3):
+        everybody = [0, 1, 2, 3]
+        pairs = [pair for each in stacks for pair in each.both(lambda one, place, k=k: one.embed(batch(k)), everybody)]
+        assert near(total_of([one for one, _ in pairs]), sum(other.value for _, other in pairs))
+        received = drawn(k, LONG, WIDTH) / 5
+        for each in stacks:
+            stepped(each, everybody, [batch(k)] * 4, [received] * 4)
+            assert each.apart() <= 1e-12
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from vflsim.errors import CheckpointError
 from vflsim.runner.checkpoints.tensors import DTYPES, TensorReader, TensorWriter
 
 
@@ -13,7 +14,7 @@ def back(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """The tensors, by way of a file."""
     writer = TensorWriter()
     numbers = [writer.add(tensor) for tensor in tensors]
-    reader = TensorReader(writer.places, load(save(writer.storages)), "cpu")
+    reader = TensorReader(writer.places, load(save(writer.storages)))
     return [reader[number] for number in numbers]
 
 
@@ -47,8 +48,8 @@ def test_the_same_tensor_is_the_same_again_and_an_equal_one_is_not() -> None:
 def test_the_numbers_are_copied_when_they_are_read() -> None:
     writer = TensorWriter()
     number = writer.add(torch.ones(3))
-    TensorReader(writer.places, writer.storages, "cpu")[number].zero_()
-    assert TensorReader(writer.places, writer.storages, "cpu")[number].tolist() == [1.0] * 3
+    TensorReader(writer.places, writer.storages)[number].zero_()
+    assert TensorReader(writer.places, writer.storages)[number].tolist() == [1.0] * 3
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -63,3 +64,8 @@ def test_parameters_come_back_as_tensors() -> None:
     (again,) = back(torch.nn.Parameter(torch.ones(2)))
     assert type(again) is torch.Tensor
     assert not again.requires_grad
+
+
+def test_a_kind_of_number_that_is_not_known_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="a tensor of float8_e4m3fn cannot be kept"):
+        TensorWriter().add(torch.zeros(1, dtype=torch.float8_e4m3fn))

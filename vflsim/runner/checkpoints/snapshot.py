@@ -32,7 +32,6 @@ class Course:
     parties: Parties
     recorder: Recorder
     conductor: Conductor
-    device: str
 
     @property
     def world(self) -> VirtualWorld:
@@ -50,14 +49,13 @@ class Course:
 class Snapshot(BaseModel, frozen=True, extra="forbid"):
     """Everything but the tensors' content, which is known by numbers: see ``Place``.
 
-    ``ran``, ``ready``, ``journal`` and ``kept`` (the number of the operation, the place among its promises, the value)
+    ``ran``, ``journal`` and ``kept`` (the number of the operation, the place among its promises, the value)
     are the executor's ``Standing``; ``shared`` is what several values have in common. ``states`` are the parties'.
     """
 
     position: Position
     elapsed_s: float
     ran: dict[int, int]
-    ready: list[int]
     journal: Runs
     numbers: int
     kept: list[tuple[int, int, Plain]]
@@ -76,7 +74,6 @@ def take(course: Course) -> tuple[Snapshot, Mapping[str, Tensor]]:
         position=Position.of(course.world, course.recorder),
         elapsed_s=time.monotonic() - course.conductor.began,
         ran=dict(standing.ran),
-        ready=list(standing.ready),
         journal=journal,
         numbers=tensors.add(numbers),
         kept=[(*key, values.handle(handle)) for key, handle in standing.kept.items()],
@@ -95,10 +92,10 @@ class Return:
 
     def __init__(self, course: Course, snapshot: Snapshot, storages: Mapping[str, Tensor]) -> None:
         self._course, self._snapshot = course, snapshot
-        self._tensors = TensorReader(snapshot.tensors, storages, course.device)
+        self._tensors = TensorReader(snapshot.tensors, storages)
         kept = [(number, place) for number, place, _ in snapshot.kept]
         journal = unpacked(snapshot.journal, self._tensors[snapshot.numbers])
-        course.executor.replay(snapshot.ran, snapshot.ready, journal, kept)
+        course.executor.replay(snapshot.ran, journal, kept)
         course.conductor.began = math.inf  # the clock stands still meanwhile
 
     def arrive(self) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
+
+from vflsim.errors import CheckpointError
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -19,8 +21,9 @@ DTYPES = {
 
 
 class Place(NamedTuple):
-    """Where a tensor lies: in which storage, and how (in elements)."""
+    """Where a tensor lies: on which kind of device, in which storage, and how (in elements)."""
 
+    device: str
     storage: int
     dtype: str
     offset: int
@@ -47,8 +50,9 @@ class TensorWriter:
             self._alive.append(tensor)
             self.places.append(
                 Place(
+                    tensor.device.type,
                     self._storage(tensor),
-                    str(tensor.dtype).removeprefix("torch."),
+                    _name(tensor.dtype),
                     int(tensor.storage_offset()),
                     tuple(tensor.shape),
                     tensor.stride(),
@@ -69,14 +73,21 @@ class TensorWriter:
 class TensorReader:
     """Gives the tensors of a ``TensorWriter`` back: the same number is the same object."""
 
-    def __init__(self, places: Sequence[Place], storages: Mapping[str, Tensor], device: str) -> None:
+    def __init__(self, places: Sequence[Place], storages: Mapping[str, Tensor]) -> None:
         self._tensors: list[Tensor] = []
-        # Copied: how what was loaded is aligned would be another source of last bits.
-        own = {name: content.clone().to(device) for name, content in storages.items()}
-        for place in places:
-            tensor = torch.empty(0, dtype=DTYPES[place.dtype], device=device)
-            storage = own[str(place.storage)].untyped_storage()
-            self._tensors.append(tensor.set_(storage, place.offset, place.shape, place.strides))
+        own: dict[int, UntypedStorage] = {}
+        for device, storage, dtype, offset, shape, strides in places:
+            if storage not in own:  # copied: how what was loaded is aligned would be another source of last bits
+                own[storage] = storages[str(storage)].clone().to(device).untyped_storage()
+            tensor = torch.empty(0, dtype=DTYPES[dtype], device=device)
+            self._tensors.append(tensor.set_(own[storage], offset, shape, strides))
 
     def __getitem__(self, number: int) -> Tensor:
         return self._tensors[number]
+
+
+def _name(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise CheckpointError(f"a tensor of {name} cannot be kept", allowed=", ".join(DTYPES))
+    return name

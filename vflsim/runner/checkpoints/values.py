@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from vflsim.errors import CheckpointError
+from vflsim.errors import CheckpointError, NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.batching.joint import Joint
 from vflsim.learning.batching.work import Rows
@@ -33,13 +33,14 @@ class ValueWriter:
         self._numbers: dict[Any, int] = {}
 
     def handle(self, handle: Handle[Any]) -> Plain:
-        """The kind of value that a handle has, and the value. Computes nothing."""
+        """The kind of value that a handle has, and the value. Computes nothing that others would follow."""
         if handle.joint is not None:
             joint, place = handle.joint
             return ["joint", self._once("joints", joint, self._joint), place]
-        if not handle.computed:
-            raise CheckpointError(f"a value of shape {handle.shape} is computed later, by nobody knows what")
-        value = handle.value
+        try:
+            value = handle.value  # at most a loss that is still on its device: reading it changes nothing
+        except NonFiniteError as error:
+            raise CheckpointError(f"the run is about to fail: {error.what}") from error
         kind = _KINDS.get(type(value))
         if kind is None:
             raise CheckpointError(f"a value of type {type(value).__name__} cannot be kept")
