@@ -7,17 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocols_by_kind import KINDS, MODELS
-from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, rounds, same_times, scores_apart, tiny
+from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, rounds, same_times, scores_apart, tiny, world
 
 from vflsim.learning.aggregates import AGGREGATES
 from vflsim.learning.batching import kernels
 from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.executor import run_together
 from vflsim.learning.models.client import CLIENT_MODELS
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import OPTIMIZERS
 from vflsim.protocols import PROTOCOLS
-from vflsim.runner.build import parties
+from vflsim.runner.build import Parties, parties
 from vflsim.runner.execution import USUAL, Execution
 from vflsim.runner.run import Outcome, run_protocol
 from vflsim.scenario.models import Scenario
@@ -84,12 +85,15 @@ def assert_batched_equals_eager(scenario: Scenario, seed: int = 0) -> None:
     assert apart(batched, eager) <= NEAR
 
 
+def made_for(scenario: Scenario) -> Parties:
+    """The parties of a run, before anything has happened."""
+    return parties(scenario, "it", 0, data_of(scenario), world("virtual"), Recorder(scenario.record), batched=True)
+
+
 def stacks_of(scenario: Scenario) -> list[list[int]]:
     """Which clients are computed together."""
-    from tiny_worlds import world
-
-    made = parties(scenario, "it", 0, data_of(scenario), world("virtual"), Recorder(scenario.record), batched=True)
-    stacks = {id(node.learner.stack): node.learner.stack for node in made.clients if node.learner.stack is not None}
+    learners = [node.learner for node in made_for(scenario).clients]
+    stacks = {id(learner.stack): learner.stack for learner in learners if learner.stack is not None}
     return [[learner.party for learner in stack.learners] for stack in stacks.values()]
 
 
@@ -232,6 +236,36 @@ def test_batches_of_ones_own(model: str, protocol: str) -> None:
 def test_one_client_alone() -> None:
     for protocol in ("synchronous", "asynchronous"):
         assert_batched_equals_eager(scenario_of(KINDS[protocol], partition={"clients": 1, "by": "columns"}))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "aggregate", "training", "evaluation"),
+    [
+        ("synchronous", "mean", True, True),
+        ("ignore-deadline", "sum", True, True),
+        ("centralised", "sum", True, True),
+        ("asynchronous", "mean", False, True),  # whose table needs every row
+        ("t-synchronous", "sum", False, True),
+        ("synchronous", "max", False, False),
+        ("synchronous", "concat", False, False),
+        ("synchronous", "weighted", False, False),
+    ],
+)
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_only_sums_are_worked_out_where_only_sums_are_needed(
+    model: str, protocol: str, aggregate: str, training: bool, evaluation: bool
+) -> None:
+    for noisy in (False, True) if protocol != "centralised" else (False,):
+        said = {**KINDS[protocol], "mechanism": GAUSSIAN} if noisy else KINDS[protocol]
+        scenario = scenario_of(said, models__client=MODELS[model], models__aggregate=aggregate)
+        made = made_for(scenario)
+        for kind, summed in (("embed", training), ("evaluate", evaluation)):
+            operations = [
+                node.learner.embed(node.batch(0)) if kind == "embed" else node.learner.embed_split("test")
+                for node in made.clients
+            ]
+            run_together(operations)
+            assert all((operation.result.joint is not None) is (summed and not noisy) for operation in operations)
 
 
 # --- mechanisms -----------------------------------------------------------------------------------------------------
