@@ -159,6 +159,20 @@ def test_answers_to_queries_are_in_the_table_but_get_no_gradient() -> None:
     assert (facts.used, list(facts.client_ages)) == ([1], [0, 0, 1])
 
 
+@pytest.mark.parametrize("aggregate", [Sum(), Mean(), Concat(), Max()], ids=lambda each: each.kind)
+def test_a_fresh_embedding_counts_though_an_answer_for_another_batch_has_its_rows_too(aggregate: Any) -> None:
+    learner = server(aggregate)
+    w, mine_of, others_of = weights(learner), batch(0, 1), batch(1, 2, index=1)
+    mine, other, answer = arrival(1, mine_of), arrival(2, others_of), arrival(1, others_of)
+    h, nothing = mine.value.value.clone().requires_grad_(), torch.zeros(2, WIDTH, dtype=torch.float64)
+    theirs = nothing.clone()
+    theirs[1] = other.value.value[0]
+    joint = aggregate.combine([h, theirs, nothing], [WIDTH] * 3)
+    result, _ = step(learner, [mine, other], [answer])
+    expected = torch.autograd.grad(loss_of(w, joint, mine_of.ids), h)[0]
+    assert torch.allclose(result.gradient_for(mine).value, expected, atol=1e-15)
+
+
 def test_without_a_table_the_others_are_missing() -> None:
     learner = server(Mean(), table=False)
     w = weights(learner)

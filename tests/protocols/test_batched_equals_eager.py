@@ -259,9 +259,9 @@ def test_only_sums_are_worked_out_where_only_sums_are_needed(
         said = {**KINDS[protocol], "mechanism": GAUSSIAN} if noisy else KINDS[protocol]
         scenario = scenario_of(said, models__client=MODELS[model], models__aggregate=aggregate)
         made = made_for(scenario)
-        for kind, summed in (("embed", training), ("evaluate", evaluation)):
+        for kind, summed in (("embed", training), ("evaluate", evaluation), ("first_fill", False)):
             operations = [
-                node.learner.embed(node.batch(0)) if kind == "embed" else node.learner.embed_split("test")
+                node.learner.embed(node.batch(0)) if kind == "embed" else node.learner.embed_split("test", kind)
                 for node in made.clients
             ]
             run_together(operations)

@@ -41,7 +41,7 @@ def test_as_much_is_kept_as_was_asked_for_and_everything_is_counted(keep, events
     recorder = Recorder(keep)
     recorder.transfer(message(1, 0), 0, 1.0, 2.0, 10, "done")
     recorder.step(facts(), 3.0)
-    assert (len(recorder.events), len(recorder.round_rows["round"])) == (events, rounds)
+    assert (len(recorder.events), len(recorder.round_rows)) == (events, rounds)
     assert (recorder.bytes_up, recorder.rounds, recorder.embeddings_used) == (10, 1, 1)
 
 
@@ -50,8 +50,9 @@ def test_a_round_lasts_from_the_previous_step_to_its_own() -> None:
     for end in (2.0, 5.0):
         recorder.step(facts(used=(1, 2), missing=()), end)
     rows = recorder.round_rows
-    assert list(zip(rows["round"], rows["start_s"], rows["end_s"], strict=True)) == [(0, 0.0, 2.0), (1, 2.0, 5.0)]
-    assert [list(used) for used in rows["used"]] == [[1, 2], [1, 2]]
+    assert list(zip(rows.round, rows.start_s, rows.end_s, strict=True)) == [(0, 0.0, 2.0), (1, 2.0, 5.0)]
+    assert (rows.used.values.tolist(), rows.used.offsets.tolist()) == ([1, 2, 1, 2], [0, 2, 4])
+    assert (rows.missing.values.tolist(), rows.missing.offsets.tolist()) == ([], [0, 0, 0])
 
 
 def test_losses_and_ages_are_over_the_steps_since_the_row_before() -> None:

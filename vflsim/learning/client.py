@@ -178,7 +178,7 @@ class ClientLearner:
             load_optimizer(self._optimizer, under("optimizer", state))
         if graph := under("graph", state):
             index, origin = graph["batch"].tolist()
-            self._graph = self._graph_of(Batch(index, graph["ids"].numpy(), origin))
+            self._graph = self._graph_of(Batch(index, graph["ids"].clone().numpy(), origin))
 
     def _graph_of(self, batch: Batch) -> tuple[Batch, Tensor]:
         """As ``embed`` leaves it, but that buffers which training moves (batch norm's) stay where they are."""

@@ -1,8 +1,8 @@
 """States of parties as named tensors: what they have learnt and remember, to be put back exactly.
 
 A state holds the very tensors that its owner works on: it is to be written down before the owner goes on. What an
-owner has not made yet has no names in it. Tensors are put back in place, so that whoever looks into them still does;
-how they lie in memory, which can change the last bits of what is computed from them, stays as it was.
+owner has not made yet has no names in it. A state that is loaded is only read. Tensors are put back in place, so that
+whoever looks into them still does, and lie in memory as they did, which can change the last bits of what follows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
     parameters = _parameters(optimizer)
     for key, tensor in state.items():
         number, _, name = key.partition(".")
-        optimizer.state[parameters[int(number)]][name] = tensor
+        parameter = parameters[int(number)]
+        device = "cpu" if name == "step" else parameter.device  # PyTorch counts there
+        optimizer.state[parameter][name] = tensor.to(device, copy=True)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -35,6 +35,7 @@ from vflsim.world.kernel import Task, World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Events, Recorder
+from vflsim.world.rounds import Lists
 from vflsim.world.virtual import VirtualWorld
 
 
@@ -181,17 +182,15 @@ def _tables(recorder: Recorder) -> RunTables:
         metrics[name] = metrics[name].astype(np.int64 if name in _COUNTS else np.float64)
     rounds: dict[str, Any] | None = None
     if recorder.keep != "summary":
-        rounds = dict(recorder.round_rows)
-        rounds |= {name: _lists(rounds[name]) for name in ("used", "missing")}
-        rounds |= {name: np.array(rounds[name], np.float64) for name in ("start_s", "end_s")}
-        rounds["round"] = np.array(rounds["round"], np.int64)
+        rows = recorder.round_rows
+        rounds = {"used": _lists(rows.used), "missing": _lists(rows.missing)}
+        rounds |= {"round": np.array(rows.round), "start_s": np.array(rows.start_s), "end_s": np.array(rows.end_s)}
     return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
 
 
-def _lists(rows: Sequence[Any]) -> pa.Array:
-    """Arrays of client numbers as an arrow column of lists."""
-    offsets = pa.array(np.cumsum([0, *map(len, rows)]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, np.concatenate([np.empty(0, np.int32), *rows]))
+def _lists(rows: Lists) -> pa.Array:
+    """Lists of client numbers as an arrow column."""
+    return pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), rows.values)
 
 
 _COUNTS = ("round", "updates", "bytes_up", "bytes_down", "bytes_peer")

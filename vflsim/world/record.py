@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vflsim.learning.operations import Handle
 from vflsim.learning.staleness import StepFacts
 from vflsim.world.messages import Message
+from vflsim.world.rounds import Rounds
 
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
@@ -101,7 +102,7 @@ class Recorder:
         self.events = Events()
         self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
         """Something a party did (``Events.add``), forgotten unless it is to be kept."""
-        self.round_rows: dict[str, list[Any]] = {n: [] for n in ("round", "start_s", "end_s", "used", "missing")}
+        self.round_rows = Rounds()
         self.metric_rows: list[dict[str, float]] = []
         self.extra: dict[str, list[dict[str, Any]]] = {}
         self._round_start = 0.0
@@ -123,12 +124,7 @@ class Recorder:
     def step(self, facts: StepFacts, now: float) -> None:
         """A server step is complete: one round."""
         if self.keep != "summary":
-            rows = self.round_rows
-            rows["round"].append(self.rounds)
-            rows["start_s"].append(self._round_start)
-            rows["end_s"].append(now)
-            rows["used"].append(np.array(facts.used, np.int32))
-            rows["missing"].append(np.array(facts.missing, np.int32))
+            self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing)
         self._round_start = now
         self.rounds += 1
         self.skipped_in_a_row = 0

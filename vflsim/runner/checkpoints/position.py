@@ -47,8 +47,7 @@ class Position(BaseModel, frozen=True, extra="forbid"):
 
 def _digest(recorder: Recorder) -> str:
     digest = sha256(recorder.events.table.view(np.uint8).data)
-    for rows in recorder.round_rows.values():
-        digest.update(b"".join(np.asarray(row).tobytes() for row in rows))
+    digest.update(recorder.round_rows.packed())
     rest = [list(recorder.events.kinds), recorder.metric_rows, recorder.extra]
     digest.update(json.dumps(rest, default=repr).encode())
     return digest.hexdigest()

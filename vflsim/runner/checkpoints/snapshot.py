@@ -107,7 +107,7 @@ class Return:
         load_states(
             course.parties,
             {
-                owner: {name: self._tensors[number] for name, number in state.items()}
+                owner: {name: self._tensors.borrowed(number) for name, number in state.items()}
                 for owner, state in snapshot.states.items()
             },
         )

@@ -71,19 +71,37 @@ class TensorWriter:
 
 
 class TensorReader:
-    """Gives the tensors of a ``TensorWriter`` back: the same number is the same object."""
+    """Gives the tensors of a ``TensorWriter`` back: the same number is the same object.
+
+    They are copies: how what was loaded is aligned would be another source of last bits. What is only read, once, can
+    be ``borrowed``: nothing is copied then, nor kept.
+    """
 
     def __init__(self, places: Sequence[Place], storages: Mapping[str, Tensor]) -> None:
-        self._tensors: list[Tensor] = []
-        own: dict[int, UntypedStorage] = {}
-        for device, storage, dtype, offset, shape, strides in places:
-            if storage not in own:  # copied: how what was loaded is aligned would be another source of last bits
-                own[storage] = storages[str(storage)].clone().to(device).untyped_storage()
-            tensor = torch.empty(0, dtype=DTYPES[dtype], device=device)
-            self._tensors.append(tensor.set_(own[storage], offset, shape, strides))
+        self._places, self._storages = places, storages
+        self._own: dict[int, UntypedStorage] = {}
+        self._tensors: dict[int, Tensor] = {}
 
     def __getitem__(self, number: int) -> Tensor:
-        return self._tensors[number]
+        tensor = self._tensors.get(number)
+        if tensor is None:
+            place = self._places[number]
+            storage = self._own.get(place.storage)
+            if storage is None:
+                content = self._storages[str(place.storage)].clone().to(place.device)
+                storage = self._own[place.storage] = content.untyped_storage()
+            tensor = self._tensors[number] = _laid_out(place, storage, place.device)
+        return tensor
+
+    def borrowed(self, number: int) -> Tensor:
+        """As it was loaded, on the CPU."""
+        place = self._places[number]
+        return _laid_out(place, self._storages[str(place.storage)].untyped_storage(), "cpu")
+
+
+def _laid_out(place: Place, storage: UntypedStorage, device: str) -> Tensor:
+    tensor = torch.empty(0, dtype=DTYPES[place.dtype], device=device)
+    return tensor.set_(storage, place.offset, place.shape, place.strides)
 
 
 def _name(dtype: torch.dtype) -> str:
