@@ -182,9 +182,9 @@ def _tables(recorder: Recorder) -> RunTables:
         metrics[name] = metrics[name].astype(np.int64 if name in _COUNTS else np.float64)
     rounds: dict[str, Any] | None = None
     if recorder.keep != "summary":
-        rows = recorder.round_rows
-        rounds = {"used": _lists(rows.used), "missing": _lists(rows.missing)}
-        rounds |= {"round": np.array(rows.round), "start_s": np.array(rows.start_s), "end_s": np.array(rows.end_s)}
+        kept = recorder.round_rows
+        rounds = {"used": _lists(kept.used), "missing": _lists(kept.missing)}
+        rounds |= {"round": np.array(kept.round), "start_s": np.array(kept.start_s), "end_s": np.array(kept.end_s)}
     return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
 
 
