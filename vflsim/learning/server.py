@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from vflsim.errors import NonFiniteError
 from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.batches import CPU, Batch, Split
-from vflsim.learning.batching.joint import total_of
 from vflsim.learning.cost import flops_of
 from vflsim.learning.flat import FlatModel
+from vflsim.learning.joining import Joining
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.staleness import Staleness, StepFacts
@@ -65,29 +65,6 @@ class ServerStep:
         return handle
 
 
-@dataclass(slots=True)
-class _Used:
-    """What a server step uses for one batch.
-
-    ``joined`` is the aggregate, and ``leaves`` what the gradient is taken by: the fresh embeddings one by one, or the
-    aggregate itself, where it is Σ c_m h_m; ``coefficients`` are then the fresh ones' c_m.
-    """
-
-    batch: Batch
-    fresh: list[Any]
-    joined: Tensor
-    leaves: list[Tensor]
-    coefficients: Sequence[float] | None = None
-
-    def spread(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """∂ℓ/∂h_m for each fresh embedding, from those of the leaves: one and the same tensor where c_m is the same."""
-        if self.coefficients is None:
-            return gradients
-        (whole,) = gradients
-        scaled = {coefficient: whole * coefficient for coefficient in dict.fromkeys(self.coefficients)}
-        return [scaled[coefficient] for coefficient in self.coefficients]
-
-
 class ServerLearner:
     """Makes the server's operations: they read the labels, θ_0, the table and received payloads, nothing else.
 
@@ -100,6 +77,7 @@ class ServerLearner:
         self.device = parts.labels["train"].device
         self.staleness = Staleness(parts.clients, len(parts.labels["train"]))
         self._place = {client: j for j, client in enumerate(parts.clients)}
+        self._joining = Joining(parts.aggregate, parts.widths)
         self._flops: dict[tuple[str, int], float] = {}
 
     @cached_property
@@ -182,7 +160,7 @@ class ServerLearner:
             self.model.eval()
             target = self.parts.labels[split]
             with torch.no_grad():
-                prediction = self.model(self._joined([message.value for message in ordered]))
+                prediction = self.model(self._joining.everybody([message.value for message in ordered]))
                 loss = float(self.parts.task.loss(prediction, target))
             result.set({"loss": loss, **self.parts.task.metrics(prediction, target)})
 
@@ -230,10 +208,12 @@ class ServerLearner:
     ) -> None:
         flat, device = self.flat, self.device
         self.model.train()
-        if self.parts.table:
+        table = self._table if self.parts.table else None
+        if table is not None:
             for message in arrivals:
-                self._table.write(self._place[message.sender], message.batch.tensor(device), message.value.value)
-        used = [self._used(batch, fresh) for batch, fresh in groups]
+                table.write(self._place[message.sender], message.batch.tensor(device), message.value.value)
+        places = [[self._place[message.sender] for message in fresh] for _, fresh in groups]
+        used = [self._joining.used(*group, own, table) for group, own in zip(groups, places, strict=True)]
         losses = [
             self.parts.task.loss(self.model(each.joined), self.parts.labels["train"][each.batch.tensor(device)])
             for each in used
@@ -250,44 +230,6 @@ class ServerLearner:
             own, others = others[: len(each.leaves)], others[len(each.leaves) :]
             for message, received in zip(each.fresh, each.spread(own), strict=True):
                 promised[id(message)].set(received)
-
-    def _used(self, batch: Batch, fresh: list[Any]) -> _Used:
-        """What a step uses for one batch: fresh embeddings, and the table for the others; differentiable."""
-        places = [self._place[message.sender] for message in fresh]
-        everybody = range(len(self._place))
-        coefficients = self.parts.aggregate.coefficients(everybody if self.parts.table else places)
-        if coefficients is not None:
-            # H is linear in the embeddings: ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and nobody needs the graph between the two.
-            rows = self._table.rows(batch.tensor(self.device), len(everybody)) if self.parts.table else None
-            if rows is not None:
-                for place, message in zip(places, fresh, strict=True):
-                    rows[:, place] = message.value.value  # the client's answer for another batch may share rows
-            joined = self._sum(coefficients, rows, [message.value for message in fresh]).requires_grad_()
-            own = [coefficients[place] for place in places] if self.parts.table else coefficients
-            return _Used(batch, fresh, joined, [joined], own)
-        leaves = [message.value.value.clone().requires_grad_() for message in fresh]
-        values: list[Tensor | None] = [None] * len(everybody)
-        if self.parts.table:
-            values = [*self._table.read(batch.tensor(self.device))]
-        for place, leaf in zip(places, leaves, strict=True):
-            values[place] = leaf
-        return _Used(batch, fresh, self.parts.aggregate.combine(values, self.parts.widths), leaves)
-
-    def _joined(self, embeddings: Sequence[Handle[Tensor]]) -> Tensor:
-        """The aggregate of everybody's embeddings."""
-        coefficients = self.parts.aggregate.coefficients(range(len(embeddings)))
-        if coefficients is None:
-            return self.parts.aggregate.combine([handle.value for handle in embeddings], self.parts.widths)
-        return self._sum(coefficients, None, embeddings)
-
-    def _sum(self, coefficients: Sequence[float], rows: Tensor | None, embeddings: Sequence[Handle[Tensor]]) -> Tensor:
-        """Σ c_m h_m, of the table's ``rows`` (b, M, width) if there are any, else of ``embeddings``."""
-        first = coefficients[0]
-        if all(each == first for each in coefficients):
-            return (total_of(embeddings) if rows is None else rows.sum(1)) * first
-        if rows is None:
-            rows = torch.stack([handle.value for handle in embeddings], 1)
-        return torch.tensor(coefficients, dtype=rows.dtype, device=rows.device) @ rows
 
     def _refresh(self, messages: Sequence[Any]) -> None:
         for batch, group in _groups(messages):

@@ -28,6 +28,11 @@ class EmbeddingTable:
         else:
             self._values = torch.zeros(shape, dtype=dtype, device=device)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it is kept."""
+        return self._values.device
+
     def fill(self, place: int, embeddings: Tensor) -> None:
         """Replace every row of the client in that place; ``embeddings`` is (rows, width)."""
         self._values[:, self._columns[place]] = embeddings
