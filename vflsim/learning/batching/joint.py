@@ -59,6 +59,6 @@ def total_of(handles: Sequence[Handle[Tensor]]) -> Tensor:
         joints.setdefault(joint, []).append(place)
     total = torch.stack(alone).sum(0) if alone else None
     for joint, places in joints.items():
-        total = joint.total(places) if total is None else total.add_(joint.total(places))
+        total = joint.total(places) if total is None else total + joint.total(places)
     assert total is not None, "somebody embedded something"
     return total
