@@ -22,8 +22,10 @@ FINGERPRINT = {"protocol": "tiny", "seed": "0", "torch": "2"}
 class KeptAt(Keeper):
     """Keeps a checkpoint when so many events have happened, instead of by the clock; the last ends the run."""
 
-    def __init__(self, folder: Path, events: Iterable[int] = (), resume: bool = True, stop: bool = False) -> None:
-        super().__init__(folder, None, FINGERPRINT, resume)
+    def __init__(
+        self, folder: Path, events: Iterable[int] = (), resume: bool = True, stop: bool = False, **otherwise: str
+    ) -> None:
+        super().__init__(folder, None, {**FINGERPRINT, **otherwise}, resume)
         self._left, self._stops = sorted(events), stop
 
     def _plan(self) -> None:

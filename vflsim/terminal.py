@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -209,7 +210,7 @@ class SweepDisplay(SweepWatcher):
             return f"interrupted before the first value had finished: {left}{on}"
         return (
             f"interrupted: {self._count} of {self._total} values had finished and are kept in {self._folder}\n"
-            f"  see them with: vflsim compare {self._folder}\n  go on with: {again}"
+            f"  see them with: vflsim compare {quote(str(self._folder))}\n  go on with: {again}"
         )
 
 
@@ -240,7 +241,7 @@ def show_comparison(console: Console, study: Study, folder: Path) -> None:
     console.print(comparison_table(study.results))
     console.print()
     say(console, f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in {folder}")
-    say(console, f"next: vflsim plot {folder}")
+    say(console, f"next: vflsim plot {quote(str(folder))}")
 
 
 def failure(protocol: str, seed: int, error: VflsimError, results: Results) -> str:
@@ -254,7 +255,7 @@ def interrupted(display: Display, folder: Path, again: str) -> str:
     """What an interruption leaves: how many runs are kept, and where; and how to go on."""
     if display.count:
         kept = f"{display.count} of {display.total} runs had ended and are kept in {folder}"
-        return f"interrupted: {kept}\n  see them with: vflsim compare {folder}\n  go on with: {again}"
+        return f"interrupted: {kept}\n  see them with: vflsim compare {quote(str(folder))}\n  go on with: {again}"
     if any(folder.glob("*/.seed-*.checkpoint")):
         kept = f"a checkpoint is kept in {folder}" + (f"\n  {_moved(display.moved_to)}" if display.moved_to else "")
         return f"interrupted before the first run had ended: {kept}\n  go on with: {again}"

@@ -28,9 +28,16 @@ def test_everything_said_is_there() -> None:
     assert said == Manner(3, True, 120.0, Execution(eager=True, device="cpu", threads=4, tf32=True))
 
 
-@pytest.mark.parametrize(("said", "seconds"), [("off", None), (None, None), (0.5, 0.5), ("90", 90.0), ("1 h", 3600.0)])
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("off", None), (" OFF", None), (None, None), (0.5, 0.5), ("90", 90.0), ("1 h", 3600.0)]
+)
 def test_checkpoints_are_a_time_apart_or_off(said: str | float | None, seconds: float | None) -> None:
     assert Manner.of(checkpoint_every=said).checkpoint_every == seconds
+
+
+def test_what_checkpoint_every_may_be_is_said() -> None:
+    with pytest.raises(ScenarioError, match=r"--checkpoint-every banana: .*; a time such as 60 s or 5 min, or off"):
+        Manner.of(checkpoint_every="banana")
 
 
 def test_cuda_that_is_not_there_is_the_cpu_and_that_is_said(cuda: bool) -> None:

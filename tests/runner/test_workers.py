@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import pytest
 from tiny_worlds import RANDOM_TIMING, raw, tiny
@@ -153,6 +154,14 @@ def test_workers_that_end_before_they_begin_end_the_study(tmp_path: Path, monkey
         run_study(tiny("synchronous", seeds=[0, 1]), tmp_path / "out", manner=TWO)
     assert "if __name__ == '__main__'" in caught.value.remedy
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_who_has_not_begun_is_not_waited_for(begun: bool) -> None:
+    process, crew = Mock(), workers_module.Crew(1)
+    crew._members = [workers_module._Member(process, Mock(), begun=begun)]
+    crew.dismiss()
+    assert next(name for name, *_ in process.method_calls) == ("join" if begun else "kill")
 
 
 def test_workers_that_cannot_write_end_the_study(tmp_path: Path) -> None:

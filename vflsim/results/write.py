@@ -131,6 +131,9 @@ def withdraw(prepared: Prepared) -> None:
     folder = prepared.folder
     with contextlib.suppress(OSError):
         if folder.is_dir():
+            for empty in folder.glob("*/.*"):
+                with contextlib.suppress(OSError):  # it is not empty, or a file
+                    empty.rmdir()
             for entry in _content(folder):
                 if entry.is_dir() and not any(entry.iterdir()):
                     entry.rmdir()

@@ -63,7 +63,8 @@ def stillborn(status: int | None) -> RunError:
     return RunError(
         f"a worker process ended with status {status} before its first run",
         "workers",
-        remedy="in a script of your own, call vflsim.run below `if __name__ == '__main__':`",
+        allowed="a main module that can be imported again: a file, and nothing but definitions when it is imported",
+        remedy="in a script of your own, call vflsim.run below `if __name__ == '__main__':`; or use one worker",
     )
 
 

@@ -53,8 +53,11 @@ class Manner:
                 return 1
 
         count, fixed = read("workers", _COUNT, workers), read("threads", _COUNT, threads)
-        off = checkpoint_every is None or checkpoint_every == "off"
+        off = checkpoint_every is None or str(checkpoint_every).strip().casefold() == "off"
+        known = len(problems)
         every = None if off else read("checkpoint-every", _SECONDS, checkpoint_every)
+        if len(problems) > known:
+            problems[-1] += "; a time such as 60 s or 5 min, or off"
         if device not in ("auto", "cpu", "cuda"):
             problems.append(f"--device {device}: there is no such device; allowed: auto, cpu, cuda")
         if problems:

@@ -28,7 +28,12 @@ def refuse_another(folder: Path, text: str) -> None:
     """Raise ResultsError, with every key that differs, if a folder holds results of another scenario than this text."""
     path = folder / SCENARIO
     if path.is_file() and path.read_bytes() != text.encode():
-        raise another(folder, read_scenario(path), YAML(typ="safe", pure=True).load(text))
+        try:
+            there = read_scenario(path)
+        except ResultsError as error:
+            remedy = "put it back as it was, or run without --resume: what is there is then moved aside"
+            raise ResultsError(error.what, error.where, "the scenario that earlier results are of", remedy) from error
+        raise another(folder, there, YAML(typ="safe", pure=True).load(text))
 
 
 def another(folder: Path, old: Any, new: Any) -> ResultsError:

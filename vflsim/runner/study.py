@@ -13,7 +13,7 @@ from vflsim.results.closed_forms import write_closed_forms
 from vflsim.results.lock import locked
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
-from vflsim.results.write import Prepared, prepare_folder, withdraw
+from vflsim.results.write import SCENARIO, Prepared, prepare_folder, withdraw, write_file
 from vflsim.runner.analysis import closed_forms
 from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
@@ -70,6 +70,7 @@ def run_study(
             with _carried_out(work, stages, data, watcher, interrupt, crew) as reports:
                 for stage, report in reports:
                     written += 1
+                    _see_to_page(work)
                     if report.error is not None:
                         failures[stage.protocol, stage.seed] = report.error
                     watcher.ended(stage, report)
@@ -104,6 +105,8 @@ def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[Stage], Prepared]:
     prepared = prepare_folder(work.folder, work.text)
     runs = [(name, seed) for seed in work.scenario.seeds for name in work.scenario.protocols]
     done = finished(work) if work.manner.resume else {}
+    for run in done:
+        work.clear(*run)  # which a process killed at the very end of the run could not do
     if work.manner.resume:
         watcher.resumed(prepared, len(done), len(runs), differences([*done.values()], work))
     else:
@@ -112,6 +115,12 @@ def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[Stage], Prepared]:
         watcher.chosen(work.paths)
     left = [run for run in runs if run not in done]
     return [Stage(*run, number, len(left)) for number, run in enumerate(left, start=1)], prepared
+
+
+def _see_to_page(work: Work) -> None:
+    """Write the scenario again if somebody has removed or moved the folder: without it the runs could not be read."""
+    if not (work.folder / SCENARIO).exists():
+        write_file(work.folder / SCENARIO, work.text)
 
 
 @contextlib.contextmanager

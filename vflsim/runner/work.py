@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Work:
         """
         keeper = self._keeper(stage)
         stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
-        with stopping:
+        with stopping:  # until all is written: a run that has ended is not to look as if it had not
             outcome = run_on(
                 self.paths[stage.protocol],
                 self.scenario,
@@ -58,13 +59,16 @@ class Work:
                 execution=self.manner.execution,
                 keeper=keeper,
             )
-        place = run_folder(self.folder, stage.protocol, stage.seed)
-        write_run(place, outcome.tables, outcome.weights, outcome.info, self.scenario.record, outcome.extra)
-        if keeper is not None:
-            keeper.clear()
-        if outcome.error is None:
-            self.log_of(stage).unlink(missing_ok=True)
+            place = run_folder(self.folder, stage.protocol, stage.seed)
+            write_run(place, outcome.tables, outcome.weights, outcome.info, self.scenario.record, outcome.extra)
+            self.clear(stage.protocol, stage.seed)
+            if outcome.error is None:
+                self.log_of(stage).unlink(missing_ok=True)
         return Report.of(outcome)
+
+    def clear(self, protocol: str, seed: int) -> None:
+        """Remove the checkpoints of a run that is written, also those of an earlier attempt at it."""
+        shutil.rmtree(self._beside(protocol, seed, "checkpoint"), ignore_errors=True)
 
     def device_of(self, protocol: str) -> str:
         """Where the tensors of a protocol's runs live; coded runs stay on the CPU."""
@@ -72,7 +76,7 @@ class Work:
 
     def log_of(self, stage: Stage) -> Path:
         """Where a worker writes what a run prints; there only while it runs, and after it has failed."""
-        return self._beside(stage, "log")
+        return self._beside(stage.protocol, stage.seed, "log")
 
     def _keeper(self, stage: Stage) -> Keeper | None:
         """Who keeps the checkpoints of a run; timing alone is done again as quickly as it is gone through."""
@@ -90,11 +94,12 @@ class Work:
             "tf32": str(execution.tf32),
             "learning plane": execution.learning_plane,
         }
-        return Keeper(self._beside(stage, "checkpoint"), manner.checkpoint_every, fingerprint, manner.resume)
+        folder = self._beside(stage.protocol, stage.seed, "checkpoint")
+        return Keeper(folder, manner.checkpoint_every, fingerprint, manner.resume)
 
-    def _beside(self, stage: Stage, what: str) -> Path:
+    def _beside(self, protocol: str, seed: int, what: str) -> Path:
         """A hidden place beside the folder of a run."""
-        return run_folder(self.folder, stage.protocol, stage.seed).with_name(f".seed-{stage.seed}.{what}")
+        return run_folder(self.folder, protocol, seed).with_name(f".seed-{seed}.{what}")
 
 
 def stored_text(scenario: Scenario, timing_only: bool) -> str:

@@ -91,13 +91,15 @@ class Crew:
     def dismiss(self) -> None:
         """End all workers: runs under way may keep a checkpoint first; who takes too long, or is told twice, is killed.
 
-        What they may have left of logs goes, too.
+        So is at once who has not begun and has nothing to keep. What they may have left of logs goes, too.
         """
         members, self._members = self._members, []
         try:
             for member in members:
                 with contextlib.suppress(OSError):
                     member.link.send(None)
+                if not member.begun:  # it would first have to import PyTorch
+                    member.process.kill()
             deadline = time.monotonic() + GRACE_S
             for member in members:
                 member.process.join(max(0.0, deadline - time.monotonic()))
