@@ -77,7 +77,7 @@ def test_another_seed_writes_other_bytes(tmp_path: Path) -> None:
 
 
 def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path: Path) -> None:
-    run_study(study(), tmp_path)
+    run_study(study(models__aggregate="concat"), tmp_path)  # sums are computed otherwise where there is a table
     for table in ("metrics", "rounds", "events"):
         one, other = (tmp_path / name / "seed-0" / f"{table}.parquet" for name in ("wait", "t-all"))
         assert one.read_bytes() == other.read_bytes()

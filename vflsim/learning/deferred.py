@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
@@ -57,6 +58,8 @@ class DeferredExecutor(Executor):
         self._awaited: dict[Handle[Any], list[Operation[Any]]] = {}
         self._server: Operation[Any] | None = None
         self._ready: dict[object, list[Operation[Any]]] = {}
+        self._kernels: dict[int, object] = {}
+        self._turns: list[tuple[bool, int]] = []
         self._bytes, self._limit, self._overhead = 0, limit_bytes, overhead
         self._submitted = 0
         self._ran: dict[int, int] = {}
@@ -155,7 +158,10 @@ class DeferredExecutor(Executor):
         if operation.party == SERVER:
             self._server = operation
         else:
-            self._ready.setdefault(operation.kernel or operation, []).append(operation)
+            kernel = operation.kernel or operation
+            self._ready.setdefault(kernel, []).append(operation)
+            self._kernels[operation.number] = kernel
+            heappush(self._turns, (operation.waits_for_company, operation.number))
 
     def _run_next(self) -> bool:
         """Run the next operation, or the next that are alike; whether there was anything to run."""
@@ -166,8 +172,12 @@ class DeferredExecutor(Executor):
             return True
         if self._ready:
             # By what is ready, never by when it became so: an executor that goes on from a standing must choose alike.
-            kernel = next(iter(self._ready)) if len(self._ready) == 1 else min(self._ready, key=self._turn)
+            while (number := heappop(self._turns)[1]) not in self._kernels:
+                pass  # it ran with others
+            kernel = self._kernels[number]
             operations = self._ready.pop(kernel)
+            for each in operations:
+                del self._kernels[each.number]
             if kernel is operations[0]:
                 run_operation(operations[0])
             else:
@@ -184,10 +194,6 @@ class DeferredExecutor(Executor):
         run_operation(first)
         self._ended((first,))
         return True
-
-    def _turn(self, kernel: object) -> tuple[bool, int]:
-        operations = self._ready[kernel]
-        return operations[0].waits_for_company, min(map(_number, operations))
 
     def _ended(self, operations: Sequence[Operation[Any]]) -> None:
         for operation in operations:
