@@ -481,9 +481,10 @@ def test_an_encoding_without_the_signs_does_not_end_a_command(tiny_results: Path
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 def test_a_terminal_shows_progress_and_tables_that_fit() -> None:
-    shown = in_terminal("run", "tiny.yaml", "--seeds", "[0]", "--set", "stop.time=240", columns=80)
+    longer = ("--set", "stop={time: 30 s}", "--set", "protocols.async.stop={rounds: 10}")
+    shown = in_terminal("run", "tiny.yaml", "--seeds", "[0]", *longer, columns=80)
     assert "━" in shown
-    assert re.search(r"[12]/2  (\x1b\[\d+m)?(wait|async)(\x1b\[0m)?, seed 0 +[\d.]+ m?s of 240 s +round \d+", shown)
+    assert re.search(r"[12]/2  (\x1b\[\d+m)?(wait|async)(\x1b\[0m)?, seed 0 +[\d.]+ m?s of 30 s +round \d+", shown)
     assert max(map(len, lines(shown))) <= 80
     words = " ".join(lines(shown)).split()
     for word in ("protocol", "accuracy", "rounds", "bytes", "async"):
