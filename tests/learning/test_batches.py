@@ -26,9 +26,9 @@ def listed(batches: BatchSequence, count: int = 30) -> list[list[int]]:
     return [batches.batch(k).ids.tolist() for k in range(count)]
 
 
-@pytest.mark.parametrize("batch", [1, 7, 8, 10, 49, 50, 51, 1000])
+@pytest.mark.parametrize("batch", [1, 7, 8, 10, 49, 50, "all"])
 @pytest.mark.parametrize("mode", ["shared", "own"])
-def test_every_row_comes_once_per_epoch(batch: int, mode: str) -> None:
+def test_every_row_comes_once_per_epoch(batch: int | str, mode: str) -> None:
     batches = sequence(batch=batch, batches=mode)
     for number in range(3):
         rows = np.concatenate([b.ids for b in epoch(batches, number)])
@@ -45,11 +45,12 @@ def test_every_row_comes_once_per_epoch(batch: int, mode: str) -> None:
         (49, "keep", [49, 1]),
         (49, "drop", [49]),
         (50, "drop", [50]),
-        (64, "keep", [50]),
+        ("all", "keep", [50]),
+        ("all", "drop", [50]),
         (1, "keep", [1] * 50),
     ],
 )
-def test_the_last_partial_batch_is_kept_or_dropped(batch: int, last_batch: str, sizes: list[int]) -> None:
+def test_the_last_partial_batch_is_kept_or_dropped(batch: int | str, last_batch: str, sizes: list[int]) -> None:
     batches = sequence(batch=batch, last_batch=last_batch)
     assert batches.per_epoch == len(sizes)
     assert batches.smallest == min(sizes)
@@ -163,9 +164,13 @@ def test_batches_are_equal_by_their_place_in_a_sequence() -> None:
     assert len({Batch(1, ids, 2), Batch(1, ids, 3), Batch(2, ids, 2)}) == 3
 
 
+@pytest.mark.parametrize("last_batch", ["keep", "drop"])
+def test_a_batch_larger_than_the_data_is_refused(last_batch: str) -> None:
+    with pytest.raises(ValueError, match=r"a batch of 51 rows .* 50 training rows; allowed: 1 to 50.*`batch: all`"):
+        sequence(batch=51, last_batch=last_batch)
+
+
 def test_what_gives_no_batches_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"never full with 50 training rows.*at most 50, or last_batch: keep"):
-        sequence(batch=51, last_batch="drop")
     with pytest.raises(ValueError, match="at least one row"):
         sequence(rows=0)
     with pytest.raises(ValueError, match="numbered from 0"):

@@ -97,7 +97,7 @@ def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData
         if without_k not in shown:
             choices: Sequence[CodeChoice] = by_segments(scenario, name, data, stages)
             title = f"{name}: rounds against K, T = {protocol.T}"
-            tables.append(("K", choices, title, [verdict(choices, training.batch)]))
+            tables.append(("K", choices, title, [verdict(choices, training.batch_of(data.rows))]))
         if without_t not in shown:
             tables.append(
                 ("T", by_masks(scenario, name, data, stages), f"{name}: rounds against T, K = {protocol.K}", [])

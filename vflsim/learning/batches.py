@@ -51,19 +51,14 @@ class BatchSequence:
 
     The permutation of an epoch is a function of (seed, origin, epoch) alone, ``origin`` being SHARED for
     ``batches: shared`` and ``party`` (a client's number) for ``batches: own``. So any batch can be had at any time.
-    Raises ValueError if every batch would be dropped as partial.
+    Raises ValueError for a batch larger than the training rows.
     """
 
     def __init__(self, rows: int, training: Training, seed: int, party: int) -> None:
         if rows < 1:
             raise ValueError(f"batches need at least one row, not {rows}")
-        if rows < training.batch and training.last_batch == "drop":
-            raise ValueError(
-                f"a batch of {training.batch} is never full with {rows} training rows, and last_batch is drop; "
-                f"set batch to at most {rows}, or last_batch: keep"
-            )
         self.rows = rows
-        self.size = min(training.batch, rows)
+        self.size = training.batch_of(rows)
         self.seed = seed
         self.origin = party if training.batches == "own" else SHARED
         full, rest = divmod(rows, self.size)

@@ -9,7 +9,7 @@ import torch
 from vflsim.learning.optimizers import AnyOptimizer
 from vflsim.learning.tasks import Loss
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.quantities import Count
+from vflsim.vocabulary.quantities import CountOrAll
 
 Batches = Literal["shared", "own"]
 LastBatch = Literal["keep", "drop"]
@@ -19,8 +19,8 @@ Dtype = Literal["float32", "float64"]
 class Training(Part):
     """What every protocol trains with, unless it overrides it."""
 
-    batch: Count
-    """Rows of a mini-batch; more than there are training rows means all of them."""
+    batch: CountOrAll
+    """Rows of a mini-batch, up to the number of training rows; ``all`` means every training row (full batch)."""
     batches: Batches = "shared"
     """``shared``: all clients walk the same seeded sequence of mini-batches; ``own``: each client draws its own."""
     last_batch: LastBatch = "keep"
@@ -39,6 +39,17 @@ class Training(Part):
         """``dtype`` as PyTorch's."""
         return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
 
+    def batch_of(self, rows: int) -> int:
+        """The rows of a full mini-batch, given ``rows`` training rows. Raises ValueError for more than there are."""
+        if self.batch == "all":
+            return rows
+        if self.batch > rows:
+            raise ValueError(
+                f"a batch of {self.batch:,} rows cannot be drawn from {rows:,} training rows; allowed: 1 to "
+                f"{rows:,}, or all; for full batches say `batch: all`"
+            )
+        return self.batch
+
     def overridden(self, by: TrainingOverride | None) -> Training:
         """This with what ``by`` gives in its place; an optimiser is replaced as a whole."""
         if by is None:
@@ -50,7 +61,7 @@ class Training(Part):
 class TrainingOverride(Part):
     """What one protocol trains with instead: any part of ``Training``, with its meaning there."""
 
-    batch: Count | None = None
+    batch: CountOrAll | None = None
     batches: Batches | None = None
     last_batch: LastBatch | None = None
     client_optimizer: AnyOptimizer | None = None

@@ -27,7 +27,7 @@ class CheckContext:
     clients: int
     symbols: Mapping[str, float]
     batches: Literal["shared", "own"]
-    batch: int
+    batch: int | Literal["all"]
     aggregate: str
     models: Sequence[ClientModel]
 

@@ -63,7 +63,8 @@ class FedVS(Protocol):
     sharers: Count | None = None
     """The sum of a round goes over the so many clients that have shared their models first; all, if not given."""
     share_delay_factor: NonNegativeNumber | None = None
-    """A client's sharing delay is its upload delay times this; (log² N) / |B| if not given (Sec. 6.2)."""
+    """A client's sharing delay is its upload delay times this; (log² N) / |B| if not given (Sec. 6.2). |B| is that of
+    full batches in every round."""
     log_base: Annotated[float, Quantity(above=1)] = 2.0
     """Of log² N."""
     deadline: PositiveSeconds | None = None
@@ -167,7 +168,7 @@ class FedVS(Protocol):
             batch = node.batch(k)
             async with node.until("gradient", round=k) if self.late == "abandoned" else nullcontext():
                 await exchange.catch_up(k)
-                sharers = await self._share(node, exchange, batch, k)
+                sharers = await self._share(node, exchange, k)
                 await self._answer(node, exchange, batch, k, sharers)
             gradient = await node.recv("gradient", round=k)
             if gradient.value is not None:
@@ -176,25 +177,25 @@ class FedVS(Protocol):
             for kind in ("model_share", "sharers"):
                 node.arrived(kind, before=k)
 
-    async def _share(self, node: Node, exchange: ShareExchange, batch: Batch, k: int) -> Sharers | None:
+    async def _share(self, node: Node, exchange: ShareExchange, k: int) -> Sharers | None:
         """Share the model with everybody (Eq. 4); returns over whose shares the sum is to go.
 
         With ``sharers``, unless enough others are faster (footnote 2).
         """
         if self.sharers is None:
-            await exchange.send_model(k, await self._delayed_shares(node, batch, k))
+            await exchange.send_model(k, await self._delayed_shares(node, k))
             return Sharers(clients=node.clients, round=k)
         async with node.until("sharers", round=k) as decided:
-            shares = await self._delayed_shares(node, batch, k)
+            shares = await self._delayed_shares(node, k)
         if not decided.fired:
             await exchange.send_model(k, shares)
             await node.send("server", Shared(round=k))
         return await self._told(node, k)
 
-    async def _delayed_shares(self, node: Node, batch: Batch, k: int) -> Mapping[int, Any]:
+    async def _delayed_shares(self, node: Node, k: int) -> Mapping[int, Any]:
         factor = self.share_delay_factor
         if factor is None:
-            factor = node.learner.plan.sharing_factor(batch, self.log_base)
+            factor = node.learner.plan.sharing_factor(self.log_base)
         shares: Mapping[int, Any] = await node.compute(node.learner.share_model(k))
         await node.sharing_delay(factor, round=k)
         return shares
@@ -205,7 +206,7 @@ class FedVS(Protocol):
         while said is not None and latest is not None:
             latest = max(latest, said, key=_number)  # what the server says may overtake what it has said before
             if node.party in latest.clients and not exchange.has_sent(k):  # chosen for shares that were lost
-                await exchange.send_model(k, await self._delayed_shares(node, batch, k))
+                await exchange.send_model(k, await self._delayed_shares(node, k))
             async with node.until("sharers", round=k):
                 await self._coded_embedding(node, exchange, batch, k, latest.clients)
             said = await self._told(node, k)
@@ -235,7 +236,7 @@ class FedVS(Protocol):
     # --- what a scenario may say ------------------------------------------------------------------------------------
 
     def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
-        """Batches within segments: |B| = batch / K rows of each."""
+        """Batches within segments: |B| = batch / K rows of each; with ``batch: all`` every row."""
         return SegmentedBatches(rows, self.K, training, seed)
 
     def check(self, context: CheckContext) -> None:
@@ -251,10 +252,10 @@ class FedVS(Protocol):
             )
         if self.sharers is not None and self.sharers > context.clients:
             raise ValueError(f"sharers: {self.sharers} of {context.clients} clients; allowed: 1 to {context.clients}")
-        if context.batch % self.K:
+        if context.batch != "all" and context.batch % self.K:
             raise ValueError(
                 f"K: {self.K} segments cannot share a batch of {context.batch} rows equally; allowed: a divisor of the "
-                "batch; change K or training.batch"
+                "batch, or any K with batch: all; change K or training.batch"
             )
         if context.aggregate != "mean":
             raise ValueError(

@@ -36,14 +36,14 @@ class CodeChoice:
 def by_segments(
     scenario: Scenario, name: str, data: LoadedData, stages: CodedStages | None = None
 ) -> tuple[CodeChoice, ...]:
-    """For every K that divides the batch and leaves R ≤ N at the scenario's T, ascending.
+    """For every K that divides the batch and leaves R ≤ N at the scenario's T, ascending; every K with ``batch: all``.
 
     ``stages`` are those of the protocol, if they are at hand. Raises Unanalysable where rounds have no known law.
     """
     stages = stages or CodedStages(scenario, name, data)
     batch, masks = scenario.training_of(name).batch, stages.protocol.T
-    most = (len(stages.clients) - 1) // 2 + 1 - masks
-    segments = [k for k in range(1, min(most, batch, data.rows) + 1) if batch % k == 0]
+    most = min((len(stages.clients) - 1) // 2 + 1 - masks, stages.plan.batch)
+    segments = [k for k in range(1, most + 1) if batch == "all" or batch % k == 0]
     return tuple(_choices(stages, [(k, masks) for k in segments]))
 
 
@@ -79,7 +79,7 @@ def _choices(stages: CodedStages, codes: Sequence[tuple[int, int]]) -> Iterator[
         try:
             own = stages.coded(segments, masks)
         except ValueError:
-            continue  # its batches would all be dropped as partial
+            continue  # more segments than rows
         turns = [(turn.share, bounds_of(own, turn)) for turn in own.turns]
         each = [[(share, _means(bounds[side], mean)) for share, bounds in turns] for side in (0, 1)]
         low, high = ([math.fsum(share * means[part] for share, means in side) for part in range(3)] for side in each)

@@ -138,6 +138,7 @@ def learners(
     clients = tuple(protocol.participants(scenario.clients, scenario.symbols))
     models = client_models(scenario)
     dtype, device = training.torch_dtype, data.joint["train"].device
+    batch = training.batch_of(data.rows)
     plan = coding_plan(scenario, name, data, seed) if isinstance(protocol, FedVS) else None
     made: dict[int, ClientLearner] = {}
     for client in clients:
@@ -151,7 +152,7 @@ def learners(
                 build=partial(seeded, partial(model.build, shape), torch_seed(seed, client, "weights"), dtype, device),
                 optimizer=training.client_optimizer,
                 embedding=model.embedding,
-                batch=training.batch,
+                batch=batch,
                 mechanism=mechanism,
                 seed=seed,
             ),
@@ -176,7 +177,7 @@ def learners(
             optimizer=training.server_optimizer,
             aggregate=aggregate,
             task=data.task,
-            batch=training.batch,
+            batch=batch,
             dtype=dtype,
             table=protocol.keeps_table,
         ),

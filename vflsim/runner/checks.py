@@ -76,7 +76,7 @@ def _batches(scenario: Scenario, name: str, data: LoadedData) -> Iterator[Proble
         return
     for who in _who_needs_two_rows(scenario, name, data) if smallest < 2 else ():
         what = f"{who} cannot train on one row (batch normalisation?), and "
-        if min(training.batch, data.rows) == 1:
+        if training.batch_of(data.rows) == 1:
             yield Problem(key, f"{what}every batch has one", "at least 2", "raise batch, or change the model")
         else:
             what += f"the last batch of {data.rows:,} training rows in batches of {training.batch} has one"

@@ -15,7 +15,6 @@ from typing_extensions import override
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.learning.batches import Batch
 from vflsim.learning.coded.plan import flops
-from vflsim.learning.coded.segments import SegmentedBatch
 from vflsim.learning.operations import Handle
 from vflsim.protocols.fedvs import FedVS
 from vflsim.runner.build import LoadedData
@@ -46,7 +45,6 @@ class CodedStages(Stages):
         if self.protocol.sharers is not None:
             raise Unanalysable("the sum of a round goes over those who share first: uploads depend on shares")
         self.plan = coding_plan(scenario, name, data, seed=0)
-        self._factors: dict[int, float] = {}
         self._left: dict[Turn, float] = {}
         self._passing: dict[tuple[int, Turn], Law] = {}
         if not isinstance(self._network, Dedicated | Fifo | Fair):
@@ -57,7 +55,7 @@ class CodedStages(Stages):
         if self._by_flops:
             _ = self._learners  # the same for every code
         made = copy(self)
-        made._factors, made._left, made._passing = {}, {}, {}
+        made._left, made._passing = {}, {}
         made.__dict__.pop("turns", None)
         made.protocol = made._protocol = self.protocol.model_copy(update={"K": segments, "T": masks})
         code = LagrangeCode(self.plan.quantiser.field, segments, masks, len(self.clients))
@@ -80,7 +78,7 @@ class CodedStages(Stages):
         timing, rows = self._timings[client], self.rows(turn.before)[slow]
         factor = self.protocol.share_delay_factor
         if factor is None:
-            factor = self._factor(turn.now)
+            factor = self.plan.sharing_factor(self.protocol.log_base)
         return total([
             *self._latency(SERVER, client),
             Point(self.return_seconds(client, turn, slow)),
@@ -109,9 +107,9 @@ class CodedStages(Stages):
 
         Coded embedding, upload delay, latency and transfer.
         """
-        timing = self._timings[client]
+        timing, products = self._timings[client], self.plan.coded_embedding_products
         return total([
-            self._made(client, "coded_embed", self.plan.coded_embedding_products(turn.now)),
+            self._made(client, "coded_embed", products(turn.now), products(self.plan.batch_places)),
             law_of(timing.upload_delay, f"the upload delay of {party_name(client)}"),
             *self._latency(client, SERVER),
             Point(self.upload_seconds(client, turn, slow)),
@@ -156,15 +154,6 @@ class CodedStages(Stages):
         if isinstance(self._network, Fifo):
             return latency + self._queued(moving)
         return latency + float(moving.max())
-
-    def _factor(self, places: int) -> float:
-        """How much longer sharing a model takes than a coded embedding of so many places of a segment."""
-        if places not in self._factors:
-            sequence = self.protocol.batches(self.plan.rows, self._training, 0)
-            batch = sequence.batch(0 if places == sequence.size else sequence.per_epoch - 1)
-            assert isinstance(batch, SegmentedBatch)
-            self._factors[places] = self.plan.sharing_factor(batch, self.protocol.log_base)
-        return self._factors[places]
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -270,9 +259,9 @@ class CodedStages(Stages):
 
     # --- computation ----------------------------------------------------------------------------------------------
 
-    def _made(self, client: int, kind: str, products: float) -> Law:
-        """An operation of so many multiplications; a sampled time is that of an ordinary embedding, and scaled."""
-        units = products / self.plan.embedding_products(client)
+    def _made(self, client: int, kind: str, products: float, full: float | None = None) -> Law:
+        """An operation of so many multiplications; a sampled time is scaled by those of a full batch, ``full``."""
+        units = self.plan.units(client, products if full is None else full)
         return self._compute(client, kind, 0, units=units, flops=flops(products))
 
     @override

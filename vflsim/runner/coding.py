@@ -44,7 +44,7 @@ class _Magnitude:
 def coding_plan(scenario: Scenario, name: str, data: LoadedData, seed: int) -> CodingPlan:
     """What the parties of a run of the coded protocol ``name`` agree on.
 
-    Raises ValueError where no scales, or not those given, keep sums from wrapping.
+    Raises ValueError where no scales, or not those given, keep sums from wrapping, and for a batch that is too large.
     """
     protocol, models = scenario.protocols[name].protocol, client_models(scenario)
     assert isinstance(protocol, FedVS)
@@ -58,7 +58,7 @@ def coding_plan(scenario: Scenario, name: str, data: LoadedData, seed: int) -> C
         row_bounds={client: each.after_rounding(quantiser.data_bits) for client, each in found.items()},
         weight_bound=protocol.weight_bound,
         rows=data.rows,
-        batch=scenario.training_of(name).batch,
+        batch=scenario.training_of(name).batch_of(data.rows),
         embedding=models[clients[0] - 1].embedding,
         arithmetic=protocol.arithmetic,
         seed=seed,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
@@ -55,7 +55,10 @@ UNIT_NAMES: frozenset[str] = frozenset(part for d in DIMENSIONS for unit in d.un
 
 @dataclass(frozen=True)
 class Quantity:
-    """Annotation of a float (or, if ``whole``, int) field: its dimension and bounds, and whether inf is meant to be."""
+    """Annotation of a float (or, if ``whole``, int) field: its dimension and bounds, and whether inf is meant to be.
+
+    ``word`` may stand in place of a number; it is kept as it is.
+    """
 
     dimension: Dimension = PURE
     above: float | None = None
@@ -63,6 +66,7 @@ class Quantity:
     at_most: float | None = None
     whole: bool = False
     unlimited: bool = False
+    word: str | None = None
 
     def convert(self, value: object, symbols: Mapping[str, float | int]) -> float | int:
         """Turn a number or text into a number in SI units; raises ValueError with the value and what is allowed."""
@@ -95,7 +99,8 @@ class Quantity:
         ]
         text += f" {' and '.join(bounds)}" if bounds else ""
         text += f" (units: {', '.join(self.dimension.units)})" if self.dimension.units else ""
-        return text + (" or 'unlimited'" if self.unlimited else "")
+        words = ("unlimited" if self.unlimited else None, self.word)
+        return text + "".join(f" or '{word}'" for word in words if word is not None)
 
     def _inside(self, number: float | int) -> bool:
         return (
@@ -132,10 +137,16 @@ class Quantity:
             if bound is not None:
                 number[key] = bound
         text = {"type": "string", "description": f"{self.allowed}; formulas of i, m, N and the scenario's constants"}
-        return {"anyOf": [number, text]}
+        return {"anyOf": [number, text] if self.word is None else [{"const": self.word}, number, text]}
 
-    def _validate(self, value: object, info: ValidationInfo) -> float | int:
-        return self.convert(value, (info.context or {}).get("symbols") or {})
+    def _validate(self, value: object, info: ValidationInfo) -> float | int | str:
+        symbols = (info.context or {}).get("symbols") or {}
+        if self.word is not None:
+            if value == self.word:
+                return self.word
+            if isinstance(value, str) and value.isidentifier() and value not in symbols:
+                raise ValueError(f"{value!r} is not a {self.dimension.name}; allowed: {self.allowed}")
+        return self.convert(value, symbols)
 
 
 @lru_cache(maxsize=1024)
@@ -175,6 +186,7 @@ PositiveNumber = Annotated[float, Quantity(above=0)]
 NonNegativeNumber = Annotated[float, Quantity(at_least=0)]
 Fraction01 = Annotated[float, Quantity(at_least=0, at_most=1)]
 Count = Annotated[int, Quantity(at_least=1, whole=True)]
+CountOrAll = Annotated[int | Literal["all"], Quantity(at_least=1, whole=True, word="all")]
 Index = Annotated[int, Quantity(at_least=0, whole=True)]
 Seconds = Annotated[float, Quantity(TIME, at_least=0)]
 PositiveSeconds = Annotated[float, Quantity(TIME, above=0)]

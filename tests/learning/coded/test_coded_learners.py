@@ -222,5 +222,5 @@ def test_what_shares_weigh_and_cost_are_the_papers_counts() -> None:
     assert decode.flops() == pytest.approx(2 * 10 * h * 5 * np.log2(5) ** 2)
     assert decode.units == 0
     assert plan.storage == height * 128 * 4
-    assert plan.sharing_factor(batch, 2) == pytest.approx(log / 10)
-    assert plan.sharing_factor(batch, np.e) == pytest.approx(np.log(7) ** 2 / 10)
+    assert plan.sharing_factor(2) == pytest.approx(log / 10)
+    assert plan.sharing_factor(np.e) == pytest.approx(np.log(7) ** 2 / 10)

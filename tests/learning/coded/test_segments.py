@@ -12,7 +12,7 @@ from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training
 
 
-def sequence(rows: int, segments: int, batch: int, seed: int = 0, **more: Any) -> SegmentedBatches:
+def sequence(rows: int, segments: int, batch: int | str, seed: int = 0, **more: Any) -> SegmentedBatches:
     training = Training(batch=batch, client_optimizer=Sgd(lr=1), server_optimizer=Sgd(lr=1), **more)
     return SegmentedBatches(rows, segments, training, seed)
 
@@ -28,8 +28,10 @@ def test_every_training_row_comes_once_an_epoch_and_every_place_in_all_segments(
     segments: int, more: int, places: int, seed: int
 ) -> None:
     rows = segments + more
-    batches = sequence(rows, segments, segments * places, seed)
+    fits = segments * places <= rows
+    batches = sequence(rows, segments, segments * places if fits else "all", seed)
     height = -(-rows // segments)
+    places = places if fits else height
     assert batches.segment_rows == height
     for number in range(2):
         found = epoch(batches, number)
@@ -61,6 +63,18 @@ def test_a_batch_that_segments_cannot_share_is_refused() -> None:
         sequence(100, 3, 20)
     with pytest.raises(ValueError, match="4 training rows cannot be cut into K = 5 segments"):
         sequence(4, 5, 20)
+
+
+def test_a_batch_larger_than_the_data_is_refused_though_padding_would_fill_it() -> None:
+    with pytest.raises(ValueError, match=r"a batch of 12 rows .* 10 training rows; allowed: 1 to 10.*`batch: all`"):
+        sequence(10, 4, 12)
+
+
+@pytest.mark.parametrize(("rows", "segments", "places"), [(12, 4, 3), (10, 4, 3), (10, 1, 10)])
+def test_a_full_batch_has_every_place_of_every_segment(rows: int, segments: int, places: int) -> None:
+    (batch,) = epoch(sequence(rows, segments, "all"), 0)
+    assert len(batch.positions) == places
+    assert sorted(batch.ids.tolist()) == list(range(rows))
 
 
 def test_what_is_in_a_batch_cannot_be_changed() -> None:

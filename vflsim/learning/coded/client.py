@@ -116,8 +116,8 @@ class CodedClientLearner(ClientLearner):
             summands = tuple((data[client].value, models[client].value) for client in data)
             result.set(CodedSum(self.plan, batch, summands))
 
-        products = self.plan.coded_embedding_products(len(batch.positions))
-        operation = self._made("coded_embed", run, result, products)
+        full, products = map(self.plan.coded_embedding_products, (self.plan.batch_places, len(batch.positions)))
+        operation = self._made("coded_embed", run, result, products, full)
         operation.inputs, operation.promises = (*data.values(), *(models[client] for client in data)), (result,)
         return operation
 
@@ -192,7 +192,12 @@ class CodedClientLearner(ClientLearner):
     def _share(self, shape: tuple[int, int]) -> Handle[Any]:
         return Handle(shape, self.plan.quantiser.field.wire_dtype)
 
-    def _made(self, kind: str, run: Callable[[], None], result: Any, products: float) -> Operation[Any]:
-        """An operation of so many multiplications; sampled times are those of an ordinary embedding, and scaled."""
-        units = products / self.plan.embedding_products(self.party)
+    def _made(
+        self, kind: str, run: Callable[[], None], result: Any, products: float, full: float | None = None
+    ) -> Operation[Any]:
+        """An operation of so many multiplications, ``full`` of them for a full batch.
+
+        FLOPs count the former, sampled times are scaled by the latter: they do not shrink with the last batch.
+        """
+        units = self.plan.units(self.party, products if full is None else full)
         return Operation(kind, self.party, run, result, units=units, cost=lambda *_: flops(products))

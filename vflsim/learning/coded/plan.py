@@ -10,7 +10,6 @@ from typing import Literal
 
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser, worst_sum
-from vflsim.learning.coded.segments import SegmentedBatch
 
 Arithmetic = Literal["coded", "decoded"]
 _PER_PRODUCT = 2.0
@@ -22,8 +21,8 @@ class CodingPlan:
     """K segments, T masks, one share a client, and the numbers that follow from them (FedVS Sec. 4, 5.3).
 
     ``columns`` are Σ_i d_i (and one for a bias) of every client's expanded features, ``row_bounds`` the largest
-    Σ_c |x̄_rc| of its rows. Invariant: while no quantised weight exceeds ``weight_limit``, no sum over clients exceeds
-    what the field brings back: nothing can wrap.
+    Σ_c |x̄_rc| of its rows, ``batch`` the rows of a full mini-batch. Invariant: while no quantised weight exceeds
+    ``weight_limit``, no sum over clients exceeds what the field brings back: nothing can wrap.
     """
 
     code: LagrangeCode
@@ -56,6 +55,11 @@ class CodingPlan:
     def segment_rows(self) -> int:
         """Rows of a segment, the last of which may be padding."""
         return -(-self.rows // self.segments)
+
+    @property
+    def batch_places(self) -> int:
+        """|B|, the rows that a full mini-batch has of every segment; with ``batch: all`` some may be padding."""
+        return -(-self.batch // self.segments)
 
     @cached_property
     def threshold(self) -> int:
@@ -96,15 +100,21 @@ class CodingPlan:
             "storage_bytes": self.storage,
         }
 
-    def sharing_factor(self, batch: SegmentedBatch, log_base: float) -> float:
-        """log² N / |B|: how much longer sharing a model takes than a coded embedding (Sec. 6.2)."""
-        return math.log(len(self.columns), log_base) ** 2 / len(batch.positions)
+    def sharing_factor(self, log_base: float) -> float:
+        """log² N / |B|: how much longer sharing a model takes than a coded embedding (Sec. 6.2).
+
+        |B| is that of a full batch in every round: a model share does not shrink with the last batch of an epoch.
+        """
+        return math.log(len(self.columns), log_base) ** 2 / self.batch_places
+
+    def units(self, client: int, products: float) -> float:
+        """By what a client's sampled time is multiplied for so many multiplications.
+
+        A sampled time is that of an ordinary embedding of a full batch: batch · h d D multiplications.
+        """
+        return products / (self.batch * self.columns[client] * self.embedding)
 
     # --- multiplications of each step (Sec. 5.3, the constant of every O(·) taken as one) -------------------------
-
-    def embedding_products(self, client: int) -> float:
-        """K|B| h d D: of an ordinary embedding of a whole batch, against which sampled times are scaled."""
-        return float(self.batch * self.columns[client] * self.embedding)
 
     def data_sharing_products(self, client: int) -> float:
         """n d D N log² N / K."""

@@ -29,26 +29,23 @@ class SegmentedBatches(BatchSequence):
     """Batches over ``rows`` training rows that are padded to a multiple of ``segments`` and cut into so many.
 
     Epoch by epoch a new permutation of the places within a segment; a batch of ``training.batch`` rows, |B| of each
-    segment. Segments are runs of rows in their order in the data. ``size`` and ``length`` count places. Raises
-    ValueError where the segments do not divide the batch, there are fewer rows than segments, or no batch is full.
+    segment (all places with ``batch: all``). Segments are runs of rows in their order in the data. ``size`` and
+    ``length`` count places. Raises ValueError where the segments do not divide the batch, or there are fewer rows than
+    segments or than a batch has.
     """
 
     def __init__(self, rows: int, segments: int, training: Training, seed: int) -> None:
-        if training.batch % segments:
-            raise ValueError(
-                f"a batch of {training.batch} rows cannot be drawn in equal parts from K = {segments} segments; "
-                f"allowed: a multiple of {segments}, such as {max(1, round(training.batch / segments)) * segments}"
-            )
         if rows < segments:
             raise ValueError(f"{rows} training rows cannot be cut into K = {segments} segments; lower K")
+        batch = training.batch_of(rows)
+        if training.batch != "all" and batch % segments:
+            raise ValueError(
+                f"a batch of {batch} rows cannot be drawn in equal parts from K = {segments} segments; "
+                f"allowed: a multiple of {segments}, such as {max(1, round(batch / segments)) * segments}"
+            )
         self.training_rows, self.segments = rows, segments
         self.segment_rows = -(-rows // segments)
-        if training.last_batch == "drop" and self.segment_rows * segments < training.batch:
-            raise ValueError(
-                f"a batch of {training.batch} is never full with {rows} training rows in K = {segments} segments, and "
-                f"last_batch is drop; set batch to at most {self.segment_rows * segments}, or last_batch: keep"
-            )
-        own = training.model_copy(update={"batch": training.batch // segments, "batches": "shared"})
+        own = training.model_copy(update={"batch": -(-batch // segments), "batches": "shared"})
         super().__init__(self.segment_rows, own, seed, SHARED)
 
     @property
