@@ -16,10 +16,11 @@ from vflsim.errors import VflsimError
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
+    from vflsim.results.tuning import Tuning
     from vflsim.scenario.models import Scenario
 
 __version__ = "0.1.0"
-__all__ = ["VflsimError", "load", "open_results", "run"]
+__all__ = ["VflsimError", "load", "open_results", "run", "tune"]
 
 # Imports are inside the functions: `vflsim --help` must not wait for PyTorch.
 
@@ -80,6 +81,63 @@ def run(
         )
         raise error
     return study.results
+
+
+def tune(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    over: str | Mapping[str, Sequence[Any]],
+    out: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    in_tuning: Sequence[str] = (),
+    seeds: Sequence[int] | str = "10000:10001",
+    metric: str | None = None,
+    score: Literal["plateau", "area"] = "plateau",
+    workers: int = 1,
+    resume: bool = False,
+    checkpoint_every: str | float | None = "60 s",
+    eager: bool = False,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int = 1,
+    tf32: bool = False,
+) -> Tuning:
+    """Choose, for every protocol alike, a value of keys of ``training`` by validation rows; returns scores and choices.
+
+    ``over`` is ``"training.client_optimizer.lr,training.server_optimizer.lr=0.001,0.01"`` or ``{keys: values}``: keys
+    with commas between them get the same value. ``results/<name>-tune`` (or ``out``) then holds ``tuned.yaml`` (every
+    protocol with its own best value), ``common.yaml`` (the best for all) and ``tuning.parquet``. ``overrides`` hold
+    for those, too, ``in_tuning`` for the tuning runs alone. ``seeds`` must not be the scenario's; the others are as
+    for ``run``. Raises ``ScenarioError``, ``DataError``, ``ResultsError``; a run that fails rules out its value.
+    """
+    from vflsim.runner.manner import Manner
+    from vflsim.runner.sweep import axis_of
+    from vflsim.runner.tune import one_axis, tune_protocols
+    from vflsim.scenario.models import Scenario
+
+    manner = Manner.of(
+        workers=workers,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        eager=eager,
+        device=device,
+        threads=threads,
+        tf32=tf32,
+    )
+    key, values = axis_of(over) if isinstance(over, str) else one_axis(over)
+    source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
+    tuned = tune_protocols(
+        source,
+        key,
+        values,
+        overrides,
+        out,
+        seeds=seeds,
+        metric=metric,
+        score=score,
+        in_tuning=in_tuning,
+        manner=manner,
+    )
+    return tuned.tuning
 
 
 def open_results(folder: str | Path) -> Results:

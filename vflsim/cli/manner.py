@@ -1,4 +1,4 @@
-"""Options that say how runs are carried out, shared by ``vflsim run`` and ``vflsim sweep``."""
+"""Options that say how runs are carried out, shared by ``vflsim run``, ``sweep`` and ``tune``."""
 
 from __future__ import annotations
 

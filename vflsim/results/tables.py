@@ -1,4 +1,4 @@
-"""The tables of a folder, whatever it holds: a comparison, quantiles, or those of a sweep."""
+"""The tables of a folder, whatever it holds: a comparison, quantiles, or those of a sweep or a tuning."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from vflsim.results.read import Results
 from vflsim.results.report import comparison_table
 from vflsim.results.sweep import Sweep
 from vflsim.results.sweep_table import sweep_tables
+from vflsim.results.tuning import TUNING, Tuning
+from vflsim.results.tuning_table import tuning_table
 from vflsim.results.write import SWEEP
 
 
 def tables_of(folder: Path, quantiles: bool = False) -> list[TextTable]:
-    """The comparison in a results folder or, if asked for, its quantiles; of a sweep its tables against the value.
+    """The comparison in a results folder or, if asked for, its quantiles; of a sweep its tables against the value;
+    of a tuning its scores and choices.
 
     Raises ResultsError for a folder that is neither, and for the quantiles of a sweep (they are of one value).
     """
@@ -26,4 +29,4 @@ def tables_of(folder: Path, quantiles: bool = False) -> list[TextTable]:
     if quantiles:
         allowed = ", ".join(str(found.folder) for found in sweep.results)
         raise ResultsError("quantiles are of one value of a sweep", str(folder), allowed, "name one of its folders")
-    return sweep_tables(sweep)
+    return [tuning_table(Tuning.open(folder))] if (folder / TUNING).is_file() else sweep_tables(sweep)

@@ -77,6 +77,7 @@ def run_sweep(
 ) -> SweepDone:
     """Run a scenario once for every value of a dotted key and write ``results/<scenario>-sweep-<key>`` (or ``out``).
 
+    ``key`` may be several keys with commas between them: all get the same value.
     Every value is checked, its data included, before anything runs. ``sweep.json`` is there from the start and says
     which values have finished; an interrupted sweep keeps those. The very same sweep again replaces its results run by
     run, or goes on with those that are missing if ``manner`` says so; any other sweep that was there is moved aside.
@@ -114,8 +115,18 @@ def default_folder(scenario: Scenario, key: str, timing_only: bool) -> Path:
     return Path("results") / (f"{scenario.name}-sweep-{_plain(key)}" + ("-timing" if timing_only else ""))
 
 
+def keys_of(key: str) -> list[str]:
+    """The keys that get one value together, of ``KEY`` or ``KEY,KEY,…``. Raises ScenarioError for one that is empty."""
+    keys = [each.strip() for each in key.split(",")]
+    for each in keys:
+        if not all(each.split(".")) or keys.count(each) > 1:
+            what = f"the key {each} stands twice" if each else "a key is missing"
+            raise ScenarioError(what, f"--over {key}", "KEY=V1,V2,… or KEY,KEY=V1,V2,… for keys that go together")
+    return keys
+
+
 def axis_of(text: str) -> tuple[str, list[Any]]:
-    """The key and the values of ``KEY=V1,V2,…``: values in YAML, ``1:10:2`` for 1, 3, 5, 7, 9.
+    """The key (or ``KEY,KEY``) and the values of ``KEY=V1,V2,…``: in YAML, ``1:10:2`` for 1, 3, 5, 7, 9.
 
     Raises ScenarioError, which shows the text and says what is allowed.
     """
@@ -148,8 +159,10 @@ def _scenarios(
     source: str | Path | Mapping[str, Any], key: str, values: Sequence[Any], overrides: Sequence[str], timing_only: bool
 ) -> list[Scenario]:
     """The scenario of every value, each one that can run."""
-    if key in _INSTEAD:
-        raise ScenarioError(f"a sweep cannot go over {key}", f"--over {key}", remedy=_INSTEAD[key])
+    keys = keys_of(key)
+    for each in keys:
+        if each in _INSTEAD:
+            raise ScenarioError(f"a sweep cannot go over {each}", f"--over {key}", remedy=_INSTEAD[each])
     if not values:
         raise ScenarioError("a sweep needs at least one value", f"--over {key}", "KEY=V1,V2,…")
     said = [flow(value) for value in values]
@@ -159,10 +172,12 @@ def _scenarios(
     scenarios = []
     for text in said:
         try:
-            scenario = load(source, [*overrides, f"{key}={text}"])
+            scenario = load(source, [*overrides, *(f"{each}={text}" for each in keys)])
             checked(scenario, timing_only)
         except ScenarioError as error:
-            what, where = (part.replace(f"--set {key}=", f"--over {key}=") for part in (error.what, error.where))
+            what, where = error.what, error.where
+            for each in keys:
+                what, where = (part.replace(f"--set {each}=", f"--over {each}=") for part in (what, where))
             raise ScenarioError(what, where, error.allowed, error.remedy) from None
         scenarios.append(scenario)
     return scenarios

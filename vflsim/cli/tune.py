@@ -1,0 +1,101 @@
+"""``vflsim tune``: the same grid for every protocol, chosen on validation rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Literal
+
+import typer
+
+from vflsim.cli.app import Overrides, ScenarioFile, app, complain, console, say
+from vflsim.cli.manner import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.runs import INTERRUPTED
+from vflsim.errors import ScenarioError
+
+
+@app.command()
+def tune(
+    scenario: ScenarioFile,
+    over: Annotated[
+        list[str],
+        typer.Option(
+            help="Keys of training and the grid; keys with commas between them get the same value: "
+            "training.client_optimizer.lr,training.server_optimizer.lr=0.001,0.01",
+            metavar="KEY[,KEY]=V1,V2,…",
+        ),
+    ],
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: results/NAME-tune).")
+    ] = None,
+    overrides: Overrides = None,
+    in_tuning: Annotated[
+        list[str] | None,
+        typer.Option("--in-tuning", help="Override a key in the tuning runs alone: stop.time=500", metavar="KEY=VALUE"),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Tuning seeds; none of them may be the scenario's.")] = "10000:10001",
+    metric: Annotated[
+        str | None, typer.Option(help="Column to score by (default: the task's first validation metric).")
+    ] = None,
+    score: Annotated[
+        Literal["plateau", "area"],
+        typer.Option(help="plateau: mean over the last fifth of the evaluations; area: mean over virtual time."),
+    ] = "plateau",
+    workers: Workers = 1,
+    resume: Resume = False,
+    checkpoint_every: CheckpointEvery = "60 s",
+    eager: Eager = False,
+    device: Device = "auto",
+    threads: Threads = 1,
+    tf32: Tf32 = False,
+) -> None:
+    """Tune every protocol by the same procedure, and write the scenario with what was chosen."""
+    from vflsim.results.tuning_table import tuning_table
+    from vflsim.runner.manner import Manner, remark
+    from vflsim.runner.sweep import axis_of
+    from vflsim.runner.tune import tune_protocols
+    from vflsim.terminal import SweepDisplay
+
+    if len(over) > 1:
+        remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"
+        raise ScenarioError(f"a tuning has one axis, not {len(over)}", f"--over {over[1]}", "--over once", remedy)
+    manner = Manner.of(
+        workers=workers,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        eager=eager,
+        device=device,
+        threads=threads,
+        tf32=tf32,
+    )
+    page = console()
+    key, values = axis_of(over[0])
+    display = SweepDisplay(page, key)
+    if noted := remark(device, manner):
+        say(noted)
+    try:
+        found = tune_protocols(
+            scenario,
+            key,
+            values,
+            overrides or [],
+            out_folder,
+            seeds=seeds,
+            metric=metric,
+            score=score,
+            in_tuning=in_tuning or [],
+            manner=manner,
+            watcher=display,
+        )
+    except KeyboardInterrupt:
+        complain(display.interrupted(again()))
+        raise typer.Exit(INTERRUPTED) from None
+    page.print()
+    page.print(tuning_table(found.tuning))
+    page.print()
+    say(f"{len(found.tuning.runs)} runs; all scores in {found.tuning.sweep.folder / 'tuning.md'}")
+    for what, place in (("its own best value for each protocol", found.own), ("one value for all", found.common)):
+        if place is not None:
+            say(f"{what}: vflsim run {quote(str(place))}")
+    if None in found.tuning.chosen.values():
+        raise typer.Exit(1)

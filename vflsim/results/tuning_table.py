@@ -1,0 +1,58 @@
+"""A tuning as people read it: every score, the choices marked; in a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+
+from vflsim.results.layout import TextTable, markdown_table
+from vflsim.results.tuning import SCORES, Tuning, leaf
+from vflsim.scenario.emit import flow
+
+_DIGITS = 4
+
+
+def tuning_table(tuning: Tuning) -> TextTable:
+    """All scores, one row a value, one column a protocol, with notes on how they came about and what to beware of."""
+    notes = [*procedure(tuning), *(f"Warning: {each}." for each in tuning.warnings())]
+    return TextTable(_header(tuning), _rows(tuning), title=f"{tuning.sweep.scenario}: {tuning.metric}", notes=notes)
+
+
+def tuning_markdown(tuning: Tuning) -> str:
+    """The same as a page of Markdown, the text of ``tuning.md``."""
+    lines = [f"# {tuning.sweep.scenario}: {tuning.metric}", "", *markdown_table(_header(tuning), _rows(tuning)), ""]
+    lines += [f"- {each}" for each in procedure(tuning)]
+    lines += [f"- Warning: {each}." for each in tuning.warnings()]
+    return "\n".join(lines) + "\n"
+
+
+def procedure(tuning: Tuning) -> Iterator[str]:
+    """How the values were compared, in sentences."""
+    seeds = tuple(dict.fromkeys(seed for found in tuning.sweep.results for seed in found.seeds))
+    runs = len(tuning.sweep) * len(seeds)
+    yield (
+        f"{tuning.sweep.key}: {len(tuning.sweep)} values, {runs} runs a protocol "
+        f"({'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))})."
+    )
+    yield f"Score: {SCORES[tuning.score]} of {tuning.metric}."
+    yield "* is each protocol's best value; the common one has the best mean over protocols."
+
+
+def _header(tuning: Tuning) -> tuple[str, ...]:
+    return (leaf(tuning.sweep.key), *tuning.sweep.protocols, "mean")
+
+
+def _rows(tuning: Tuning) -> list[tuple[str, ...]]:
+    rows, table = [], tuning.scores.to_numpy(dtype=float)
+    for position, value in enumerate(tuning.sweep.values):
+        common = position == tuning.common
+        cells = [
+            _cell(score, tuning.chosen[name] == position)
+            for name, score in zip(tuning.sweep.protocols, table[position], strict=True)
+        ]
+        rows.append((flow(value) + " (common)" * common, *cells, _cell(float(table[position].mean()), common)))
+    return rows
+
+
+def _cell(score: float, best: bool) -> str:
+    return "—" if isnan(score) else f"{'* ' if best else ''}{score:.{_DIGITS}g}"
