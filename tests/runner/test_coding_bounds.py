@@ -147,7 +147,9 @@ def test_what_is_accepted_never_wraps(case: Any) -> None:
 @pytest.mark.parametrize("data_bits", [36, 44])
 def test_bounds_are_not_rounded_down(columns: int, data_bits: int) -> None:
     """Near the largest sum of the field, where float64 has a step of 128 or more, no sum may be overlooked."""
-    scenario = load(coded(clients=3, degree=1, K=1, prime="2^61-1", data_bits=data_bits, weight_bits=0, weight_bound=1))
+    bits = {"prime": "2^61-1", "data_bits": data_bits, "weight_bits": 0}
+    one_row = {"training__batch": "all"}
+    scenario = load(coded(clients=3, degree=1, more=one_row, K=1, weight_bound=1, **bits))
     largest, accepted = 2**60 - 2, 0
     pick = torch.Generator().manual_seed(columns + data_bits)
     nothing = torch.zeros(1, 1, dtype=torch.float64)
