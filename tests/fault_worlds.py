@@ -184,6 +184,7 @@ def _checked(scenario: Scenario, seed: int, timing_only: bool) -> Outcome:
     assert outcome.tables.events.num_rows < MOST_EVENTS
     if outcome.error is None:
         assert verify_run(outcome.tables, outcome.info) == []
+        assert outcome.info.stalled == ()
     else:
         explained(outcome.error, scenario)
     return outcome

@@ -127,6 +127,7 @@ def run(
         raise outcome.error
     assert outcome.info.status == "finished"
     assert verify_run(outcome.tables, outcome.info) == []
+    assert outcome.info.stalled == ()
     return outcome
 
 

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pages import ROOT, code_of
 
 import vflsim
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 
@@ -19,7 +19,7 @@ def test_the_code_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatc
     shutil.copytree(ROOT / "scenarios", tmp_path / "scenarios")
     monkeypatch.chdir(tmp_path)
     script = tmp_path / f"{page.stem.replace('-', '_')}.py"
-    script.write_text("\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)))
+    script.write_text("\n".join(code_of(page)))
     runpy.run_path(str(script))
 
 

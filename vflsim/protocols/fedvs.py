@@ -162,8 +162,9 @@ class FedVS(Protocol):
         """Share the data once. Every round: share the model, compute on the shares, upload; step."""
         exchange = ShareExchange(node)
         await exchange.share_data()
-        k = node.current_round
-        while True:
+        for k in node.rounds(over="gradient"):
+            for kind in ("model_share", "sharers"):
+                node.arrived(kind, before=k)
             await node.activated()
             batch = node.batch(k)
             async with node.until("gradient", round=k) if self.late == "abandoned" else nullcontext():
@@ -173,9 +174,6 @@ class FedVS(Protocol):
             gradient = await node.recv("gradient", round=k)
             if gradient.value is not None:
                 await node.compute(node.learner.client_step(batch, gradient))
-            k = max([k, *(later.round for later in node.arrived("gradient"))]) + 1
-            for kind in ("model_share", "sharers"):
-                node.arrived(kind, before=k)
 
     async def _share(self, node: Node, exchange: ShareExchange, k: int) -> Sharers | None:
         """Share the model with everybody (Eq. 4); returns over whose shares the sum is to go.

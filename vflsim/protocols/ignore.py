@@ -48,8 +48,7 @@ class Ignore(Protocol):
 
     async def client(self, node: Node) -> None:
         """Embed, upload, step if the round used it; then join the round that is current."""
-        k = node.current_round
-        while True:
+        for k in node.rounds(over="gradient"):
             await node.activated()
             batch = node.batch(k)
             h = await node.compute(node.learner.embed(batch))
@@ -57,7 +56,6 @@ class Ignore(Protocol):
             gradient = await node.recv("gradient", round=k)
             if gradient.value is not None:
                 await node.compute(node.learner.client_step(batch, gradient))
-            k = max([k, *(later.round for later in node.arrived("gradient"))]) + 1
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Everybody who is not excluded."""

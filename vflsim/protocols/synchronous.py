@@ -27,7 +27,7 @@ class Synchronous(Protocol):
 
     async def client(self, node: Node) -> None:
         """From the round that is current on: embed, upload, wait for the gradient, step."""
-        for k in count(node.current_round):
+        for k in node.rounds(over="gradient"):
             await node.activated()
             batch = node.batch(k)
             h = await node.compute(node.learner.embed(batch))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from vflsim.results.layout import TextTable, markdown_table
+from vflsim.results.stalled import stalled_note
 from vflsim.results.steady_report import round_sections
 from vflsim.results.summary import STEADY, Estimate, summarise, targets_of, to_table
 from vflsim.results.write import write_file
@@ -207,6 +208,9 @@ def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[st
         if summary["narrower"].notna().any():
             yield "“× narrower”: than the interval that two independent sets of runs would give."
     yield from _privacy(results)
+    for run in results.runs:
+        if run.info.stalled:
+            yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
     for run in results.failed:
         yield f"Failed and left out: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vflsim.errors import ResultsError
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
+from vflsim.results.stalled import StalledClient
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -152,7 +153,8 @@ class RunInfo(BaseModel):
     ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
     participants whose outages lose what is in flight; ``learning_plane`` says how training was computed, and
     ``one_by_one`` which clients were not computed together and why; ``tf32`` whether float32 products on a GPU were
-    rounded; ``privacy`` is there where training went through a mechanism.
+    rounded; ``stalled`` are the clients that have been of no use for long; ``privacy`` is there where training went
+    through a mechanism.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -176,6 +178,7 @@ class RunInfo(BaseModel):
     wall_clock_s: float = Field(ge=0)
     participants: tuple[int, ...]
     crashing: tuple[int, ...] = ()
+    stalled: tuple[StalledClient, ...] = ()
     network: NetworkFacts | None = None
     privacy: PrivacyFacts | None = None
     max_staleness: int | None = None

@@ -23,11 +23,13 @@ from vflsim.protocols.table import TableProtocol
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.schema import Age, RunInfo, RunTables
+from vflsim.results.stalled import StalledClient, stalled_note
 from vflsim.runner.build import LoadedData, Parties, parties
 from vflsim.runner.checkpoints.keeper import Keeper
 from vflsim.runner.checkpoints.snapshot import Course
 from vflsim.runner.conductor import Conductor, Progress
 from vflsim.runner.execution import USUAL, Execution, patient_collector
+from vflsim.runner.stalled import stalled_clients
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.streams import party_name
@@ -107,6 +109,8 @@ def run_protocol(
     kept = nullcontext() if keeper is None else keeper.along(Course(world, made, recorder, conductor))
     with execution.settings(), kept:
         conductor.start(begin)
+        stalled: list[StalledClient] = []
+        world.ending = lambda: stalled.extend(stalled_clients(made.clients))
         try:
             reason = world.run()
             world.conclude(conductor.last_row())
@@ -137,12 +141,13 @@ def run_protocol(
         network=network_facts(scenario),
         privacy=None if timing_only else _privacy(scenario, name, made),
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
+        stalled=tuple(stalled),
         **_bound(protocol),
     )
     weights = {} if timing_only else _weights(made)
-    note = "" if keeper is None else keeper.note
+    notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     made.server.learner.let_go()
-    return Outcome(_tables(recorder), weights, info, _extra(recorder), error, note)
+    return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)))
 
 
 def network_facts(scenario: Scenario) -> NetworkFacts:

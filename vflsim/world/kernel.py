@@ -160,6 +160,8 @@ class World(ABC):
         self.executor = executor
         self.over = False
         """Whether the run has ended: what is abandoned from then on was unfinished, not useless."""
+        self.ending: Callable[[], object] | None = None
+        """Called when the run has ended without a failure, while its tasks still wait for what they wait for."""
         self.events = 0
         self._live = 0  # callbacks and computations to come that are not an observer's
         self._tasks: dict[Task, None] = {}  # a set that keeps its order
@@ -232,6 +234,10 @@ class World(ABC):
             raise RunError("a verb was used outside a task of the world")
         return self._current
 
+    def tasks(self) -> list[Task]:
+        """The tasks that have not ended, in the order in which they were started."""
+        return list(self._tasks)
+
     def forget(self, task: Task) -> None:
         """``task`` has ended."""
         self._tasks.pop(task, None)
@@ -258,6 +264,8 @@ class World(ABC):
         """
         try:
             self._advance()
+            if self.ending is not None:
+                self.ending()
             self._abandon(task for task in list(self._tasks) if not task.observer)
             self._raise_failure()
         except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -14,16 +14,18 @@ from vflsim.world.messages import Message
 class Wanted(Signal):
     """One receive, and the signal that answers it: ``count`` messages, from distinct ``senders`` if they are given.
 
-    ``turn`` says how many receives of the mailbox began before it.
+    ``turn`` says how many receives of the mailbox began before it, ``since`` when it began (s), ``patient`` whether a
+    timeout will end it.
     """
 
-    __slots__ = ("count", "heard", "kind", "met", "round", "senders", "timed_out", "turn")
+    __slots__ = ("count", "heard", "kind", "met", "patient", "round", "senders", "since", "timed_out", "turn")
 
     def __init__(
         self, world: World, kind: str, round_: int | None, senders: frozenset[int] | None, count: int, turn: int
     ) -> None:
         super().__init__(world)
         self.kind, self.round, self.senders, self.count, self.turn = kind, round_, senders, count, turn
+        self.since, self.patient = world.now(), False
         self.timed_out, self.met = False, 0
         self.heard: set[int] = _NOBODY if senders is None else set()
 
@@ -90,6 +92,9 @@ class Mailbox:
         self._messages: dict[str, list[Message]] = {}  # by kind, in (arrival time, party) order
         self._wanted: dict[str, list[Wanted]] = {}
         self._watches: dict[str, list[Watch]] = {}
+        self._received: dict[str, float] = {}  # when the latest message of a kind that was handed out had arrived
+        self.read: dict[int, float] = {}
+        """When a message of each sender was handed out last (s)."""
         self._collecting = False
         self._turn = 0
 
@@ -155,11 +160,21 @@ class Mailbox:
         if taken:
             self._messages[kind] = kept
             self._recount(kind)
+            self._note_read(taken)
         return taken
 
     def has(self, kind: str, round_: int | None) -> bool:
         """Whether such a message is here."""
         return any(round_ is None or message.round == round_ for message in self._messages.get(kind, ()))
+
+    def unread(self) -> Iterator[tuple[Message, float]]:
+        """The messages that are here, each with the arrival time (s) of the latest of its kind that was received.
+
+        A message that is earlier was passed over; −1 if none of its kind was received.
+        """
+        for kind, messages in self._messages.items():
+            for message in messages:
+                yield message, self._received.get(kind, -1.0)
 
     def watch(self, kind: str, round_: int | None, call: Callable[[], None]) -> Watch:
         """Call ``call`` the moment such a message arrives, once."""
@@ -229,7 +244,15 @@ class Mailbox:
             else:
                 passed.append(message)
         messages[:looked] = passed
+        if picked and picked[-1].arrived > self._received.get(wanted.kind, -1.0):
+            self._received[wanted.kind] = picked[-1].arrived
+        self._note_read(picked)
         return picked
+
+    def _note_read(self, messages: Iterable[Message]) -> None:
+        now = self._world.now()
+        for message in messages:
+            self.read[message.sender] = now
 
 
 _turn = attrgetter("turn")

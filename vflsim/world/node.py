@@ -254,6 +254,7 @@ class Node(Standing):
         limit = None if timeout is None else _seconds("a timeout of", timeout)
         wanted: Wanted = self.mailbox.want(kind, count, senders, round_)
         timer = None
+        wanted.patient = limit is not None
         if limit is not None:
             timer = self.world.after(limit, lambda: self.mailbox.time_out(wanted), Moment.TIMEOUT)
         if self._outages is not None:

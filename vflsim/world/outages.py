@@ -133,6 +133,11 @@ class Outages:
         presence = self._presences.get(party)
         return presence is not None and not presence.up and (presence.loses or party in self.waits.gone)
 
+    def down(self, party: int) -> bool:
+        """Whether ``party`` is down, by a crash or a pause."""
+        presence = self._presences.get(party)
+        return presence is not None and not presence.up
+
     def returned(self, party: int) -> bool:
         """Whether ``party`` has crashed and come back (or was away at the start)."""
         presence = self._presences.get(party)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +106,7 @@ class Recorder:
         self.event: Callable[..., None] = self.events.add if keep == "events" else _not_kept
         """Something a party did (``Events.add``), forgotten unless it is to be kept."""
         self.round_rows = Rounds()
+        self._ends = array("d") if keep == "summary" else self.round_rows.end_s
         self.metric_rows: list[dict[str, float]] = []
         self.extra: dict[str, list[dict[str, Any]]] = {}
         self._round_start = 0.0
@@ -123,7 +127,9 @@ class Recorder:
 
     def step(self, facts: StepFacts, now: float) -> None:
         """A server step is complete: one round."""
-        if self.keep != "summary":
+        if self.keep == "summary":
+            self._ends.append(now)
+        else:
             self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing)
         self._round_start = now
         self.rounds += 1
@@ -134,6 +140,10 @@ class Recorder:
         self._row_ages.add(*facts.row_ages)
         ages = np.asarray(facts.client_ages)
         self._client_ages.add(int(ages.sum()), len(ages), int(ages.max(initial=0)))
+
+    def steps_between(self, after: float, until: float = math.inf) -> int:
+        """How many server steps were completed ``after`` one time and ``until`` another (s); 0 if that is earlier."""
+        return max(0, bisect_right(self._ends, until) - bisect_right(self._ends, after))
 
     def skip(self) -> None:
         """A round is given up."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vflsim.world.kernel import Abandoned, Task
 from vflsim.world.mailbox import Watch
+from vflsim.world.messages import Message
 from vflsim.world.transport import Transfer
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ class Until:
         """Raise ``Abandoned`` if the message is here: called at the start of every verb in the body."""
         if self.fired:
             raise Abandoned(self)
+
+    def ends_with(self, message: Message) -> bool:
+        """Whether ``message`` is one that ends the block."""
+        return message.kind == self._kind and (self._round is None or message.round == self._round)
+
+    @property
+    def names_a_round(self) -> bool:
+        """Whether only a message of one round ends the block."""
+        return self._round is not None
 
     def _fire(self) -> None:
         self.fired = True

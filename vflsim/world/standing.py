@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vflsim.world.kernel import World
+from vflsim.world.messages import Message
 from vflsim.world.party import Shared
 
 if TYPE_CHECKING:
     from vflsim.world.outages import Outages
 
 
-class Standing:
+class Standing(ABC):
     """The part of a node that is about rounds and outages.
 
     A protocol learns of an outage what a broken connection would tell, and what a client is told that comes back.
@@ -27,10 +30,31 @@ class Standing:
         """The round in progress, from 0: how many are complete or given up. What a client that joins is told."""
         return self.shared.recorder.rounds + self.shared.recorder.skipped
 
+    def rounds(self, over: str) -> Iterator[int]:
+        """The rounds that this party takes part in, as it learns of them.
+
+        The first is the round in progress, also after a crash, since the party's coroutine starts anew then. After
+        each, it is the one that follows the latest message of kind ``over`` here: such a message says that its round is
+        over. Messages ``over`` that nobody has received are taken.
+        """
+        number = self.current_round
+        while True:
+            yield number
+            number = 1 + max([number, *(message.round for message in self.arrived(over))])
+
+    @abstractmethod
+    def arrived(self, kind: str, round: int | None = None, before: int | None = None) -> list[Message]:
+        """Take what has arrived of ``kind`` without waiting."""
+
     @property
     def returned(self) -> bool:
         """Whether the party has been down, with what was sent to it lost, since the run began."""
         return self._outages is not None and self._outages.returned(self.party)
+
+    @property
+    def down(self) -> bool:
+        """Whether the party is down at this moment, by a crash or a pause."""
+        return self._outages is not None and self._outages.down(self.party)
 
     @property
     def gone(self) -> frozenset[int]:

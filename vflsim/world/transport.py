@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -98,6 +98,10 @@ class Transport:
         for transfer in list(self._open):
             self._cut(transfer, "unfinished")
         self._carrier.close()
+
+    def under_way(self) -> Iterator[Message]:
+        """The messages that have been sent and have not arrived, in the order sent."""
+        return (transfer.message for transfer in self._open)
 
     def _connect(self, message: Message) -> Path:
         """The way of a message between two parties that have not met before."""

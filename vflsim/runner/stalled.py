@@ -1,0 +1,91 @@
+"""Which clients a run has gone on without, because they wait for what can no longer come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+
+from vflsim.results.stalled import StalledClient
+from vflsim.streams import party_name
+from vflsim.world.kernel import Task
+from vflsim.world.mailbox import Wanted
+from vflsim.world.messages import Message
+from vflsim.world.node import Node
+
+FEW = 10
+"""Rounds, besides one for every client, that a client may wait for an answer before it counts as stalled.
+
+A server may hold one message of every client, and answer one in a step.
+"""
+
+
+def stalled_clients(clients: Sequence[Node]) -> tuple[StalledClient, ...]:
+    """The clients that have stalled, in client order; to be asked while the tasks of the run still wait.
+
+    A client has stalled if all of this holds: it is up; its coroutine waits, without a timeout, for messages of one
+    round, which is past; ``FEW`` rounds and one for every client have been completed since that wait began, and since
+    somebody received a message of it; whatever else it does is to wait for messages, too; no message that would answer
+    it is under way; and no message of its own is under way, or lies unread and may yet be read: its receiver has not
+    passed over it for that many rounds.
+
+    For a client that is slow, paused, not activated, or queued at the server one of these conditions fails.
+    """
+    if not clients:
+        return ()
+    shared = clients[0].shared
+    recorder, patience = shared.recorder, FEW + len(clients)
+    tasks: defaultdict[int, list[Task]] = defaultdict(list)
+    for task in shared.world.tasks() if recorder.rounds >= patience else ():
+        if not task.observer:
+            tasks[task.party].append(task)
+    waits = {node.party: (node, *found) for node in clients if (found := _past_wait(node, tasks[node.party]))}
+    boxes = shared.mailboxes.values()
+    late = {
+        party: found
+        for party, found in waits.items()
+        if recorder.steps_between(max(found[2].since, *(box.read.get(party, 0.0) for box in boxes))) >= patience
+    }
+    if not late:
+        return ()
+    helped = {message.sender for message in shared.transport.under_way()}
+    for message, received in chain.from_iterable(box.unread() for box in boxes):
+        if message.sender in late and recorder.steps_between(message.arrived, received) < patience:
+            helped.add(message.sender)
+    for message in shared.transport.under_way():
+        if message.receiver in late and _answers(message, *late[message.receiver]):
+            helped.add(message.receiver)
+    return tuple(
+        StalledClient(
+            client=party,
+            kind=wanted.kind,
+            round=wanted.round,
+            since_s=wanted.since,
+            rounds=recorder.steps_between(wanted.since),
+        )
+        for party, (_, _, wanted) in late.items()
+        if party not in helped
+    )
+
+
+def _past_wait(node: Node, tasks: Sequence[Task]) -> tuple[Task, Wanted] | None:
+    """A client's main line and the receive for a past round in which it waits, if the client does nothing else."""
+    main = next((task for task in tasks if task.who == party_name(node.party)), None)
+    if main is None or node.down or not all(_only_a_message_helps(task) for task in tasks):
+        return None
+    wanted = main.waiting
+    assert isinstance(wanted, Wanted)
+    past = wanted.round is not None and wanted.round < node.current_round
+    open_ended = any(not scope.names_a_round for scope in node.scopes.get(main, ()))
+    return (main, wanted) if past and not open_ended else None
+
+
+def _only_a_message_helps(task: Task) -> bool:
+    waiting = task.waiting
+    return isinstance(waiting, Wanted) and not waiting.patient and not waiting.ready
+
+
+def _answers(message: Message, node: Node, main: Task, wanted: Wanted) -> bool:
+    """Whether a message on its way may end the wait, or a block around it."""
+    asked = message.kind == wanted.kind and wanted.matches(message)
+    return asked or any(scope.ends_with(message) for scope in node.scopes.get(main, ()))
