@@ -149,6 +149,15 @@ class ClientLearner:
         operation.units, operation.waits_for_company = len(features) / self.parts.batch, kind == "evaluate"
         return operation
 
+    def flops(self, kind: str, rows: int) -> float:
+        """FLOPs of an operation on ``rows`` rows: the backward pass of a ``client_step``, else the forward pass."""
+        key = kind, rows
+        if key not in self._flops:
+            shape = (rows, *self.parts.features["train"].shape[1:])
+            forward, backward = flops_of(self.model, shape, self.dtype)
+            self._flops[key] = backward if kind == "client_step" else forward
+        return self._flops[key]
+
     # --- being interrupted ------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
@@ -227,15 +236,7 @@ class ClientLearner:
 
     def _operation(self, kind: str, run: Callable[[], None], result: Any, rows: int) -> Operation[Any]:
         nbytes = result.nbytes if isinstance(result, Handle) else 0
-        return Operation(kind, self.party, run, result, nbytes=nbytes, rows=rows, cost=self._cost)
-
-    def _cost(self, kind: str, rows: int) -> float:
-        key = kind, rows
-        if key not in self._flops:
-            shape = (rows, *self.parts.features["train"].shape[1:])
-            forward, backward = flops_of(self.model, shape, self.dtype)
-            self._flops[key] = backward if kind == "client_step" else forward
-        return self._flops[key]
+        return Operation(kind, self.party, run, result, nbytes=nbytes, rows=rows, cost=self.flops)
 
 
 def _as_it_is(h: Tensor) -> Tensor:

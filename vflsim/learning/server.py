@@ -33,6 +33,8 @@ class ServerParts:
 
     ``clients`` are the participants and ``widths`` their embedding sizes, in client order; ``labels`` maps a split to
     the task's target tensor; ``table`` says whether the server keeps the latest embedding of every training row.
+    ``beside`` are the clients' FLOPs of (kind of the server's operation, rows) where their models are computed at the
+    server, and None where clients are apart.
     """
 
     clients: tuple[int, ...]
@@ -45,6 +47,7 @@ class ServerParts:
     batch: int
     dtype: torch.dtype
     table: bool = False
+    beside: Callable[[str, int], float] | None = None
 
 
 class ServerStep:
@@ -250,7 +253,8 @@ class ServerLearner:
         if (kind, rows) not in self._flops:
             shape = (rows, self.parts.aggregate.width(self.parts.widths))
             forward, backward = flops_of(self.model, shape, self.parts.dtype, input_gradient=True)
-            self._flops[kind, rows] = forward + backward if kind == "server_step" else forward
+            beside = 0.0 if self.parts.beside is None else self.parts.beside(kind, rows)
+            self._flops[kind, rows] = beside + (forward + backward if kind == "server_step" else forward)
         return self._flops[kind, rows]
 
 

@@ -44,7 +44,8 @@ class Protocol(Part, ABC):
     keeps_table: ClassVar[bool] = False
     """Whether the server keeps the latest embedding of every (sample, client)."""
     clients_at_server: ClassVar[bool] = False
-    """Whether the clients are not apart from the server (a reference): nothing of theirs can fail by itself."""
+    """Whether the server computes the clients' models, too (a reference): nothing of theirs can fail by itself, and
+    their FLOPs are the server's."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload embeddings of their own, which a mechanism (bound and noise) could protect."""
 

@@ -13,8 +13,10 @@ from vflsim.world.node import Node
 class Centralised(Protocol):
     """The same models and batches as synchronous training, with all features at the server: no delay, no message.
 
-    A round takes the server's compute time (``compute.server_step``) and nothing else, so what it reaches, and how
-    fast, is what the others lose to distribution. It is the synchronous algorithm over verbs that cost nothing.
+    The server computes the whole model, the clients' parts included. A round takes the time of that one computation
+    (``compute.server_step``): with FLOPs those of all models' forward and backward passes at the server's rate; a
+    sampled time of the server is that of the whole. So what it reaches, and how fast, is what the others lose to
+    distribution. It is the synchronous algorithm over verbs that cost nothing.
     """
 
     kind: Literal["centralised"] = "centralised"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -180,9 +180,27 @@ def learners(
             batch=batch,
             dtype=dtype,
             table=protocol.keeps_table,
+            beside=_flops_of(made, models) if protocol.clients_at_server else None,
         ),
     )
     return server, made
+
+
+def _flops_of(clients: Mapping[int, ClientLearner], models: Sequence[ClientModel]) -> Callable[[str, int], float]:
+    """FLOPs of all clients' models for an operation of a server that computes them, given its kind and rows."""
+
+    def flops(kind: str, rows: int) -> float:
+        known: dict[tuple[int, torch.Size], float] = {}  # what one of several alike clients costs, all do
+        total = 0.0
+        for client, learner in clients.items():
+            alike = id(models[client - 1]), learner.parts.features["train"].shape[1:]
+            if alike not in known:
+                known[alike] = learner.flops("embed", rows)
+                known[alike] += learner.flops("client_step", rows) if kind == "server_step" else 0.0
+            total += known[alike]
+        return total
+
+    return flops
 
 
 def _client(plan: CodingPlan | None, model: ClientModel, parts: ClientParts) -> ClientLearner:
