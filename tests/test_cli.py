@@ -99,6 +99,14 @@ def in_terminal(*argv: str, columns: int = 80) -> str:
     return shown.decode()
 
 
+DESCRIBED = [
+    "data: digits, 100 train, 359 test rows, 64 features at 4 clients",
+    "task: multiclass, 10 classes; the rarest class, 0, has 10 of 100 training rows",
+    "batch: 20 of 100 training rows, 5 an epoch",
+]
+"""What check and run say of the data."""
+
+
 def lines(shown: str) -> list[str]:
     """Lines as they stand at the end: colours removed, overwritten text gone."""
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
@@ -113,7 +121,8 @@ def test_run_says_what_each_run_did_and_ends_with_the_comparison_and_where_the_f
 ) -> None:
     ended = vflsim("run", "tiny.yaml")
     assert (ended.status, ended.err) == (0, "")
-    assert [line.split()[:4] for line in ended.out.splitlines()[:4]] == [
+    assert ended.out.splitlines()[:3] == DESCRIBED
+    assert [line.split()[:4] for line in ended.out.splitlines()[3:7]] == [
         [f"{number}/4", run.split("/")[0], "seed", run[-1]] for number, run in enumerate(RUNS, start=1)
     ]
     assert re.search(r"^1/4 wait   seed 0 .* 10 rounds  accuracy 0\.\d{4}  stop: rounds$", ended.out, re.MULTILINE)
@@ -310,7 +319,7 @@ def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            first = process.stdout.readline()
+            first = [process.stdout.readline() for _ in range(len(DESCRIBED) + 1)][-1]
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
         finally:
@@ -334,7 +343,7 @@ def test_check_says_what_would_run_without_training_or_writing(
     ended = vflsim("check", "tiny.yaml")
     assert (ended.status, ended.err) == (0, "")
     assert "tiny.yaml is valid\ntiny: 2 protocols × 2 seeds = 4 runs\n" in ended.out
-    assert "data: digits, 100 train, 359 test rows, 64 features at 4 clients" in ended.out
+    assert "\n".join(DESCRIBED) in ended.out
     header = "protocol  kind          clients  a step takes  rounds at most  bytes a round  parameters    memory"
     assert header in ended.out
     # 4 clients of 16 · 6 + 6 weights, and a server of 6 · 8 + 8 + 8 · 10 + 10

@@ -56,6 +56,12 @@ class Display(Watcher):
             self._live.update("")
             self._live.stop()
 
+    def described(self, lines: Sequence[str]) -> None:
+        """Say what the runs train on, once for all that train on the same."""
+        for line in (line for line in lines if line not in self._told):
+            self._told.add(line)
+            say(self._console, line)
+
     def prepared(self, what: Prepared) -> None:
         """Say what becomes of earlier results."""
         self.moved_to = what.moved_to
@@ -171,6 +177,7 @@ class SweepDisplay(SweepWatcher):
         self._folder = Path()
         self._moved_to: Path | None = None
         self._count = self._total = 0
+        self._told: set[str] = set()
 
     def prepared(self, folder: Path, moved_to: Path | None) -> None:
         """Remember where the results go."""
@@ -179,7 +186,8 @@ class SweepDisplay(SweepWatcher):
     def watching(self, step: Step) -> Display:
         """A line for the runs of one value."""
         self._total = step.total
-        return _ValueDisplay(self._console, step.scenario, f"{step.number}/{step.total} {self.said(step.value)}")
+        head = f"{step.number}/{step.total} {self.said(step.value)}"
+        return _ValueDisplay(self._console, step.scenario, head, self._told)
 
     def ended(self, step: Step, study: Study) -> None:
         """A line for the value."""
@@ -215,11 +223,15 @@ class SweepDisplay(SweepWatcher):
 
 
 class _ValueDisplay(Display):
-    """The runs of one value of a sweep: no line stays."""
+    """The runs of one value of a sweep: no line stays, but for warnings, each once a sweep (``told``)."""
 
-    def __init__(self, console: Console, scenario: Scenario, head: str) -> None:
+    def __init__(self, console: Console, scenario: Scenario, head: str, told: set[str]) -> None:
         super().__init__(console, scenario)
-        self._head = head
+        self._head, self._told = head, told
+
+    def described(self, lines: Sequence[str]) -> None:
+        """Only warnings."""
+        super().described([line for line in lines if line.startswith("warning")])
 
     def prepared(self, what: Prepared) -> None:
         """The sweep has said where its results are."""

@@ -75,6 +75,7 @@ def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = No
     """Say whether a scenario is valid, what it would run, and how big that is."""
     loaded = load(scenario, overrides, seeds)
     from vflsim.runner.checks import read_and_check
+    from vflsim.runner.described import described
     from vflsim.runner.expected import expectation
     from vflsim.terminal import expectation_table
 
@@ -87,6 +88,7 @@ def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = No
     page, runs = console(), len(loaded.protocols) * len(loaded.seeds)
     page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
     say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")
-    say(f"data: {data.of(loaded.training).summary()}")
+    for line in described(loaded, data):
+        say(line)
     page.print()
     page.print(expectation_table(loaded, found))

@@ -59,7 +59,8 @@ class LoadedData:
     """One data set as tensors: features by client (index 0 is client 1) and split, labels by split.
 
     ``joint`` holds all features of a split, (rows, columns), and ``columns`` says which are whose; ``features`` look
-    into it.
+    into it. ``class_names`` are the labels as the file has them, by class number; none for regression. ``guessed`` says
+    that the task follows from the labels alone.
     """
 
     name: str
@@ -70,6 +71,8 @@ class LoadedData:
     labels: dict[Split, torch.Tensor]
     task: Task
     outputs: int
+    class_names: tuple[str, ...] = ()
+    guessed: bool = False
     elsewhere: dict[str, LoadedData] = field(default_factory=dict, repr=False, compare=False)
 
     def on(self, device: str) -> LoadedData:
@@ -92,7 +95,8 @@ class LoadedData:
         shapes = tuple(party.feature_shape for party in data.parties)
         features = _views(joint, columns, shapes)
         labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
-        return cls(data.name, joint, columns, features, shapes, labels, task, task.outputs(data.classes))
+        outputs = task.outputs(data.classes)
+        return cls(data.name, joint, columns, features, shapes, labels, task, outputs, data.class_names, data.guessed)
 
     def summary(self) -> str:
         """How big it is, in words."""

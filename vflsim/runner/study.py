@@ -18,6 +18,7 @@ from vflsim.runner.analysis import closed_forms
 from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
 from vflsim.runner.conductor import Progress
+from vflsim.runner.described import described
 from vflsim.runner.interrupt import Interrupt
 from vflsim.runner.manner import USUALLY, Manner
 from vflsim.runner.paths import PathWish, choices
@@ -62,6 +63,7 @@ def run_study(
     folder = Path(out) if out is not None else default_folder(scenario, timing_only)
     work = Work(scenario, folder, choices(scenario, path, timing_only), timing_only, manner)
     data = checked(scenario, timing_only)  # whatever is wrong is said before anything is written
+    watcher.described(described(scenario, data))
     with locked(folder), Interrupt() as interrupt:
         stages, prepared = _begun(work, watcher)
         failures: dict[tuple[str, int], VflsimError] = {}

@@ -48,6 +48,9 @@ class Report:
 class Watcher:
     """Told how a study goes; does nothing. A display of one's own overrides what it needs."""
 
+    def described(self, lines: Sequence[str]) -> None:
+        """What the runs train on (data, task, batches, warnings), before the first of them begins."""
+
     def prepared(self, what: Prepared) -> None:
         """The results folder is ready, for all runs to begin anew."""
 

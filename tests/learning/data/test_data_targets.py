@@ -11,11 +11,14 @@ from vflsim.learning.data.targets import encode
         ([0, 1, 1], "binary", ("0", "1")),
         ([0.0, 1.0, 1.0], "binary", ("0", "1")),
         ([True, False, True], "binary", ("0", "1")),
-        ([1, 2, 2], "multiclass", ("1", "2")),
-        ([-1, 1, 1], "multiclass", ("-1", "1")),
-        (["no", "yes"], "multiclass", ("no", "yes")),
-        ([3, 5, 9, 5], "multiclass", ("3", "5", "9")),
-        ([0.5, 1.0], "regression", ()),
+        ([1, 2, 2], "binary", ("1", "2")),
+        ([-1, 1, 1], "binary", ("-1", "1")),
+        ([2.0, 1.0], "binary", ("1", "2")),
+        ([0.5, 1.0], "binary", ("0.5", "1.0")),
+        (["yes", "no"], "binary", ("no", "yes")),
+        ([3, 5, 9, 5, 3, 9], "multiclass", ("3", "5", "9")),
+        (["a", "b", "c"], "multiclass", ("a", "b", "c")),
+        ([0.5, 1.0, 2.0], "regression", ()),
         ([1.0, 2.0, 3.0], "regression", ()),
     ],
 )
@@ -28,6 +31,13 @@ def test_classes_are_numbered_in_sorted_order():
     target = encode(np.array(["cat", "ant", "bee", "ant"]), "auto", "file")
     assert target.values.tolist() == [2, 0, 1, 0]
     assert target.values.dtype == np.int64
+
+
+@pytest.mark.parametrize("labels", [["yes", "no", "yes"], [2, 1, 2], [0.5, -3.0, 0.5], [True, False, True]])
+@pytest.mark.parametrize("task", ["auto", "binary"])
+def test_the_second_of_two_sorted_labels_is_the_positive_one(labels, task):
+    target = encode(np.array(labels), task, "file")
+    assert (target.task, target.values.tolist(), target.guessed) == ("binary", [1, 0, 1], task == "auto")
 
 
 def test_with_binary_the_greater_label_is_the_positive_one():
@@ -55,7 +65,10 @@ def test_integers_can_be_amounts_when_said_so():
         (["a", "b"], "regression", "labels are text, such as 'a'"),
         ([0, 1, 2], "binary", "there are 3 different labels"),
         ([0.5, 1.0], "multiclass", "a label is 0.5"),
-        (list(range(101)), "auto", "101 different labels could be classes or amounts"),
+        (list(range(101)) * 2, "auto", "101 different whole numbers could be classes or amounts"),
+        ([20, 21, 21, 35, 35], "auto", r"3 different whole numbers .* \(1 of them stands in a single row\)"),
+        ([20, 21, 21, 35, 36], "auto", r"3 of them stand in a single row.*\n.*at least two rows\n.*task: regression"),
+        ([f"word {i}" for i in range(101)], "auto", "101 different texts are many classes"),
         ([b"x", b"y"], "auto", "labels are of type"),
     ],
 )

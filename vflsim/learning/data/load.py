@@ -60,7 +60,8 @@ class PartitionedData:
     order, C-contiguous, starting at a multiple of 64 bytes.
     ``labels`` is what the server holds: (rows,) each, class numbers in int64 for multiclass, otherwise 0/1 or values in
     the wanted dtype. ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class
-    number; ``outputs`` is the number of columns that the server predicts (classes for multiclass, otherwise 1).
+    number; ``guessed`` says that the task follows from the labels alone; ``outputs`` is the number of columns that the
+    server predicts (classes for multiclass, otherwise 1).
     """
 
     name: str
@@ -70,6 +71,7 @@ class PartitionedData:
     task: TaskName
     classes: int | None
     class_names: tuple[str, ...]
+    guessed: bool = False
 
     @property
     def outputs(self) -> int:
@@ -110,14 +112,17 @@ def load(
     if data.parties is not None:  # one file, too, is a view
         partition = Partition(clients=partition.clients or len(raw.views), by="views")
     views = cut(partition, raw.views)
-    target = encode(raw.target, data.task, raw.where)
+    known = CATALOGUE[data.name].task if data.name is not None and data.task == "auto" else data.task
+    target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     joint = _joint(views, split, data.scale, np.dtype(dtype))
     values = target.values if target.task == "multiclass" else target.values.astype(dtype)
     labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
     classes = len(target.class_names) or None
-    return PartitionedData(name, _parties(views, joint), joint, labels, target.task, classes, target.class_names)
+    return PartitionedData(
+        name, _parties(views, joint), joint, labels, target.task, classes, target.class_names, target.guessed
+    )
 
 
 def describe(data: Data, partition: Partition, folder: Path | str | None = None) -> dict[str, Any]:

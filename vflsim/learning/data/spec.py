@@ -54,8 +54,10 @@ class Data(Part):
     """standard: (x - mean) / standard deviation. minmax: to [0, 1]. Fitted on each party's own training rows.
     Per feature for tables; for images, one pair of numbers for all of a party's pixels."""
     task: Literal["auto"] | TaskName = "auto"
-    """auto: labels 0 and 1 (or booleans) are binary, other whole numbers and text with up to 100 classes are
-    multiclass, floats are regression. With ``binary``, the greater of two labels is the positive one."""
+    """auto: that of the catalogue; for files, two distinct labels (of any type) are binary, otherwise floats are
+    regression, and text and whole numbers are multiclass: up to 100 classes, of numbers each with at least two rows.
+    Whatever else could be classes or amounts is refused. Classes are numbered in sorted order; with ``binary``, the
+    second of the two labels is the positive one."""
     train_rows: Count | None = None
     """Use only this many of the training rows, drawn by ``split_seed`` and stratified: for quick variants."""
 
