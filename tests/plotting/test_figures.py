@@ -22,6 +22,7 @@ OF_THEIR_OWN = (
     "timing_model",
     "fedvs_table1",
     "fedvs_leads",
+    "fedvs_tuned",
 )
 """Scripts that draw (or print) sweeps, one particular scenario, or all pictures of the gallery."""
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"

@@ -41,10 +41,14 @@ def panels_main(name: str, description: str, columns: int) -> None:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("results", type=Path, nargs="+", help="folders that vflsim run (or sweep) has written")
     parser.add_argument("--out", type=Path, help=f"PNG to write (default: {name}.png in the first folder)")
+    parser.add_argument("--columns", type=int, default=columns, help="panels beside each other (default: %(default)s)")
+    parser.add_argument("--title", action="append", default=[], help="title of a panel; once for each, in their order")
     metric_option(parser)
     given = parser.parse_args()
+    if given.columns < 1:
+        parser.error(f"--columns {given.columns}: at least 1")
     try:
-        figure = metric_panels([opened(folder) for folder in given.results], columns, given.metric)
+        figure = metric_panels([opened(folder) for folder in given.results], given.columns, given.metric, given.title)
         print(write_file(given.out or given.results[0] / f"{name}.png", figure.png()))
     except VflsimError as error:
         print(error, file=sys.stderr)
