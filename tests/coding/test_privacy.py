@@ -150,11 +150,36 @@ def _values_at(code: LagrangeCode, points: list[int]) -> torch.Tensor:
 def test_one_result_tells_the_server_nothing_and_two_do(p, segments, shares):
     # FedVS Thm. 5.3, of a client with one feature and one weight, and T = 1: results are products of two shares.
     code = LagrangeCode(PrimeField(p), segments, 1, shares)
-    data, models = data_shares(code), model_shares(code)
-    products = data[:, :, None, :, None] * models[:, None, :, None, :] % p
-    products = products.flatten(3).flatten(1, 2)  # (N, all data and weights, all masks of both)
+    products = one_answers(code)
     assert all(tells_nothing(products, (holder,), p) for holder in range(shares))
     assert not any(tells_nothing(products, pair, p) for pair in itertools.combinations(range(shares), 2))
+
+
+@pytest.mark.parametrize(("p", "segments", "masks", "shares"), [(7, 1, 1, 3), (7, 1, 2, 3), (11, 1, 1, 4)])
+def test_answers_of_t_holders_tell_the_server_nothing(p, segments, masks, shares):
+    code = LagrangeCode(PrimeField(p), segments, masks, shares)
+    answers = one_answers(code)
+    assert all(tells_nothing(answers, holders, p) for holders in itertools.combinations(range(shares), masks))
+
+
+@pytest.mark.parametrize(("p", "shares"), [(7, 3), (11, 4), (13, 3)])
+def test_enough_answers_to_decode_may_tell_inputs_with_the_same_sum_apart(p, shares):
+    """Data 0 and weight 1 give the sum 0, and so do data 0 and weight 0; all answers together have another law."""
+    code = LagrangeCode(PrimeField(p), 1, 1, shares)
+    answers = one_answers(code)
+    zero_times_zero, zero_times_one = 0 * p + 0, 0 * p + 1
+    enough = tuple(range(code.threshold()))
+    for place in (zero_times_zero, zero_times_one):
+        assert not code.decode(answers[: len(enough), place], enough).any()
+    law = seen(answers, enough, p)
+    assert not torch.equal(law[zero_times_zero], law[zero_times_one])
+
+
+def one_answers(code: LagrangeCode) -> torch.Tensor:
+    """(N, p^K · p, masks): every holder's answer if one client has one feature and one weight, for all of both."""
+    data, models = data_shares(code), model_shares(code)
+    products = data[:, :, None, :, None] * models[:, None, :, None, :] % code.field.p
+    return products.flatten(3).flatten(1, 2)
 
 
 # --- statistically: the field that is used ---------------------------------------------------------------------------

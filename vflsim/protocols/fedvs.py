@@ -39,8 +39,10 @@ Bits = Annotated[int, Quantity(at_least=0, at_most=52, whole=True)]
 class FedVS(Protocol):
     """Every client shares its data once and its model every round; the server decodes from the R fastest.
 
-    Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included,
-    and any T clients together learn nothing of the others' data and models. The server learns the sum only.
+    Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
+    The shares that any T clients hold tell nothing of the others' data and models (Thm 5.2), and neither do the coded
+    embeddings of up to T clients tell the server anything of anybody's (Thm 5.3 is about one). The R that it decodes
+    with tell it the sum, and may tell more: they are a whole polynomial, of which the sums are K values.
     """
 
     kind: Literal["fedvs"] = "fedvs"

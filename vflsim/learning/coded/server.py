@@ -16,7 +16,7 @@ from vflsim.learning.staleness import StepFacts
 
 
 class CodedServerLearner(ServerLearner):
-    """Makes the operations of the server of a coded run: it never sees the embedding of a single client."""
+    """Makes the operations of the server of a coded run: it gets coded embeddings, and never one client's own."""
 
     def __init__(self, parts: ServerParts, plan: CodingPlan) -> None:
         super().__init__(parts)
