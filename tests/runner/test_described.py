@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_worlds import raw
+from tiny_worlds import BASE, raw, run, tiny
 
 from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
@@ -105,3 +105,9 @@ def test_a_study_tells_its_watcher_before_anything_is_written(tmp_path: Path) ->
     told = Told()
     run_study(load(raw(stop={"rounds": 2})), tmp_path / "out", timing_only=True, watcher=told)
     assert [line.partition(":")[0] for line in told.lines] == ["data", "task", "batch"]
+
+
+def test_a_run_says_how_many_rows_each_split_has() -> None:
+    scenario = tiny(stop={"rounds": 2}, data={**BASE["data"], "validation_fraction": 0.1})
+    assert run(scenario).info.rows == {"train": 90, "validation": 180, "test": 180}
+    assert run(scenario, timing_only=True).info.rows == {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from vflsim.results.layout import TextTable, markdown_table
+from vflsim.results.sampling import sampling_note
 from vflsim.results.stalled import stalled_note
 from vflsim.results.steady_report import round_sections
 from vflsim.results.summary import STEADY, Estimate, summarise, targets_of, to_table
@@ -191,6 +192,10 @@ def round_measure(summary: pd.DataFrame) -> str:
 def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str]:
     if (summary["n"] > 1).any():
         yield "Means over seeds ± 95 % Student-t intervals."
+        if results.evaluated:
+            metric = results.main_metric
+            final = _select(summary, f"final_{metric}", None)
+            yield from sampling_note(results, metric, final.loc[final["baseline"].isna(), "mean"])
     if targets := _targets(summary):
         yield f"Target: {targets[0]}, at the first evaluation that reaches it."
         if (summary["reached"] < summary["n"]).any():

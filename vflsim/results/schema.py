@@ -152,7 +152,8 @@ class RunInfo(BaseModel):
     ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
     ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
     participants whose outages lose what is in flight; ``learning_plane`` says how training was computed, and
-    ``one_by_one`` which clients were not computed together and why; ``tf32`` whether float32 products on a GPU were
+    ``one_by_one`` which clients were not computed together and why; ``rows`` how many rows each split has (empty where
+    nothing was trained); ``tf32`` whether float32 products on a GPU were
     rounded; ``stalled`` are the clients that have been of no use for long; ``privacy`` is there where training went
     through a mechanism.
     """
@@ -174,6 +175,7 @@ class RunInfo(BaseModel):
     tf32: bool = False
     learning_plane: Literal["batched", "eager"] | None = None
     one_by_one: tuple[str, ...] = ()
+    rows: dict[str, int] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
     wall_clock_s: float = Field(ge=0)
     participants: tuple[int, ...]

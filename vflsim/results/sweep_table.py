@@ -41,6 +41,8 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         yield "Mean rounds of single runs after their warm-up, ± 95 % by batch means where there is a sound interval."
     if any((summary["n"] > 1).any() for summary in sweep.summaries):
         yield "Means over seeds ± 95 % Student-t intervals."
+        if any(found.evaluated for _, found in sweep):
+            yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield "“> x”: the runs that did not reach the target ended at x or later; no mean is computed."
     for value, found in sweep:

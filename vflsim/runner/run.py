@@ -135,6 +135,7 @@ def run_protocol(
         tf32=execution.tf32,
         learning_plane=None if timing_only else execution.learning_plane,
         one_by_one=made.alone,
+        rows={} if timing_only else {split: len(labels) for split, labels in data.labels.items() if len(labels)},
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
         wall_clock_s=time.monotonic() - conductor.began,
         participants=made.shared.clients,

@@ -1,0 +1,38 @@
+"""What an interval over seeds leaves out: all seeds are scored on the same rows, which are a sample, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+_ACCURACY = "accuracy"
+
+
+def binomial_error(accuracy: float, rows: int) -> float:
+    """The standard error √(a (1 − a) / n) of an accuracy on ``rows`` rows drawn at random. NaN for a NaN."""
+    return math.sqrt(accuracy * (1 - accuracy) / rows)
+
+
+def sampling_note(results: Results, metric: str, means: Iterable[float]) -> Iterator[str]:
+    """Say that ± leaves out the sampling error of the rows that ``metric`` is taken on; of an accuracy also its size.
+
+    ``metric`` begins with its split, as in ``test_accuracy``; ``means`` are those of the protocols. Nothing is said of
+    metrics of training rows. The size is left out where runs do not say how many rows there were.
+    """
+    split, _, bare = metric.partition("_")
+    if split not in ("test", "validation"):
+        return
+    counts = {run.info.rows[split] for run in results.runs if split in run.info.rows}
+    rows = counts.pop() if len(counts) == 1 else None
+    which = f"the {rows:,} {split} rows" if rows else f"the {split} rows"
+    note = f"± leaves out the sampling error of {which}: all seeds share one split"
+    known = [mean for mean in means if 0 <= mean <= 1]
+    if rows and known and bare == _ACCURACY:
+        errors = [binomial_error(mean, rows) for mean in known]
+        span = " to ".join(dict.fromkeys(f"{error:.2g}" for error in (min(errors), max(errors))))
+        note += f" (of the accuracies shown, a binomial standard error of {span})"
+    yield f"{note}."
