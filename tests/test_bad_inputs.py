@@ -477,14 +477,12 @@ def full_disk(after: int) -> Callable[..., Any]:
     return fsync
 
 
-# scenario.yaml unless it stands there already, then three tables, the weights and run.json
+# scenario.yaml (manifest.json where it stands there already), then three tables, the weights and run.json
 @pytest.mark.parametrize("after", range(6))
 @pytest.mark.parametrize("earlier", ["nothing", "an empty folder", "the same scenario", "another scenario"])
 def test_a_full_disk_leaves_nothing_half_written(
     earlier: str, after: int, vflsim: Callable[..., Ended], finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if earlier == "the same scenario" and after == 5:
-        pytest.skip("the first run is complete then")
     place("small.yaml", SCENARIO)
     if earlier == "an empty folder":
         Path("deep/results").mkdir(parents=True)
@@ -505,10 +503,14 @@ def test_runs_written_before_the_disk_was_full_are_kept(
     vflsim: Callable[..., Ended], finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place("small.yaml", SCENARIO)
-    monkeypatch.setattr("vflsim.results.write.os.fsync", full_disk(1 + 5 + 2))
+    monkeypatch.setattr("vflsim.results.write.os.fsync", full_disk(1 + 5 + 1 + 2))
     one_message(vflsim("run", "small.yaml"), "results/small/two/seed-0", "No space left")
     kept = {path.relative_to("results/small").as_posix() for path in Path("results/small").rglob("*") if path.is_file()}
-    assert kept == {"scenario.yaml", *(f"wait/seed-0/{path.name}" for path in (finished / "wait" / "seed-0").iterdir())}
+    assert kept == {
+        "scenario.yaml",
+        "manifest.json",
+        *(f"wait/seed-0/{path.name}" for path in (finished / "wait" / "seed-0").iterdir()),
+    }
 
 
 def test_pyarrow_meeting_a_full_disk_is_one_message(

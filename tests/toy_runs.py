@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vflsim.results import RunInfo, RunTables, run_folder, write_file, write_run
+from vflsim.results import Results, RunInfo, RunTables, run_folder, write_file, write_run
+from vflsim.results.manifest import ManifestWriter
 
 SCENARIO = """\
 name: toy
@@ -131,9 +132,18 @@ def toy_results(folder: Path, *, seeds: int = 3, record: str = "events", **optio
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / "scenario.yaml", SCENARIO)
+    text = SCENARIO.replace("seeds: [0, 1, 2]", f"seeds: {[*range(seeds)]}")
+    write_file(folder / "scenario.yaml", text)
     for protocol in ("wait", "ignore", "t-sync", "async"):
         for seed in range(seeds):
             tables, info = toy_run(protocol, seed, **options)
             write_run(run_folder(folder, protocol, seed), tables, {"server.bias": torch.ones(2)}, info, record)
+    list_runs(folder)
     return folder
+
+
+def list_runs(folder: Path) -> None:
+    """Write the manifest of a results folder, whatever is in it."""
+    manifest = ManifestWriter(folder)
+    manifest.begin([(run.protocol, run.seed) for run in Results.open(folder).runs], [])
+    manifest.finish(())

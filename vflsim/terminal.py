@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.text import Text
 
 from vflsim.errors import VflsimError
+from vflsim.results.folder import Prepared
 from vflsim.results.layout import TextTable, say
 from vflsim.results.read import Results
 from vflsim.results.report import comparison_table, quantity
-from vflsim.results.write import Prepared
 from vflsim.runner.conductor import Progress
 from vflsim.runner.expected import TRIAL_STEPS, Expectation
 from vflsim.runner.paths import Choice
@@ -42,6 +42,7 @@ class Display(Watcher):
         self.moved_to: Path | None = None
         self._under_way: dict[Stage, Progress | None] = {}
         self._told: set[str] = set()
+        self._ended: set[Stage] = set()
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
 
     def __enter__(self) -> Display:
@@ -122,8 +123,13 @@ class Display(Watcher):
         note = f"  ({report.note})" if report.note else ""
         self._console.print(Text.assemble(*head, count, said, f"stop: {report.info.stop_reason}{note}"))
 
+    def found(self, stage: Stage) -> None:
+        """Count it: an interruption says what is kept."""
+        self._end(stage)
+
     def _end(self, stage: Stage) -> None:
-        self.count += 1
+        self.count += stage not in self._ended
+        self._ended.add(stage)
         self._under_way.pop(stage, None)
         self._show()
 
@@ -195,7 +201,7 @@ class SweepDisplay(SweepWatcher):
             say(self._console, f"another sweep that was there is now in {self._moved_to}")
         self._count = step.number
         head = f"{step.number:>{len(str(step.total))}}/{step.total} "
-        count = f"  {len(study.results.runs)} runs in {study.seconds:.1f} s"
+        count = f"  {study.said}"
         failed = (f", {len(study.failures)} failed", "red") if study.failures else ""
         self._console.print(Text.assemble(head, (self.said(step.value), "bold"), count, failed))
 
@@ -252,7 +258,7 @@ def show_comparison(console: Console, study: Study, folder: Path) -> None:
     console.print()
     console.print(comparison_table(study.results))
     console.print()
-    say(console, f"{len(study.results.runs)} runs in {study.seconds:.1f} s; files in {folder}")
+    say(console, f"{study.said}; files in {folder}")
     say(console, f"next: vflsim plot {quote(str(folder))}")
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from vflsim.errors import ResultsError
 from vflsim.results import prepare_folder, run_folder
+from vflsim.results.folder import withdraw
 from vflsim.results.lock import locked
-from vflsim.results.write import LOCK, withdraw
+from vflsim.results.write import LOCK
 
 HOLD = """
 import sys, time

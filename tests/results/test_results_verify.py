@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_runs import toy_run
+from toy_runs import list_runs, toy_run
 
 from vflsim.errors import ResultsError
 from vflsim.results import RunInfo, RunTables, run_folder, verify_folder, verify_run, write_run
@@ -277,20 +277,24 @@ class TestFolder:
         rounds = tables.rounds.to_pydict()
         a_late_first_round({}, rounds, {})
         write_run(run_folder(copied, "wait", 1), RunTables(tables.metrics, rounds, tables.events), {}, info)
+        list_runs(copied)
         assert verify_folder(copied) == ["wait/seed-1: rounds: the first starts at 0.1 s instead of 0"]
 
     def test_failed_and_damaged_runs_are_problems(self, copied: Path):
         tables, info = toy_run("wait", 1, horizon=30)
         failed = info.model_copy(update={"status": "failed", "error": "boom"})
         write_run(run_folder(copied, "wait", 1), tables, {}, failed)
+        list_runs(copied)
         (copied / "async" / "seed-2" / "events.parquet").write_bytes(b"PAR1")
         (copied / "async" / "seed-1" / "metrics.parquet").unlink()
         problems = verify_folder(copied)
         assert problems[0] == "wait/seed-1: the run failed: boom"
-        assert problems[1].startswith("async/seed-1: ")
-        assert "metrics" in problems[1]
-        assert problems[2].startswith("async/seed-2: ")
-        assert "events.parquet" in problems[2]
+        assert problems[1] == "async/seed-1: metrics.parquet is missing"
+        assert problems[2].startswith("async/seed-1: ")
+        assert problems[3] == "async/seed-2: events.parquet has changed since it was written (another SHA-256)"
+        assert problems[4].startswith("async/seed-2: ")
+        assert "events.parquet: damaged" in problems[4]
+        assert len(problems) == 5
 
     def test_an_absent_folder_is_an_error(self, tmp_path: Path):
         with pytest.raises(ResultsError, match="no such folder"):

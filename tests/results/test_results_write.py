@@ -13,6 +13,9 @@ from toy_runs import toy_run
 from vflsim.errors import ResultsError
 from vflsim.results import Prepared, RunInfo, RunTables, prepare_folder, run_folder, write_file, write_run
 from vflsim.results import write as write_module
+from vflsim.results.digests import facts_of
+from vflsim.results.folder import withdraw
+from vflsim.results.lock import locked
 
 WEIGHTS = {"server.bias": torch.arange(3.0), "client-1.weight": torch.ones(2, 2).t()}
 ALL = {"metrics.parquet", "rounds.parquet", "events.parquet", "weights.safetensors", "run.json"}
@@ -31,7 +34,10 @@ def test_a_run_folder_holds_what_was_handed_over(tmp_path: Path, toy: Toy):
     assert names(folder) == ALL
     assert names(folder.parent) == {"seed-0"}
     assert RunTables(*(pq.read_table(folder / f"{name}.parquet") for name in ("metrics", "rounds", "events"))) == tables
-    assert RunInfo.model_validate_json((folder / "run.json").read_text()) == info
+    page = RunInfo.model_validate_json((folder / "run.json").read_text())
+    assert page.model_copy(update={"files": None}) == info
+    assert page.files == {name: facts_of(folder / name) for name in sorted(ALL - {"run.json"})}
+    assert page.files["rounds.parquet"].rows == tables.rounds.num_rows
     stored = load_file(folder / "weights.safetensors")
     assert set(stored) == set(WEIGHTS)
     assert all(torch.equal(stored[name], WEIGHTS[name]) for name in WEIGHTS)
@@ -160,6 +166,28 @@ class TestPrepareFolder:
         for place, text, seed in (("out.previous-1", "a", 0), ("out.previous-2", "b", 1), ("out", "c", 2)):
             assert (tmp_path / place / "scenario.yaml").read_text() == f"name: {text}\n"
             assert run_folder(tmp_path / place, "t-sync", seed).is_dir()
+
+    def test_a_link_stays_and_what_it_leads_to_is_moved_aside(self, tmp_path: Path, toy: Toy):
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "disk" / "out")
+        for number, text in enumerate(("name: a\n", "name: b\n")):
+            prepared = prepare_folder(tmp_path / "link", text)
+            write_run(run_folder(tmp_path / "link", "t-sync", number), *_run(toy))
+        assert prepared == Prepared("moved", tmp_path / "disk/out", tmp_path / "disk/out.previous-1")
+        assert (tmp_path / "link").is_symlink()
+        assert names(tmp_path) == {"link", "disk"}
+        assert names(tmp_path / "disk") == {"out", "out.previous-1"}
+        assert (tmp_path / "link" / "scenario.yaml").read_text() == "name: b\n"
+
+    def test_what_a_link_leads_to_comes_back_when_nothing_was_run(self, tmp_path: Path, toy: Toy):
+        (tmp_path / "link").symlink_to(tmp_path / "out")
+        prepare_folder(tmp_path / "link", "name: a\n")
+        write_run(run_folder(tmp_path / "out", "t-sync", 0), *_run(toy))
+        with locked(tmp_path / "link"):
+            withdraw(prepare_folder(tmp_path / "link", "name: b\n"))
+        assert names(tmp_path) == {"link", "out"}
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "link" / "scenario.yaml").read_text() == "name: a\n"
 
     @pytest.mark.parametrize("foreign", ["thesis.tex", "scenario.yaml+thesis.tex", "scenario.yaml+src/main.py"])
     def test_a_folder_of_other_things_is_refused_and_stays(self, tmp_path: Path, foreign: str):

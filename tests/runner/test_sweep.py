@@ -1,6 +1,7 @@
 """Sweeps: every value's results are those of a run with that override, and whatever stops a sweep loses nothing."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -59,13 +60,14 @@ def test_each_value_has_the_results_of_a_run_with_that_override(timing_only: boo
 
 def test_the_page_says_which_folder_holds_which_value(tmp_path: Path) -> None:
     run_sweep(said(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True)
+    digests = {k: sha256((tmp_path / f"sweep/t-{k}/scenario.yaml").read_bytes()).hexdigest() for k in VALUES}
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text()) == {
         "scenario": "tiny",
         "key": KEY,
         "timing_only": True,
         "values": [
-            {"value": 1, "folder": "t-1", "finished": True},
-            {"value": 3, "folder": "t-3", "finished": True},
+            {"value": 1, "folder": "t-1", "finished": True, "scenario_sha256": digests[1]},
+            {"value": 3, "folder": "t-3", "finished": True, "scenario_sha256": digests[3]},
         ],
     }
     assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"sweep.json", "t-1", "t-3"}
@@ -296,6 +298,29 @@ def test_what_is_no_sweep_or_a_damaged_one_is_said(tmp_path: Path) -> None:
 def test_opening_a_sweep_as_results_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"holds a sweep(.|\n)*vflsim compare"):
         Results.open(page(tmp_path / "sweep"))
+
+
+def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it_has(tmp_path: Path) -> None:
+    target = {"rounds": 6, "target": {"test_accuracy": 0.99}}
+    sweep = run_sweep(said(seeds=[0], stop=target), KEY, VALUES, out=tmp_path / "sweep").sweep
+    reached = "test_accuracy ≥ 0.99"
+    assert len(sweep.estimates("time_to_target", reached)) == len(sweep.estimates("end")) == 4
+    for arguments, what, allowed in (
+        (["nonsense"], "there is no measure 'nonsense'", "final_test_loss, "),
+        (["time_to_target"], "time_to_target is about a target", f"target: {reached}"),
+        (["time_to_target", "test_accuracy"], "there is no target 'test_accuracy' of time_to_target", reached),
+        (["end", reached], f"there is no target '{reached}' of end", "none: end is about no target"),
+    ):
+        with pytest.raises(ResultsError) as caught:
+            sweep.estimates(*arguments)
+        assert caught.value.what == what
+        assert caught.value.allowed.startswith(allowed)
+
+
+def test_the_tables_of_a_sweep_that_kept_no_rounds_have_dashes(tmp_path: Path) -> None:
+    sweep = run_sweep(said(seeds=[0], record="summary"), KEY, VALUES, out=tmp_path / "sweep").sweep
+    (table,) = sweep_tables(sweep)
+    assert [row[1:] for row in table.rows] == [("—", "—")] * 2
 
 
 def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -> None:

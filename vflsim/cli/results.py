@@ -71,14 +71,13 @@ def compare(
 
 @app.command()
 def verify(results: ResultsFolder) -> None:
-    """Check the invariants of finished runs: one computation at a time, bytes that add up, staleness in bounds, …."""
-    from vflsim.results.read import Results
-    from vflsim.results.verify import verify_folder
+    """Check that results are as they were written (digests), and keep every invariant: bytes that add up, …."""
+    from vflsim.results.verify import runs_in, verify_folder
 
     problems = verify_folder(results)
     for problem in problems:
         say(problem)
     if problems:
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}, listed above"
-        raise ResultsError(count, str(results), "finished runs that keep every invariant", "run the scenario again")
-    say(f"{len(Results.open(results).runs)} runs in {results} are sound")
+        raise ResultsError(count, str(results), "whole results, as they were written", "run it again with --resume")
+    say(f"{runs_in(results)} runs in {results} are sound")

@@ -1,11 +1,12 @@
 """Results: what runs leave behind, how it is written and read, summed up and checked."""
 
+from vflsim.results.folder import Prepared, prepare_folder
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.report import comparison_table, write_summary
 from vflsim.results.schema import RunInfo, RunTables
 from vflsim.results.summary import summarise
 from vflsim.results.verify import verify_folder, verify_run
-from vflsim.results.write import Prepared, prepare_folder, run_folder, write_file, write_run
+from vflsim.results.write import run_folder, write_file, write_run
 
 __all__ = [
     "NotRecordedError",

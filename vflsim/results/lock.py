@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vflsim.errors import ResultsError
-from vflsim.results.write import LOCK, errors_named
+from vflsim.results.write import LOCK, errors_named, followed
 
 
 @contextlib.contextmanager
@@ -19,7 +19,7 @@ def locked(folder: Path | str) -> Iterator[None]:
     The system lets go of it with the process that holds it, however that ends; a file that stays behind means nothing.
     Raises ResultsError that names the process if another one holds it, or if it cannot be made or written.
     """
-    folder = Path(os.path.abspath(folder))
+    folder = Path(os.path.abspath(followed(folder)))
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         with errors_named(folder):

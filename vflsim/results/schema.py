@@ -146,6 +146,15 @@ class RunTables:
         return f"RunTables({', '.join(f'{name}: {table.num_rows} rows' for name, table in self.named().items())})"
 
 
+class FileFacts(BaseModel):
+    """What is kept of a file so that a change shows: its SHA-256 and, of a table, its number of rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    rows: int | None = Field(default=None, ge=0)
+
+
 class RunInfo(BaseModel):
     """The facts about one run that stand in ``run.json``; the only place for wall-clock figures.
 
@@ -155,7 +164,8 @@ class RunInfo(BaseModel):
     ``one_by_one`` which clients were not computed together and why; ``rows`` how many rows each split has (empty where
     nothing was trained); ``tf32`` whether float32 products on a GPU were
     rounded; ``stalled`` are the clients that have been of no use for long; ``privacy`` is there where training went
-    through a mechanism.
+    through a mechanism; ``files`` are the facts about every other file of the run, None in pages that were written
+    before there were any.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -185,6 +195,7 @@ class RunInfo(BaseModel):
     privacy: PrivacyFacts | None = None
     max_staleness: int | None = None
     staleness_bounds: Age | None = None
+    files: dict[str, FileFacts] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunInfo:

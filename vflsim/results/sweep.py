@@ -13,20 +13,24 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vflsim.errors import ResultsError
-from vflsim.results.read import Results
+from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import summarise
 from vflsim.results.write import SWEEP
 from vflsim.vocabulary.quantities import DIMENSIONS, Quantity
 
 
 class SweepValue(BaseModel):
-    """One value of a sweep, the folder beside ``sweep.json`` with its results, and whether all its runs have ended."""
+    """One value of a sweep, the folder beside ``sweep.json`` with its results, and whether all its runs have ended.
+
+    ``scenario_sha256`` is the digest of the folder's ``scenario.yaml``: it says which results belong to the value.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: Any
     folder: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
     finished: bool = False
+    scenario_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
 class SweepPage(BaseModel):
@@ -59,9 +63,16 @@ class SweepPage(BaseModel):
         done = self.values[position].model_copy(update={"finished": True})
         return self.model_copy(update={"values": (*self.values[:position], done, *self.values[position + 1 :])})
 
-    def unfinished(self) -> SweepPage:
-        """The page as it was before anything ran."""
-        return self.model_copy(update={"values": tuple(v.model_copy(update={"finished": False}) for v in self.values)})
+    def bare(self) -> SweepPage:
+        """What the sweep is of, without digests and before anything ran: equal pages are of the same sweep."""
+        plain = {"finished": False, "scenario_sha256": None}
+        return self.model_copy(update={"values": tuple(value.model_copy(update=plain) for value in self.values)})
+
+    def going_on(self, earlier: SweepPage) -> SweepPage:
+        """This page with the values that have finished in an earlier one of the same sweep."""
+        pairs = zip(self.values, earlier.values, strict=True)
+        values = tuple(value.model_copy(update={"finished": before.finished}) for value, before in pairs)
+        return self.model_copy(update={"values": values})
 
     def text(self) -> str:
         """The page as it is written."""
@@ -117,9 +128,11 @@ class Sweep:
         """One measure of :func:`~vflsim.results.summary.summarise` against the value, one row a value and protocol.
 
         Columns: position (of the value, from 0), value, protocol, unit, failed, and the fields of ``Estimate``.
-        ``target`` is as the summary has it (``test_accuracy ≥ 0.9``).
+        ``target`` is as the summary has it (``test_accuracy ≥ 0.9``). Raises NotRecordedError, with those that there
+        are, for a measure or a target that no value has.
         """
         frames = []
+        self._refuse_unknown(measure, target)
         for position, (value, summary) in enumerate(zip(self.values, self.summaries, strict=True)):
             rows = summary[(summary["measure"] == measure) & summary["baseline"].isna()]
             rows = rows[rows["target"].isna() if target is None else rows["target"] == target]
@@ -128,6 +141,27 @@ class Sweep:
             rows.insert(1, "value", pd.Series([value] * len(rows), index=rows.index, dtype=object))
             frames.append(rows)
         return pd.concat(frames, ignore_index=True)
+
+    @cached_property
+    def measures(self) -> dict[str, tuple[str, ...]]:
+        """The measures of any value, each with the targets that it is about (of most there are none)."""
+        pairs = [pair for summary in self.summaries for pair in zip(summary["measure"], summary["target"], strict=True)]
+        found: dict[str, list[str]] = {measure: [] for measure, _ in pairs}
+        for measure, target in dict.fromkeys(pairs):
+            found[measure] += [target] if isinstance(target, str) else []
+        return {measure: tuple(targets) for measure, targets in found.items()}
+
+    def _refuse_unknown(self, measure: str, target: str | None) -> None:
+        known = self.measures
+        if measure not in known:
+            raise NotRecordedError(f"there is no measure {measure!r}", str(self.folder), ", ".join(known))
+        if target is None and known[measure]:
+            raise NotRecordedError(
+                f"{measure} is about a target", str(self.folder), f"target: {', '.join(known[measure])}"
+            )
+        if target is not None and target not in known[measure]:
+            allowed = ", ".join(known[measure]) or f"none: {measure} is about no target"
+            raise NotRecordedError(f"there is no target {target!r} of {measure}", str(self.folder), allowed)
 
     @cached_property
     def summaries(self) -> tuple[pd.DataFrame, ...]:

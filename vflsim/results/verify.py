@@ -1,5 +1,8 @@
 """Invariants of a finished run: each rule reads the tables and yields one sentence for every way it is broken.
 
+Of a whole folder the files come first (:mod:`vflsim.results.inventory`): their digests show every change but those of
+somebody who has changed the digests, too. Invariants show what cannot be right, whoever wrote it.
+
 A rule says nothing about tables that were not recorded. Times are compared exactly: an activity begins at the very
 number its predecessor ended at, or later.
 """
@@ -13,10 +16,13 @@ import numpy as np
 
 from vflsim.errors import ResultsError
 from vflsim.results.frames import ROUNDING, SHOWN, Frames, Rule, each
+from vflsim.results.inventory import OLDER, of_run, of_study, of_value
 from vflsim.results.links import LINK_RULES
 from vflsim.results.outages import OUTAGE_RULES, Outages
 from vflsim.results.read import Results
 from vflsim.results.schema import OUTCOMES, SERVER, RunInfo, RunTables
+from vflsim.results.sweep import Sweep, SweepPage
+from vflsim.results.write import SWEEP
 
 
 def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
@@ -26,21 +32,47 @@ def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
 
 
 def verify_folder(folder: Path | str) -> list[str]:
-    """Every broken invariant of all runs in a results folder, each after ``protocol/seed-n: ``.
+    """Everything that is wrong with a folder of results, or with a sweep; an empty list if it is sound.
 
-    A failed run and a damaged table are problems too. Raises ResultsError where the folder itself cannot be opened.
+    What is wrong with a run stands after ``protocol/seed-n: ``. Runs and files that are missing, changed or added,
+    results without digests, a study or sweep that has not ended, a failed run and a damaged table are problems, too.
+    Raises ResultsError where the folder itself, or the page of a run, cannot be read.
     """
+    folder = Path(folder)
+    if not (folder / SWEEP).is_file():
+        return [*_study(folder)]
     problems = []
-    for run in Results.open(folder).runs:
+    page = SweepPage.read(folder)
+    for entry in page.values:
+        problems += [f"{entry.folder}: {problem}" for problem in of_value(page, entry, folder)]
+        try:
+            if (folder / entry.folder).is_dir():
+                problems += [f"{entry.folder}/{problem}" for problem in _study(folder / entry.folder)]
+        except ResultsError as error:
+            problems.append(str(error))
+    return problems
+
+
+def runs_in(folder: Path | str) -> int:
+    """How many runs there are in a folder of results, or in the finished part of a sweep. Raises ResultsError."""
+    found = Sweep.open(folder).results if (Path(folder) / SWEEP).is_file() else [Results.open(folder)]
+    return sum(len(results.runs) for results in found)
+
+
+def _study(folder: Path) -> Iterator[str]:
+    results = Results.open(folder)
+    listed = [*of_study(results)]
+    yield from listed
+    for run in results.runs:
+        problems = [] if OLDER in listed else [*of_run(run)]
         if run.failed:
-            found = [f"the run failed: {run.info.error}"]
+            problems.append(f"the run failed: {run.info.error}")
         else:
             try:
-                found = verify_run(run.tables(), run.info)
+                problems += verify_run(run.tables(), run.info)
             except ResultsError as error:
-                found = [str(error)]
-        problems += [f"{run.protocol}/seed-{run.seed}: {problem}" for problem in found]
-    return problems
+                problems.append(str(error))
+        yield from (f"{run.protocol}/seed-{run.seed}: {problem}" for problem in problems)
 
 
 def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:

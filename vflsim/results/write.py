@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
+from vflsim.results.digests import facts_of
 from vflsim.results.schema import Record, RunInfo, RunTables
 
 if TYPE_CHECKING:
@@ -27,30 +26,24 @@ if TYPE_CHECKING:
 SCENARIO = "scenario.yaml"
 WEIGHTS = "weights.safetensors"
 RUN = "run.json"
+MANIFEST = "manifest.json"
 SWEEP = "sweep.json"
+SUMMARIES = ("summary.parquet", "summary.md")
+PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
+"""Files of a study beside its runs. Figures and traces, drawn from them at any time, are not among them."""
 LOCK = ".lock"
 """There while a process writes into a folder: see :mod:`vflsim.results.lock`."""
 ROW_GROUP = 131_072
-_ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What :func:`prepare_folder` found and did.
-
-    ``moved_to`` is where results of another scenario now are; ``made`` are the folders that did not exist, innermost
-    first.
-    """
-
-    action: Literal["created", "kept", "moved"]
-    folder: Path
-    moved_to: Path | None = None
-    made: tuple[Path, ...] = field(default=(), compare=False)
 
 
 def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
     """Where a run stands inside a results folder."""
     return Path(out) / protocol / f"seed-{seed}"
+
+
+def followed(folder: Path | str) -> Path:
+    """The folder itself or, where it is a link, the folder that the link leads to (which need not be there)."""
+    return Path(os.path.realpath(folder)) if os.path.islink(folder) else Path(folder)
 
 
 def write_run(
@@ -64,7 +57,8 @@ def write_run(
     """Write one run as ``folder``, whole or not at all.
 
     A run that stands there already is replaced once the new one is complete. ``record`` says which tables are kept;
-    ``extra`` are tables that a protocol recorded of its own, ``<name>.parquet`` each.
+    ``extra`` are tables that a protocol recorded of its own, ``<name>.parquet`` each. ``run.json`` is ``info`` with the
+    digests of all other files.
     Raises ResultsError naming the path when the disk is full or the place cannot be written; nothing half-written
     stays behind, and an older run stays as it was.
     """
@@ -79,7 +73,9 @@ def write_run(
             for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
                 _write_table(aside / f"{name}.parquet", table)
             _write_bytes(aside / WEIGHTS, save(plain))
-            _write_bytes(aside / RUN, (info.model_dump_json(indent=2) + "\n").encode())
+            files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
+            page = info.model_copy(update={"files": files})
+            _write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
             _sync(aside)
 
 
@@ -99,136 +95,17 @@ def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[byte
     return path
 
 
-def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
-    """Make ``out`` ready for runs of the scenario whose resolved text is given, and say what was done.
-
-    A new or empty folder is *created*; one that holds results of the very same text is *kept*; results of another
-    scenario are *moved* aside to ``<out>.previous-1`` (2, …), never deleted. What a killed process left half-written
-    is cleared away. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
-    """
-    out = Path(os.path.abspath(out))
-    prepared = Prepared("created", out)
-    with errors_named(out):
-        if out.exists() and _content(out):
-            if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
-                _clear_leftovers(out)
-                return Prepared("kept", out)
-            _refuse_foreign(out)
-            prepared = Prepared("moved", out, step_aside(out))
-        prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
-    try:
-        with errors_named(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_file(out / SCENARIO, scenario_text)
-    except BaseException:
-        withdraw(prepared)
-        raise
-    return prepared
-
-
-def withdraw(prepared: Prepared) -> None:
-    """Undo :func:`prepare_folder` because no run was written after all: everything is as it was."""
-    folder = prepared.folder
-    with contextlib.suppress(OSError):
-        if folder.is_dir():
-            for empty in folder.glob("*/.*"):
-                with contextlib.suppress(OSError):  # it is not empty, or a file
-                    empty.rmdir()
-            for entry in _content(folder):
-                if entry.is_dir() and not any(entry.iterdir()):
-                    entry.rmdir()
-            if prepared.action == "kept" or any(entry.name != SCENARIO for entry in _content(folder)):
-                return
-            (folder / SCENARIO).unlink(missing_ok=True)
-        if prepared.moved_to is not None:
-            step_back(prepared.moved_to, folder)
-            return
-        for place in prepared.made:
-            if place.is_dir():
-                place.rmdir()
-
-
-def _refuse_foreign(out: Path) -> None:
-    """Only a folder of ours is ever moved: a scenario.yaml, and beside it nothing but what runs leave."""
-    ours = {SCENARIO, "summary.parquet", "summary.md", "closed_forms.parquet", "trace.json"}
-    foreign = [
-        entry.name
-        for entry in _content(out)
-        if entry.name not in ours
-        and entry.suffix != ".png"
-        and not _ASIDE.fullmatch(entry.name)
-        and not (entry.is_dir() and all(re.fullmatch(r"seed-\d+|\..*", run.name) for run in entry.iterdir()))
-    ]
-    if foreign or not (out / SCENARIO).is_file():
-        raise ResultsError(
-            f"holds other things than results ({', '.join(foreign[:3]) or f'no {SCENARIO}'})",
-            where=str(out),
-            allowed="a new or empty folder, or one that an earlier run has written",
-            remedy="choose another --out",
-        )
-
-
-def _clear_leftovers(out: Path) -> None:
-    """Undo what a killed process left: drop its unfinished files, put a run it was about to replace back."""
-    for leftover in (*out.glob(".*"), *out.glob("*/.*")):
-        match = _ASIDE.fullmatch(leftover.name)
-        if match is None or _alive(int(match["pid"])):
-            continue
-        place = leftover.with_name(match["name"])
-        if match["what"] == "replaced" and not place.exists():
-            leftover.rename(place)
-        else:
-            _remove(leftover)
-
-
-def _alive(pid: int) -> bool:
-    """Whether somebody else may still be writing under this process number (ours may be a dead one's, used again)."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return pid != os.getpid()
-
-
-def _content(folder: Path) -> list[Path]:
-    """What is in a folder, but for a lock."""
-    return sorted(entry for entry in folder.iterdir() if entry.name != LOCK)
-
-
-def step_aside(out: Path) -> Path:
-    """Rename a folder to ``<out>.previous-1``, or the first number that is free; a lock stays behind in a new one."""
-    number = 1
-    while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
-        number += 1
-    out.rename(previous)
-    if (previous / LOCK).exists():
-        out.mkdir()
-        (previous / LOCK).rename(out / LOCK)
-    return previous
-
-
-def step_back(previous: Path, out: Path) -> None:
-    """Undo :func:`step_aside`; ``out`` holds nothing by now, but for a lock."""
-    if (out / LOCK).exists():
-        (out / LOCK).rename(previous / LOCK)
-    if out.is_dir():
-        out.rmdir()
-    previous.rename(out)
-
-
 @contextlib.contextmanager
 def written_aside(place: Path) -> Iterator[Path]:
     """Yield a hidden path beside ``place``; what the body makes there takes that place if the body succeeds."""
     aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
-    _remove(aside)
+    remove(aside)
     try:
         yield aside
         _exchange(aside, place)
     except BaseException:
         with contextlib.suppress(OSError):
-            _remove(aside)
+            remove(aside)
         raise
 
 
@@ -236,14 +113,14 @@ def _exchange(aside: Path, place: Path) -> None:
     """Rename ``aside`` to ``place``; a folder cannot be renamed over another one, so the old one steps back first."""
     if aside.is_dir() and place.exists():
         replaced = place.with_name(f".{place.name}.replaced-{os.getpid()}")
-        _remove(replaced)
+        remove(replaced)
         place.rename(replaced)
         try:
             aside.rename(place)
         except BaseException:
             replaced.rename(place)
             raise
-        _remove(replaced)
+        remove(replaced)
     else:
         os.replace(aside, place)
     _sync(place.parent)
@@ -273,7 +150,8 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

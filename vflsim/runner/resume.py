@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 from ruamel.yaml import YAML
 
 from vflsim.errors import ResultsError
+from vflsim.results.digests import changes
+from vflsim.results.manifest import Manifest, entry_of
 from vflsim.results.pages import read_info, read_scenario
-from vflsim.results.schema import RunInfo
-from vflsim.results.write import SCENARIO, WEIGHTS, run_folder
+from vflsim.results.schema import FileFacts, RunInfo
+from vflsim.results.write import MANIFEST, SCENARIO, WEIGHTS, run_folder
 from vflsim.runner.run import versions
 from vflsim.runner.work import Work
 from vflsim.scenario.emit import flow
@@ -59,11 +61,30 @@ def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
         yield f"{key}: {_shown(old)} → {_shown(new)}"
 
 
-def finished(work: Work) -> dict[tuple[str, int], RunInfo]:
-    """The runs of a study that have ended without an error, and whose folder is complete."""
-    runs = ((name, seed) for name in work.scenario.protocols for seed in work.scenario.seeds)
-    found = {run: _finished(run_folder(work.folder, *run), work) for run in runs}
-    return {run: info for run, info in found.items() if info is not None}
+def finished(work: Work) -> tuple[dict[tuple[str, int], RunInfo], list[str]]:
+    """The runs of a study that have ended without an error, with every file as it was written.
+
+    Besides, a sentence for every run that is done again because it is not: something in it is missing or has changed.
+    """
+    done: dict[tuple[str, int], RunInfo] = {}
+    damaged: list[str] = []
+    listed: Mapping[str, FileFacts] = {}
+    try:
+        manifest = Manifest.read(work.folder)
+        listed = {} if manifest is None else manifest.files
+    except ResultsError as error:
+        damaged.append(f"{MANIFEST} is {error.what}; it is written anew")
+    for run in ((name, seed) for name in work.scenario.protocols for seed in work.scenario.seeds):
+        folder, page, name = run_folder(work.folder, *run), entry_of(*run), f"{run[0]}/seed-{run[1]}"
+        problems = [*changes(work.folder, {page: listed[page]} if page in listed else {})]
+        info = _readable(folder)
+        if info is not None and info.status == "finished":
+            problems += changes(folder, info.files or {})
+            if _complete(folder, work) and not problems:
+                done[run] = info
+        if problems:
+            damaged.append(f"{name} is run again: {problems[0].removeprefix(f'{name}/')}")
+    return done, damaged
 
 
 def differences(infos: Sequence[RunInfo], work: Work) -> list[str]:
@@ -92,16 +113,22 @@ def _facts(packages: Mapping[str, str], threads: int, device: str, tf32: bool, p
     }
 
 
-def _finished(folder: Path, work: Work) -> RunInfo | None:
-    """The page of a run that need not be done again."""
+def _readable(folder: Path) -> RunInfo | None:
+    try:
+        return read_info(folder)
+    except ResultsError:
+        return None
+
+
+def _complete(folder: Path, work: Work) -> bool:
+    """Whether a run has all that it should leave, whatever its page says (older ones have no digests)."""
     tables = {"events": 3, "rounds": 2, "summary": 1}[work.scenario.record]
     try:
-        info = read_info(folder)
         for name in ("metrics", "rounds", "events")[:tables]:
             pq.read_metadata(folder / f"{name}.parquet")
-    except (ResultsError, OSError, pa.ArrowException):
-        return None
-    return info if info.status == "finished" and (folder / WEIGHTS).is_file() else None
+    except (OSError, pa.ArrowException):
+        return False
+    return (folder / WEIGHTS).is_file()
 
 
 def _shown(value: object) -> str:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import write_closed_forms
+from vflsim.results.folder import Prepared, prepare_folder, withdraw
 from vflsim.results.lock import locked
+from vflsim.results.manifest import ManifestWriter
 from vflsim.results.read import Results
 from vflsim.results.report import write_summary
-from vflsim.results.write import SCENARIO, Prepared, prepare_folder, withdraw, write_file
+from vflsim.results.write import PAGES, SCENARIO, SUMMARIES, write_file
 from vflsim.runner.analysis import closed_forms
 from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
@@ -33,11 +35,25 @@ from vflsim.scenario.problems import Problem, failure
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a study left behind: its results, and the errors of the runs that failed."""
+    """What a study left behind: its results, and the errors of the runs that failed.
+
+    ``kept`` of its runs had finished before and stayed; the others took ``seconds`` (of wall-clock time) in all.
+    """
 
     results: Results
     failures: dict[tuple[str, int], VflsimError]
+    kept: int
     seconds: float
+
+    @property
+    def said(self) -> str:
+        """How many runs there are and how long they took, in words."""
+        total = len(self.results.runs)
+        if not self.kept:
+            return f"{total} runs in {self.seconds:.1f} s"
+        if self.kept == total:
+            return f"{total} runs, all kept from before"
+        return f"{total} runs: {self.kept} kept from before, {total - self.kept} run in {self.seconds:.1f} s"
 
 
 def run_study(
@@ -65,27 +81,38 @@ def run_study(
     data = checked(scenario, timing_only)  # whatever is wrong is said before anything is written
     watcher.described(described(scenario, data))
     with locked(folder), Interrupt() as interrupt:
-        stages, prepared = _begun(work, watcher)
+        stages, prepared, kept = _begun(work, watcher)
         failures: dict[tuple[str, int], VflsimError] = {}
-        written = 0
+        manifest, written = ManifestWriter(prepared.folder), set[Stage]()
         try:
+            manifest.begin(kept, [(stage.protocol, stage.seed) for stage in stages])
             with _carried_out(work, stages, data, watcher, interrupt, crew) as reports:
                 for stage, report in reports:
-                    written += 1
+                    written.add(stage)
                     _see_to_page(work)
+                    manifest.add(stage.protocol, stage.seed)
                     if report.error is not None:
                         failures[stage.protocol, stage.seed] = report.error
                     watcher.ended(stage, report)
         except BaseException:  # interrupted, or out of disk
+            with contextlib.suppress(VflsimError, OSError):
+                for stage in stages:  # one may be in its place of which nobody has heard
+                    if stage in written or manifest.written(stage.protocol, stage.seed):
+                        written.add(stage)
+                        manifest.add(stage.protocol, stage.seed)
+                        watcher.found(stage)
+                if written:
+                    write_summary(Results.open(folder))
+                    manifest.finish(SUMMARIES)
+                else:
+                    manifest.undo()
             if not written:
                 withdraw(prepared)
-            else:
-                with contextlib.suppress(VflsimError):
-                    write_summary(Results.open(folder))
             raise
         write_summary(Results.open(folder))
         write_closed_forms(folder, closed_forms(scenario, data))  # last, since nothing else waits for it
-    return Study(Results.open(folder), failures, time.monotonic() - began)
+        manifest.finish(PAGES)
+    return Study(Results.open(folder), failures, len(kept), time.monotonic() - began)
 
 
 def checked(scenario: Scenario, timing_only: bool) -> Data:
@@ -100,23 +127,23 @@ def default_folder(scenario: Scenario, timing_only: bool) -> Path:
     return Path("results") / (f"{scenario.name}-timing" if timing_only else scenario.name)
 
 
-def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[Stage], Prepared]:
-    """The runs that are to be done, in the order in which they begin, once the folder is ready for them."""
+def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[Stage], Prepared, list[tuple[str, int]]]:
+    """The runs that are to be done, in the order in which they begin, once the folder is ready; and those kept."""
     if work.manner.resume:
         refuse_another(work.folder, work.text)
     prepared = prepare_folder(work.folder, work.text)
     runs = [(name, seed) for seed in work.scenario.seeds for name in work.scenario.protocols]
-    done = finished(work) if work.manner.resume else {}
+    done, damaged = finished(work) if work.manner.resume else ({}, [])
     for run in done:
         work.clear(*run)  # which a process killed at the very end of the run could not do
     if work.manner.resume:
-        watcher.resumed(prepared, len(done), len(runs), differences([*done.values()], work))
+        watcher.resumed(prepared, len(done), len(runs), [*damaged, *differences([*done.values()], work)])
     else:
         watcher.prepared(prepared)
     if work.timing_only:
         watcher.chosen(work.paths)
     left = [run for run in runs if run not in done]
-    return [Stage(*run, number, len(left)) for number, run in enumerate(left, start=1)], prepared
+    return [Stage(*run, number, len(left)) for number, run in enumerate(left, start=1)], prepared, [*done]
 
 
 def _see_to_page(work: Work) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
+from vflsim.results.folder import step_aside, step_back
 from vflsim.results.lock import locked
 from vflsim.results.sweep import Sweep, SweepPage, SweepValue
-from vflsim.results.write import LOCK, SCENARIO, SWEEP, step_aside, step_back, write_file
+from vflsim.results.write import LOCK, SCENARIO, SWEEP, write_file
 from vflsim.runner.manner import USUALLY, Manner
 from vflsim.runner.resume import another, refuse_another
 from vflsim.runner.study import Study, checked, run_study
@@ -87,9 +89,13 @@ def run_sweep(
     scenarios = _scenarios(source, key, values, overrides, timing_only)
     folder = Path(out) if out is not None else default_folder(scenarios[0], key, timing_only)
     names = folder_names(key, values)
-    entries = tuple(SweepValue(value=value, folder=name) for value, name in zip(values, names, strict=True))
-    page = SweepPage(scenario=scenarios[0].name, key=key, timing_only=timing_only, values=entries)
     texts = [stored_text(scenario, timing_only) for scenario in scenarios]
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    entries = tuple(
+        SweepValue(value=value, folder=name, scenario_sha256=digest)
+        for value, name, digest in zip(values, names, digests, strict=True)
+    )
+    page = SweepPage(scenario=scenarios[0].name, key=key, timing_only=timing_only, values=entries)
     failures: dict[tuple[int, str, int], VflsimError] = {}
     with locked(folder), Crew(manner.workers) as crew:
         page, moved = _make_room(folder, page, texts, manner.resume)
@@ -199,12 +205,12 @@ def _make_room(folder: Path, page: SweepPage, texts: list[str], resume: bool) ->
                 "choose another --out",
             )
         there = SweepPage.read(folder)
-        if there.unfinished() == page and all(
+        if there.bare() == page.bare() and all(
             _holds(folder / entry.folder / SCENARIO, text) for entry, text in zip(page.values, texts, strict=True)
         ):
-            return there, None
+            return page.going_on(there), None
         if resume:
-            _refuse(folder, there.unfinished(), page, texts)
+            _refuse(folder, there.bare(), page.bare(), texts)
         return page, step_aside(folder)
     except OSError as error:
         what = f"cannot be used: {error.strerror or error}"

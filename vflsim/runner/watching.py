@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vflsim.errors import VflsimError
+from vflsim.results.folder import Prepared
 from vflsim.results.schema import RunInfo
-from vflsim.results.write import Prepared
 from vflsim.runner.conductor import Progress
 from vflsim.runner.paths import Choice
 from vflsim.runner.run import Outcome
@@ -55,7 +55,10 @@ class Watcher:
         """The results folder is ready, for all runs to begin anew."""
 
     def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
-        """The results folder is ready; so many of its runs have finished and stay, some made otherwise than now."""
+        """The results folder is ready; so many of its runs have finished and stay.
+
+        ``differences`` says which of them were made otherwise than now, and which runs are damaged and do not stay.
+        """
 
     def chosen(self, paths: Mapping[str, Choice]) -> None:
         """A timing-only study will go these ways."""
@@ -68,6 +71,9 @@ class Watcher:
 
     def ended(self, stage: Stage, report: Report) -> None:
         """A run has ended and is written."""
+
+    def found(self, stage: Stage) -> None:
+        """The study was interrupted; this run is written, whether or not it was reported as ended."""
 
 
 def _origin(cause: BaseException) -> str:

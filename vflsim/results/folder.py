@@ -1,0 +1,162 @@
+"""The folder of a study: made ready, moved aside, put back. Nothing that somebody has computed is ever deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from vflsim.errors import ResultsError
+from vflsim.results.write import LOCK, MANIFEST, PAGES, SCENARIO, errors_named, followed, remove, write_file
+
+_ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What :func:`prepare_folder` found and did.
+
+    ``moved_to`` is where results of another scenario now are; ``made`` are the folders that did not exist, innermost
+    first.
+    """
+
+    action: Literal["created", "kept", "moved"]
+    folder: Path
+    moved_to: Path | None = None
+    made: tuple[Path, ...] = field(default=(), compare=False)
+
+
+def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
+    """Make ``out`` ready for runs of the scenario whose resolved text is given, and say what was done.
+
+    A new or empty folder is *created*; one that holds results of the very same text is *kept*; results of another
+    scenario are *moved* aside to ``<out>.previous-1`` (2, …), never deleted. What a killed process left half-written
+    is cleared away. Where ``out`` is a link all that happens to the folder it leads to, and the link stays. Raises
+    ResultsError if ``out`` holds anything but results, or cannot be written.
+    """
+    out = Path(os.path.abspath(followed(out)))
+    prepared = Prepared("created", out)
+    with errors_named(out):
+        if out.exists() and _content(out):
+            if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
+                _clear_leftovers(out)
+                return Prepared("kept", out)
+            _refuse_foreign(out)
+            prepared = Prepared("moved", out, step_aside(out))
+        prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
+    try:
+        with errors_named(out):
+            out.mkdir(parents=True, exist_ok=True)
+        write_file(out / SCENARIO, scenario_text)
+    except BaseException:
+        withdraw(prepared)
+        raise
+    return prepared
+
+
+def withdraw(prepared: Prepared) -> None:
+    """Undo :func:`prepare_folder` because no run was written after all: everything is as it was."""
+    folder = prepared.folder
+    with contextlib.suppress(OSError):
+        if folder.is_dir():
+            for empty in folder.glob("*/.*"):
+                with contextlib.suppress(OSError):  # it is not empty, or a file
+                    empty.rmdir()
+            for entry in _content(folder):
+                if entry.is_dir() and not any(entry.iterdir()):
+                    entry.rmdir()
+            if prepared.action == "kept" or any(entry.name != SCENARIO for entry in _content(folder)):
+                return
+            (folder / SCENARIO).unlink(missing_ok=True)
+        if prepared.moved_to is not None:
+            step_back(prepared.moved_to, folder)
+            return
+        for place in prepared.made:
+            if place.is_dir():
+                place.rmdir()
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Only a folder of ours is ever moved: a scenario.yaml, and beside it nothing but what runs leave."""
+    ours = {*PAGES, MANIFEST, "trace.json"}
+    foreign = [
+        entry.name
+        for entry in _content(out)
+        if entry.name not in ours
+        and entry.suffix != ".png"
+        and not _ASIDE.fullmatch(entry.name)
+        and not (entry.is_dir() and all(re.fullmatch(r"seed-\d+|\..*", run.name) for run in entry.iterdir()))
+    ]
+    if foreign or not (out / SCENARIO).is_file():
+        raise ResultsError(
+            f"holds other things than results ({', '.join(foreign[:3]) or f'no {SCENARIO}'})",
+            where=str(out),
+            allowed="a new or empty folder, or one that an earlier run has written",
+            remedy="choose another --out",
+        )
+
+
+def _clear_leftovers(out: Path) -> None:
+    """Undo what a killed process left: drop its unfinished files, put a run it was about to replace back."""
+    for leftover in (*out.glob(".*"), *out.glob("*/.*")):
+        match = _ASIDE.fullmatch(leftover.name)
+        if match is None or _alive(int(match["pid"])):
+            continue
+        place = leftover.with_name(match["name"])
+        if match["what"] == "replaced" and not place.exists():
+            leftover.rename(place)
+        else:
+            remove(leftover)
+
+
+def set_aside(path: Path) -> Path:
+    """Give a file that is about to be replaced a hidden name; a later study clears away what a killed one left."""
+    aside = path.with_name(f".{path.name}.replaced-{os.getpid()}")
+    with errors_named(path):
+        os.replace(path, aside)
+    return aside
+
+
+def _alive(pid: int) -> bool:
+    """Whether somebody else may still be writing under this process number (ours may be a dead one's, used again)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return pid != os.getpid()
+
+
+def _content(folder: Path) -> list[Path]:
+    """What is in a folder, but for a lock."""
+    return sorted(entry for entry in folder.iterdir() if entry.name != LOCK)
+
+
+def step_aside(out: Path) -> Path:
+    """Rename a folder to ``<out>.previous-1``, or the first number that is free; a lock stays behind in a new one.
+
+    Of a link, the folder that it leads to is renamed; the link stays.
+    """
+    out = followed(out)
+    number = 1
+    while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
+        number += 1
+    out.rename(previous)
+    if (previous / LOCK).exists():
+        out.mkdir()
+        (previous / LOCK).rename(out / LOCK)
+    return previous
+
+
+def step_back(previous: Path, out: Path) -> None:
+    """Undo :func:`step_aside`; ``out`` holds nothing by now, but for a lock."""
+    out = followed(out)
+    if (out / LOCK).exists():
+        (out / LOCK).rename(previous / LOCK)
+    if out.is_dir():
+        out.rmdir()
+    previous.rename(out)
