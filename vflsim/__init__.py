@@ -52,7 +52,8 @@ def run(
     """Run every protocol with every seed; the results are written to ``results/<name>`` (or ``out``) and returned.
 
     ``path`` says how the times of timing-only runs are found, event by event or by arrays; their tables are the same.
-    ``workers`` runs go on side by side, in processes (a script needs ``if __name__ == "__main__":`` around the call).
+    ``workers`` runs go on side by side, in processes (a script needs ``if __name__ == "__main__":`` around the call; a
+    protocol of your own must be defined in a module, or at the outermost level of the script, for them to find it).
     ``resume`` keeps the runs that have finished in ``out`` and goes on with the others, from their checkpoints, which
     are written ``checkpoint_every`` so often (seconds, ``"5 min"``, None). ``eager`` trains client by client;
     ``device``, ``threads`` and ``tf32`` say where and how PyTorch computes.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
+import sys
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import Mock
@@ -12,6 +14,8 @@ from tiny_worlds import RANDOM_TIMING, raw, tiny
 
 from vflsim.errors import NonFiniteError, ResultsError, RunError, ScenarioError
 from vflsim.protocols import Protocol
+from vflsim.results import verify_folder
+from vflsim.results.manifest import Manifest
 from vflsim.runner import workers as workers_module
 from vflsim.runner.conductor import Progress
 from vflsim.runner.manner import Manner
@@ -31,7 +35,9 @@ PROTOCOLS = {
 
 def files(folder: Path) -> dict[str, bytes]:
     """Everything but the pages with wall-clock figures."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "run.json")
+    found = (
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("run.json", "manifest.json")
+    )
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
@@ -62,6 +68,11 @@ def test_two_workers_write_the_bytes_of_one_and_say_the_same(tmp_path: Path) -> 
         for workers in (1, 2)
     }
     assert files(tmp_path / "1") == files(tmp_path / "2")
+    lists = [Manifest.read(tmp_path / workers) for workers in ("1", "2")]
+    assert lists[0] is not None
+    assert lists[1] is not None
+    assert lists[0].files.keys() == lists[1].files.keys()
+    assert all("the run failed" in problem for problem in verify_folder(tmp_path / "2"))
     order = [(stage.protocol, stage.seed, stage.number, stage.total) for stage in told[1].began_]
     assert order == [(stage.protocol, stage.seed, stage.number, stage.total) for stage in told[2].began_]
     assert order[:5] == [
@@ -142,10 +153,53 @@ def test_what_cannot_be_handed_to_a_worker_is_said_and_nothing_is_left(tmp_path:
         async def client(self, node: Any) -> None: ...
 
     scenario = tiny("synchronous").with_protocols({"mine": Local()})
-    with pytest.raises(ScenarioError, match=r"--workers 2: the scenario cannot be handed to another process") as caught:
+    with pytest.raises(ScenarioError, match=r"--workers: the scenario cannot be handed to another process") as caught:
         run_study(scenario, tmp_path / "out", manner=TWO)
     assert "one worker" in caught.value.remedy
     assert list(tmp_path.iterdir()) == []
+
+
+OF_ONES_OWN = """
+from typing import Literal
+from vflsim.protocols.asynchronous import Asynchronous
+
+if {defined}:
+    class Mine(Asynchronous):
+        kind: Literal["mine"] = "mine"
+"""
+
+
+def main_module(path: Path, defined: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A script as the main module of this process, imported before it is handed to workers."""
+    path.write_text(OF_ONES_OWN.format(defined=defined))
+    spec = importlib.util.spec_from_file_location("__main__", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    spec.loader.exec_module(module)
+    module.__spec__ = None  # as of a script that is run by its path
+    return module
+
+
+@pytest.mark.parametrize("case", ["a notebook", "only when it is the main module", "at the outermost level"])
+def test_a_protocol_from_the_main_module_works_or_is_refused_at_once(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defined = "__name__ == '__main__'" if case == "only when it is the main module" else "True"
+    main = main_module(tmp_path / "script.py", defined, monkeypatch)
+    if case == "a notebook":
+        del main.__file__
+        monkeypatch.setattr("vflsim.runner.workers._started", None)  # no worker is even started
+    scenario = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}).with_protocols({"mine": main.Mine()})
+    if case == "at the outermost level":
+        assert run_study(scenario, tmp_path / "out", manner=TWO).failures == {}
+        return
+    with pytest.raises(ScenarioError, match=r"cannot be handed to another process: .*Mine") as caught:
+        run_study(scenario, tmp_path / "out", manner=TWO)
+    assert "into a module of its own" in caught.value.remedy
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+    assert multiprocessing.active_children() == []
 
 
 def test_workers_that_end_before_they_begin_end_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from vflsim.errors import RunError, VflsimError
+from vflsim.errors import RunError, ScenarioError, VflsimError
 from vflsim.results.schema import EVENTS, ROUNDS, RunInfo, RunTables, metrics_schema
 from vflsim.results.write import run_folder, write_run
 from vflsim.runner.conductor import Progress
@@ -65,6 +65,16 @@ def stillborn(status: int | None) -> RunError:
         "workers",
         allowed="a main module that can be imported again: a file, and nothing but definitions when it is imported",
         remedy="in a script of your own, call vflsim.run below `if __name__ == '__main__':`; or use one worker",
+    )
+
+
+def not_handed_over(why: str) -> ScenarioError:
+    """The error of a study that another process cannot read."""
+    return ScenarioError(
+        f"the scenario cannot be handed to another process: {why}",
+        "--workers",
+        "protocols whose class another process can import",
+        "move the class into a module of its own, or to the outermost level of your script; or use one worker",
     )
 
 

@@ -26,6 +26,7 @@ from vflsim.results.write import errors_named
 from vflsim.runner.build import Data
 from vflsim.runner.conductor import Progress
 from vflsim.runner.interrupt import Interrupt
+from vflsim.runner.lost import not_handed_over
 from vflsim.runner.watching import Report, Stage
 from vflsim.runner.work import Work
 
@@ -79,7 +80,10 @@ def _listen(link: Connection[Word, Order | None], orders: SimpleQueue[Order | No
 
 
 class _Worker:
-    """Keeps a study and its data from order to order."""
+    """Keeps a study and its data from order to order.
+
+    An error in reading a study is a ScenarioError, which ends the whole study: no run of it could go otherwise.
+    """
 
     def __init__(self, link: Connection[Word, Order | None], interrupt: Interrupt) -> None:
         self._link, self._interrupt = link, interrupt
@@ -87,8 +91,15 @@ class _Worker:
 
     def result(self, order: Order) -> Report | VflsimError:
         """What became of an order."""
+        if order.work is not None:
+            try:
+                work: Work = pickle.loads(order.work)  # from the process that started this one, over their own pipe
+            except Exception as error:
+                return not_handed_over(str(error))
+            self._held = work, Data(work.scenario)
+        assert self._held is not None, "the first order brings its work"
+        work, data = self._held
         try:
-            work, data = self._prepared(order)
             self._link.send(Begun())
             return work.carry_out(order.stage, data, self._report, self._interrupt)
         except VflsimError as error:
@@ -97,13 +108,6 @@ class _Worker:
         except Exception as error:
             traceback.print_exc()
             return RunError(f"{type(error).__name__}: {error}")
-
-    def _prepared(self, order: Order) -> tuple[Work, Data]:
-        if order.work is not None:
-            work: Work = pickle.loads(order.work)  # from the process that started this one, over a pipe of their own
-            self._held = work, Data(work.scenario)
-        assert self._held is not None, "the first order brings its work"
-        return self._held
 
     def _report(self, progress: Progress) -> None:
         self._interrupt.check()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
+import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -13,12 +16,13 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
-from typing import TypeAlias
+from types import FunctionType
+from typing import Any, TypeAlias
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.runner.conductor import Progress
 from vflsim.runner.interrupt import Interrupt
-from vflsim.runner.lost import death, mention_log, report_of_lost, stillborn
+from vflsim.runner.lost import death, mention_log, not_handed_over, report_of_lost, stillborn
 from vflsim.runner.watching import Report, Stage, Watcher
 from vflsim.runner.work import Work
 from vflsim.runner.worker import Begun, Order, Word, serve
@@ -65,7 +69,8 @@ class Crew:
     def carry_out(self, work: Work, stages: Sequence[Stage], watcher: Watcher, interrupt: Interrupt) -> Reports:
         """The reports of runs in the order in which they end; they begin in the order given.
 
-        Raises ResultsError where a run cannot be written, and RunError where workers cannot even begin. If anything is
+        Raises ResultsError where a run cannot be written, ScenarioError where workers cannot read what they are sent,
+        and RunError where they cannot even begin. If anything is
         raised, or the iterator closed early, all workers end.
         """
         payload, waiting = _pickled(work), deque(stages)
@@ -137,7 +142,7 @@ class Crew:
         """The report of a run about which a worker has said its last word, or (None) died without one."""
         work, seconds = member.work, time.monotonic() - member.since
         assert work is not None
-        if isinstance(word, ResultsError):
+        if isinstance(word, ResultsError | ScenarioError):
             raise word
         member.stage = None
         if word is None:
@@ -185,13 +190,32 @@ def _heard(member: _Member) -> Word | None:
     return word
 
 
+class _Noting(ForkingPickler):
+    """Notes which classes and functions of the main module it comes across."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.of_main: list[str] = []
+
+    def reducer_override(self, each: Any) -> Any:
+        """Called for whatever is no plain value; leaves the work to others."""
+        if isinstance(each, type | FunctionType) and each.__module__ == "__main__":
+            self.of_main.append(each.__qualname__)
+        return NotImplemented
+
+
 def _pickled(work: Work) -> bytes:
+    """A study as bytes for a worker. Raises ScenarioError where no other process could read them.
+
+    A worker imports the main module where that is a file; what a prompt or a notebook defines it never sees.
+    """
+    buffer = io.BytesIO()
+    pickler = _Noting(buffer)
     try:
-        return bytes(ForkingPickler.dumps(work))
+        pickler.dump(work)
     except Exception as error:
-        raise ScenarioError(
-            f"the scenario cannot be handed to another process: {error}",
-            f"--workers {work.manner.workers}",
-            "protocols whose class can be imported",
-            "put the class into a module, or use one worker",
-        ) from error
+        raise not_handed_over(str(error)) from error
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if pickler.of_main and not (main and os.path.isfile(main)):
+        raise not_handed_over(f"{pickler.of_main[0]} is defined in no file")
+    return buffer.getvalue()
