@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,29 @@ def test_an_interrupted_sweep_says_what_is_kept(vflsim: Callable[..., Ended], mo
     assert not Path("elsewhere").exists()
 
 
+def test_a_resumed_sweep_says_of_every_value_what_was_kept_and_what_was_run(vflsim: Callable[..., Ended]) -> None:
+    argv = ("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there", "--timing-only")
+    assert vflsim(*argv).status == 0
+    shutil.rmtree("there/slow-2/wait")
+    ended = vflsim(*argv, "--resume")
+    first, second = ended.out.splitlines()[:2]
+    assert first == "1/2 slow = 1  2 runs, all kept from before"
+    assert re.fullmatch(r"2/2 slow = 2  2 runs: 1 kept from before, 1 run in [\d.]+ s", second)
+    verified = vflsim("verify", "there")
+    assert (verified.status, verified.out) == (0, "4 runs in there are sound\n")
+
+
+def test_a_sweep_into_a_link_leaves_the_link_and_moves_what_it_leads_to(vflsim: Callable[..., Ended]) -> None:
+    Path("disk").mkdir()
+    Path("link").symlink_to("disk/sweep")
+    for value in (1, 2):
+        assert vflsim("sweep", "tiny.yaml", "--over", f"constants.slow={value}", "--out", "link", *LONG).status == 0
+        assert Path("link").is_symlink()
+    assert {path.name for path in Path("disk").iterdir()} == {"sweep", "sweep.previous-1"}
+    assert Path("link/slow-2").is_dir()
+    assert Path("disk/sweep.previous-1/slow-1").is_dir()
+
+
 def test_another_sweep_is_moved_aside_and_that_is_said(vflsim: Callable[..., Ended]) -> None:
     for values in ("1,2", "3"):
         ended = vflsim("sweep", "tiny.yaml", "--over", f"constants.slow={values}", "--out", "there", "--timing-only")
@@ -133,6 +157,11 @@ def test_another_sweep_is_moved_aside_and_that_is_said(vflsim: Callable[..., End
         (["--over", "constants.slow=1,1"], ("the value 1 stands twice",)),
         (["--over", "constants.slow"], ("it is not said which key has which values", "KEY=V1,V2,…")),
         (["--over", "constants.slow=5:5"], ("5:5 holds no value",)),
+        (
+            ["--over", "constants.slow=1,2", "--over", "protocols.t-sync.t=1,2"],
+            ("--over constants.slow=1,2 --over protocols.t-sync.t=1,2", "one key, not over 2", "with --set"),
+        ),
+        (["--over", "constants.slow=1,2", "--set", "constants.slow=3"], ("would undo --set constants.slow=3",)),
         (["--over", "seeds=[0],[1]"], ("cannot go over seeds", "--seeds")),
         (["--over", "constants.slow=1", "--set", "stop.precision=0"], ("0 is out of range", "above 0 and below 1")),
         (["--over", "constants.slow=1", "--out", "."], ("holds other things than a sweep", "choose another --out")),
@@ -171,7 +200,6 @@ def test_compare_shows_quantiles_with_intervals_or_that_rounds_are_too_few(vflsi
         (["compare", "there", "--quantiles"], "quantiles are of one value of a sweep"),
         (["compare", "absent"], "no such folder"),
         (["plot", "there/nothing"], "no such folder"),
-        (["verify", "there"], "holds a sweep, not the results of one scenario"),
         (["run", "tiny.yaml", "--out", "there"], "holds other things than results"),
     ],
 )

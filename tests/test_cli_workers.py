@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from command_line import Ended
 
 from vflsim.learning.server import ServerLearner
+from vflsim.results.write import write_run
 
 SCENARIO = """\
 name: tiny
@@ -161,6 +163,36 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
     assert not list(Path("results/tiny").rglob(".*"))
 
 
+@pytest.mark.parametrize("earlier", ["nothing", "the same scenario", "another scenario"])
+def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
+    earlier: str, vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = ("run", "tiny.yaml", "--timing-only")
+    if earlier != "nothing":
+        assert vflsim(*argv, *(() if earlier == "the same scenario" else ("--seeds", "[5]"))).status == 0
+    before = Path("results/tiny-timing/wait/seed-0/run.json")
+    page = before.read_bytes() if before.exists() else b""
+
+    def interrupted(*args: object) -> None:
+        write_run(*args)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vflsim.runner.work.write_run", interrupted)
+        ended = vflsim(*argv)
+    assert ended.status == 130
+    assert ended.err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny-timing\n")
+    assert Path("results/tiny-timing/wait/seed-0/run.json").read_bytes() != page
+    assert vflsim("compare", "results/tiny-timing").status == 0
+    verified = vflsim("verify", "results/tiny-timing")
+    missing = [] if earlier == "the same scenario" else ["async/seed-0", "wait/seed-1", "async/seed-1"]
+    sound = ["4 runs in results/tiny-timing are sound"]
+    assert verified.out.splitlines() == ([f"{run} is missing: a run of this scenario" for run in missing] or sound)
+    resumed = vflsim(*argv, "--resume")
+    assert resumed.status == 0
+    assert vflsim("verify", "results/tiny-timing").status == 0
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
 def test_workers_end_with_the_process_that_started_them_and_its_folder_is_free(vflsim: Callable[..., Ended]) -> None:
     place = Path("stuck").absolute()
@@ -215,6 +247,18 @@ def test_resume_keeps_what_has_finished_and_runs_what_has_failed(vflsim: Callabl
     assert {name for name in before if before[name] != after[name]} <= {
         f"results/tiny/wait/seed-{s}/run.json" for s in (0, 1)
     }
+
+
+def test_a_resumed_study_says_how_many_runs_were_kept_and_what_the_others_took(vflsim: Callable[..., Ended]) -> None:
+    argv = ("run", "tiny.yaml", "--timing-only", "--out", "out")
+    assert re.search(r"^4 runs in [\d.]+ s; files in out$", vflsim(*argv).out, re.MULTILINE)
+    shutil.rmtree("out/async/seed-1")
+    ended = vflsim(*argv, "--resume")
+    assert re.search(r"^4 runs: 3 kept from before, 1 run in [\d.]+ s; files in out$", ended.out, re.MULTILINE)
+    assert re.findall(r"^  warning: (.*)$", ended.out, re.MULTILINE) == [
+        "async/seed-1 is run again: run.json is missing"
+    ]
+    assert "\n4 runs, all kept from before; files in out\n" in vflsim(*argv, "--resume").out
 
 
 def test_resume_where_there_is_nothing_runs_everything(vflsim: Callable[..., Ended]) -> None:

@@ -131,6 +131,27 @@ def test_the_timeline_shows_the_window_asked_for(results: Results):
         draw("timeline", results, start=3, end=3)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "allowed"),
+    [
+        ("timeline", {"protocols": ["nonsense"]}, "wait, ignore, t-sync, async"),
+        ("timeline", {"protocols": ["wait", "nonsense"]}, "wait, ignore, t-sync, async"),
+        ("timeline", {"seed": 99}, "0, 1, 2"),
+        ("utilisation", {"protocols": ["wait"], "seed": 99}, "0, 1, 2"),
+        ("speedup", {"baseline": "nonsense"}, "wait, ignore, t-sync, async"),
+        ("time", {"metric": "nonsense"}, "test_loss, test_accuracy"),
+        ("target", {"target": {"nonsense": 1.0}}, "test_loss, test_accuracy"),
+    ],
+)
+def test_a_name_that_the_results_do_not_have_is_refused_with_those_they_have(
+    kind: str, options: dict, allowed: str, results: Results
+):
+    with pytest.raises(ResultsError) as caught:
+        draw(kind, results, **options)
+    assert not isinstance(caught.value, NotRecordedError)
+    assert caught.value.allowed == allowed
+
+
 def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_path: Path):
     paths = save_all(results, tmp_path / "figures")
     assert [path.name for path in paths] == [f"{kind}.png" for kind in PLOTS]

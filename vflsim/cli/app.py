@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperOption
+from typer.models import CommandFunctionType
 
 import vflsim
 from vflsim.errors import ScenarioError
@@ -15,7 +19,29 @@ from vflsim.errors import ScenarioError
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
 
-app = typer.Typer(
+
+class OnceCommand(TyperCommand):
+    """A command that refuses an option given twice, of which only the last would count; but for those that add up."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments. Raises ScenarioError for an option with a value that stands there more than once."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            if times > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                name = max(option.opts, key=len)
+                raise ScenarioError(f"{name} is given {times} times", ctx.command_path, "once", f"leave one {name}")
+        return super().parse_args(ctx, args)
+
+
+class Application(typer.Typer):
+    """A group of commands, each of which is a :class:`OnceCommand`."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """As of Typer."""
+        return super().command(name, **{"cls": OnceCommand, **options})
+
+
+app = Application(
     name="vflsim",
     help="Compare vertical-federated-learning protocols under identical timing.",
     no_args_is_help=True,

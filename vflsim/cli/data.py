@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vflsim.cli.app import app, console, say
+from vflsim.cli.app import Application, app, console, say
 
-data_app = typer.Typer(help="Data sets that scenarios can name.", no_args_is_help=True)
+data_app = Application(help="Data sets that scenarios can name.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 

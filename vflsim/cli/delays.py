@@ -9,14 +9,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vflsim.cli.app import app, console, say
+from vflsim.cli.app import Application, app, console, say
 from vflsim.errors import DataError, ScenarioError, VflsimError
 
 if TYPE_CHECKING:
     from vflsim.timing.delays import DelayKind
     from vflsim.timing.fitting import Fit
 
-delays_app = typer.Typer(help="Distributions of delays: show one, fit some to measurements.", no_args_is_help=True)
+delays_app = Application(help="Distributions of delays: show one, fit some to measurements.", no_args_is_help=True)
 app.add_typer(delays_app, name="delays")
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)

@@ -10,13 +10,14 @@ import typer
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, say
 from vflsim.cli.manner import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.cli.runs import INTERRUPTED
+from vflsim.errors import ScenarioError
 
 
 @app.command()
 def sweep(
     scenario: ScenarioFile,
     over: Annotated[
-        str,
+        list[str],
         typer.Option(
             help="The key and its values: protocols.t-sync.t=1,2,4 or constants.slow=1:9:2 (for 1, 3, 5, 7).",
             metavar="KEY=V1,V2,…",
@@ -52,7 +53,7 @@ def sweep(
         tf32=tf32,
     )
     page = console()
-    key, values = axis_of(over)
+    key, values = axis_of(the_one(over))
     said = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     display = SweepDisplay(page, key)
     if noted := remark(device, manner):
@@ -74,3 +75,15 @@ def sweep(
     if done.failures:
         complain(f"run what failed again with: {again()}")
         raise typer.Exit(1)
+
+
+def the_one(over: list[str]) -> str:
+    """The key and values of a sweep. Raises ScenarioError for several: there are no grids."""
+    if len(over) > 1:
+        raise ScenarioError(
+            f"a sweep goes over one key, not over {len(over)}",
+            " ".join(f"--over {each}" for each in over),
+            "one --over",
+            "sweep once for every value of the other keys, with --set KEY=VALUE and an --out of its own",
+        )
+    return over[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from vflsim.errors import ResultsError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.schema import TableName
 
@@ -30,6 +31,11 @@ def one_seed(results: Results, protocols: Sequence[str] | None = None, seed: int
 
     Raises ResultsError for a protocol or seed without a run, NotRecordedError where none of them kept its events.
     """
+    if unknown := [name for name in protocols or () if name not in results.protocols]:
+        known = ", ".join(results.protocols)
+        raise ResultsError(f"there is no protocol {unknown[0]!r}", str(results.folder), known)
+    if seed is not None and seed not in results.seeds:
+        raise ResultsError(f"there is no seed {seed}", str(results.folder), ", ".join(map(str, results.seeds)))
     if protocols is not None and seed is not None:
         runs = [results.run(name, seed) for name in protocols]
     else:

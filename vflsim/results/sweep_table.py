@@ -23,11 +23,12 @@ def sweep_tables(sweep: Sweep) -> list[TextTable]:
 
 
 def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTable:
+    known = measure in sweep.measures  # else rounds were not kept, and dashes stand in the table
     cells = {
         (row["position"], row["protocol"]): describe(
             Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__}), row["unit"]
         )
-        for _, row in sweep.estimates(measure, target).iterrows()
+        for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }
     rows = [
         (shown(value), *(cells.get((position, name), "—") for name in sweep.protocols))
