@@ -90,23 +90,5 @@ def test_an_override_that_cannot_be_done_is_named(override: str, what: str) -> N
     assert error.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("overrides", "undone"),
-    [
-        (["a.b=2", "a.b=3"], "--set a.b=2"),
-        (["a.b=2", "zzz=1", "a.b=null"], "--set a.b=2"),
-        (["a.b=2", "a={c: 1}"], "--set a.b=2"),
-        ({"a.b": 2, "a": {"c": 1}}, "--set a.b=2"),
-    ],
-)
-def test_an_override_that_would_undo_another_is_refused(overrides: list[str], undone: str) -> None:
-    assert refused(overrides).what == f"it would undo {undone}"
-
-
-def test_a_part_may_follow_the_whole_and_removals_may_repeat() -> None:
-    assert applied("f={g: 1}", "f.h=2")["f"] == {"g": 1, "h": 2}
-    assert applied("a.c.0=null", "a.c.0=null")["a"]["c"] == parse(TEXT).raw["a"]["c"][2:]  # type: ignore[index]
-
-
 def test_a_single_text_is_one_override() -> None:
     assert applied("a.b=3")["a"]["b"] == 3  # type: ignore[index]

@@ -23,19 +23,13 @@ _FORM = "key=value, with dots between keys and positions from 0 in lists, as in 
 def apply(document: Document, overrides: Overrides) -> Document:
     """The document with every override done, in order. Text is read as YAML; ``null`` removes the key.
 
-    Raises ScenarioError for an override without ``=``, without a value, whose path leads through a value that has no
-    keys, or that undoes an earlier one. Whether the keys mean anything is checked with the rest of the scenario.
+    Raises ScenarioError for an override without ``=``, without a value, or whose path leads through a value that has
+    no keys. Whether the keys mean anything is checked with the rest of the scenario.
     """
     raw, origins = copy.deepcopy(document.raw), dict(document.origins)
-    earlier: list[tuple[list[str], str]] = []
     for path, value, said in _pairs(overrides):
         if not path or not all(path):
             raise ScenarioError("an override needs a key on the left of the equals sign", said, _FORM)
-        for before, lost in earlier:
-            if before[: len(path)] == path:
-                raise ScenarioError(f"it would undo {lost}", said, "every key once, a part of a key after the whole")
-        if value is not None:  # removing twice from a list removes two entries
-            earlier.append((path, said))
         loc = _put(raw, path, value, said)
         origins = {key: origin for key, origin in origins.items() if key[: len(loc)] != loc}
         origins[loc] = said
