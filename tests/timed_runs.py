@@ -29,7 +29,7 @@ def _tables(lasted: np.ndarray) -> RunTables:
     metrics |= {"time_s": [0.0, float(ends[-1])], "round": [0, count], "train_loss": [np.nan, np.nan]}
     metrics |= {f"{age}_{what}": [np.nan] * 2 for age in ("row_age", "client_age") for what in ("mean", "max")}
     rounds = {"round": np.arange(count), "start_s": np.concatenate([[0.0], ends[:-1]]), "end_s": ends}
-    return RunTables(metrics, rounds | {"used": [[1]] * count, "missing": [[]] * count})
+    return RunTables(metrics, rounds | {"used": [[1]] * count, "missing": [[]] * count, "fresh": [[1]] * count})
 
 
 def _info(protocol: str, seed: int) -> RunInfo:

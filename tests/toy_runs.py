@@ -39,15 +39,15 @@ def toy_run(
     events: list[tuple] = []
     count: dict[tuple[str, str], int] = {}
 
-    def activity(start, seconds, party, kind, number, peer=None, size=0, drawn=np.nan) -> float:
+    def activity(start, seconds, party, kind, number, peer=None, size=0, drawn=np.nan, sent=np.nan) -> float:
         index = count.get((party, kind), 0)
         count[party, kind] = index + 1
-        events.append((start, start + seconds, party, kind, number, peer, size, index, drawn, "done"))
+        events.append((start, start + seconds, party, kind, number, peer, size, index, drawn, sent, "done"))
         return start + seconds
 
     def message(start, sender, receiver, kind, number) -> float:
-        sent = activity(start, LATENCY, sender, f"latency.{sender}→{receiver}", number, receiver, drawn=LATENCY)
-        return activity(sent, TRANSFER, sender, f"transfer.{kind}", number, receiver, BYTES)
+        begins = activity(start, LATENCY, sender, f"latency.{sender}→{receiver}", number, receiver, drawn=LATENCY)
+        return activity(begins, TRANSFER, sender, f"transfer.{kind}", number, receiver, BYTES, sent=start)
 
     def upload(m, now, number) -> None:
         name = f"client-{m}"
@@ -72,7 +72,7 @@ def toy_run(
         learnt += len(used) / clients
         ceiling = 0.85 if protocol == "ignore" else 0.97
         accuracy = ceiling - (ceiling - 0.1) * np.exp(-learnt / 7) + noise.normal(0, 0.004)
-        rounds.append((number, start, now, used, [m for m in participants if m not in used]))
+        rounds.append((number, start, now, used, [m for m in participants if m not in used], used))
         steps.append((now, accuracy))
         ages.append([number - last[m] for m in participants])
         start = now
@@ -93,11 +93,11 @@ def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, tar
     rows = reached[0] + 1 if len(reached) else len(every)
     end = float(every[rows - 1])
     cut = [
-        (s, min(e, end), party, kind, n, peer, size if e <= end else int(size * (end - s) / (e - s)), i, drawn, outcome)
-        for s, e, party, kind, n, peer, size, i, drawn, o in sorted(events, key=lambda event: event[:4])
-        if s < end and (outcome := o if e <= end else "unfinished")
+        (s, min(e, end), *who, size if e <= end else int(size * (end - s) / (e - s)), *draw, outcome)
+        for s, e, *who, size, i, drawn, sent, o in sorted(events, key=lambda event: event[:4])
+        if s < end and (outcome := o if e <= end else "unfinished") and (draw := (i, drawn, sent))
     ]
-    names = ("start_s", "end_s", "party", "kind", "round", "peer", "bytes", "index", "drawn_s", "outcome")
+    names = ("start_s", "end_s", "party", "kind", "round", "peer", "bytes", "index", "drawn_s", "sent_s", "outcome")
     columns = {name: list(column) for name, column in zip(names, zip(*cut, strict=True), strict=True)}
     metrics = {"time_s": every[:rows], "round": taken[:rows], "test_loss": 2.5 * (1 - accuracy[:rows])}
     metrics |= {"updates": metrics["round"] * 0, "test_accuracy": accuracy[:rows], "train_loss": metrics["test_loss"]}
@@ -110,7 +110,7 @@ def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, tar
         metrics[f"{age}_mean"] = [float(np.mean(ages[n - 1])) if n else np.nan for n in taken[:rows]]
         metrics[f"{age}_max"] = [float(np.max(ages[n - 1])) if n else np.nan for n in taken[:rows]]
     kept = rounds[: taken[rows - 1]]
-    names = ("round", "start_s", "end_s", "used", "missing")
+    names = ("round", "start_s", "end_s", "used", "missing", "fresh")
     table = {name: [row[k] for row in kept] for k, name in enumerate(names)}
     info = RunInfo(
         scenario="toy",

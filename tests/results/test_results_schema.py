@@ -33,6 +33,7 @@ EVENT = {
     "bytes": [0],
     "index": [0],
     "drawn_s": [1.0],
+    "sent_s": [math.nan],
     "outcome": ["done"],
 }
 

@@ -95,7 +95,8 @@ def test_every_activity_is_a_slice_with_its_times_and_facts(small: Path) -> None
         assert said["round"] == event.round
         assert said.get("to") == (event.peer if isinstance(event.peer, str) else None)
         assert said.get("bytes", 0) == event.bytes
-        assert float(said.get("drawn_s", "nan")) == pytest.approx(event.drawn_s, nan_ok=True)
+        for name in ("drawn_s", "sent_s"):
+            assert float(said.get(name, "nan")) == pytest.approx(getattr(event, name), nan_ok=True)
 
 
 def test_tracks_are_parties_in_order_each_with_what_it_does(small: Path) -> None:

@@ -101,6 +101,7 @@ def test_the_table_of_rounds_has_the_bytes_of_one_made_of_lists(everybody: bool,
         "start_s": [0.0, *ends[:-1].tolist()],
         "end_s": ends.tolist(),
         "used": pa.array([numbers[row].tolist() for row in used], pa.list_(pa.int32())),
+        "fresh": pa.array([numbers[row].tolist() for row in used], pa.list_(pa.int32())),
         "missing": pa.array([numbers[~row].tolist() for row in used], pa.list_(pa.int32())),
     }
     made, plain = (RunTables(_metrics(), each) for each in (columns.columns(), lists))

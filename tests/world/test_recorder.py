@@ -18,8 +18,8 @@ def message(sender: int, receiver: int) -> Embedding:
     return m
 
 
-def facts(used=(1,), missing=(2,), loss=None, row_ages=(6.0, 3, 4), client_ages=(0, 5)) -> StepFacts:
-    return StepFacts(used=used, missing=missing, loss=loss, row_ages=row_ages, client_ages=client_ages)
+def facts(used=(1,), missing=(2,), loss=None, row_ages=(6.0, 3, 4), client_ages=(0, 5), fresh=(1,)) -> StepFacts:
+    return StepFacts(used=used, missing=missing, loss=loss, row_ages=row_ages, client_ages=client_ages, fresh=fresh)
 
 
 def test_bytes_are_counted_by_direction() -> None:

@@ -243,9 +243,10 @@ class ServerLearner:
         total, count, oldest = 0.0, 0, 0
         for batch, group in groups:
             read = self.parts.clients if self.parts.table else [message.sender for message in group]
-            ages = self.staleness.row_age_sums(batch, read)
-            total, count, oldest = total + ages[0], count + ages[1], max(oldest, ages[2])
-        facts = StepFacts(used, self.staleness.others(used), (total, count, oldest), self.staleness.client_ages(), loss)
+            own = self.staleness.row_age_sums(batch, read)
+            total, count, oldest = total + own[0], count + own[1], max(oldest, own[2])
+        known, ages = self.staleness, (total, count, oldest)
+        facts = StepFacts(used, known.others(used), ages, known.client_ages(), known.fresh(), loss)
         self.staleness.step += 1
         return facts
 

@@ -47,6 +47,11 @@ class Staleness:
         """Age of every client at the present step, in client order."""
         return self.step - self._last
 
+    def fresh(self) -> NDArray[np.int64]:
+        """The clients whose age is 0 at the present step, in client order."""
+        fresh: NDArray[np.int64] = self._clients[self._last == self.step]
+        return fresh
+
     def row_ages(self, batch: Batch) -> NDArray[np.int64]:
         """Oldest age among the rows of ``batch``, for every client in client order."""
         oldest: NDArray[np.int64] = self._rows[batch.ids].min(axis=0).astype(np.int64)
@@ -76,11 +81,14 @@ class Staleness:
 class StepFacts:
     """What a server step used: clients whose embeddings arrived for it, those it went on without, and ages.
 
-    ``row_ages`` is (sum, count, maximum) over the rows used; ``client_ages`` one age a client, in client order.
+    ``row_ages`` is (sum, count, maximum) over the rows used; ``client_ages`` one age a client, in client order;
+    ``fresh`` are the clients of age 0. Those are the clients used and, besides, whoever the step has heard of in
+    another way: by an answer to a query, or as a part of a coded sum.
     """
 
     used: Sequence[int]
     missing: Sequence[int] | NDArray[np.int64]
     row_ages: tuple[float, int, int]
     client_ages: Sequence[int] | NDArray[np.int64]
+    fresh: Sequence[int] | NDArray[np.int64]
     loss: Handle[float] | None = None

@@ -38,6 +38,7 @@ class Activities:
     bytes: Ints
     index: Ints
     drawn: Floats
+    sent: Floats
     outcome: Ints
     kinds: tuple[str, ...]
 
@@ -49,6 +50,11 @@ class Activities:
         wanted = np.array([activity(kind) in activities for kind in self.kinds], dtype=np.bool_)
         mask: Mask = wanted[self.kind] if len(wanted) else np.zeros(len(self), np.bool_)
         return mask
+
+    def activities(self, places: Ints) -> tuple[str, ...]:
+        """The activities that the events at these places are, in the order of their kinds."""
+        codes = np.unique(self.kind[places]).tolist()
+        return tuple(dict.fromkeys(activity(self.kinds[code]) for code in codes))
 
     def is_kind(self, kind: str) -> Mask:
         """Which events are of exactly this kind."""
@@ -98,6 +104,7 @@ def activities(run: StoredRun) -> Activities:
         bytes=_plain(table, "bytes"),
         index=_plain(table, "index"),
         drawn=_plain(table, "drawn_s"),
+        sent=_plain(table, "sent_s"),
         outcome=_renamed(outcome, [OUTCOMES.index(name) for name in outcomes]),
         kinds=tuple(kinds),
     )

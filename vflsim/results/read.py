@@ -176,7 +176,7 @@ class Results:
 
     @property
     def rounds(self) -> pd.DataFrame:
-        """Server steps of all runs: protocol, seed, round, start_s, end_s, used, missing."""
+        """Server steps of all runs: protocol, seed, round, start_s, end_s, used, missing, fresh."""
         return self._frame("rounds")
 
     @property

@@ -58,9 +58,10 @@ ROUNDS = _schema(
         ("end_s", pa.float64()),
         ("used", _CLIENTS),
         ("missing", _CLIENTS),
+        ("fresh", _CLIENTS),
     ]
 )
-"""One row a server step: when it lasted, which clients' messages it used, which it went without."""
+"""One row a server step: when it lasted, whose messages it used, whose not, and whose client age was 0."""
 
 EVENTS = _schema(
     [
@@ -73,11 +74,13 @@ EVENTS = _schema(
         ("bytes", pa.int64()),
         ("index", pa.int64()),
         ("drawn_s", pa.float64()),
+        ("sent_s", pa.float64()),
         ("outcome", _NAME),
     ],
     nullable=["peer"],
 )
-"""One row an activity of a party. Of a transfer, ``party`` sends and ``peer`` receives; ``bytes`` really went out."""
+"""One row an activity of a party. Of a transfer, ``party`` sends and ``peer`` receives; ``bytes`` really went out;
+``sent_s`` is when it was sent: between ``sent_s`` and ``start_s`` lie its latency and its wait for the links."""
 
 
 def metrics_schema(names: Iterable[str]) -> pa.Schema:

@@ -26,7 +26,7 @@ from vflsim.results.schema import OUTCOMES, split_of
 from vflsim.results.write import write_file
 from vflsim.streams import party_name
 
-LANES = ("compute", "activation", "upload", "latency", "link up", "link down", "outage", "other")
+LANES = ("compute", "activation", "upload", "share", "latency", "link up", "link down", "outage", "other")
 """Tracks of a party, from top to bottom; further ones of a kind follow it."""
 _LANE = {name: lane for lane, name in enumerate(LANES)} | {"transfer": LANES.index("link up")}
 _DOWN = LANES.index("link down")
@@ -173,13 +173,24 @@ def _slices(events: Activities, received: Ints, tracks: _Tracks, process: int) -
     for first in range(0, len(events), _PART):
         rows = slice(first, first + _PART)
         part = events.where(rows)
-        columns = (part.kind, part.party, part.peer, part.round, part.bytes, part.index, part.drawn, part.outcome)
-        for row, other, kind, party, peer, round_, size, index, drawn, outcome in zip(
+        columns = (
+            part.kind,
+            part.party,
+            part.peer,
+            part.round,
+            part.bytes,
+            part.index,
+            part.drawn,
+            part.sent,
+            part.outcome,
+        )
+        for row, other, kind, party, peer, round_, size, index, drawn, sent, outcome in zip(
             range(first, first + len(part)), there[rows].tolist(), *(column.tolist() for column in columns), strict=True
         ):
             said = f'"index": {index}, "outcome": "{OUTCOMES[outcome]}"'
             said += f', "round": {round_}' if round_ >= 0 else ""
             said += f', "drawn_s": {drawn!r}' if math.isfinite(drawn) else ""
+            said += f', "sent_s": {sent!r}' if math.isfinite(sent) else ""
             said += f', "to": "{party_name(peer)}"' if peer >= 0 else ""
             said += f', "bytes": {size}' if categories[kind] == '"transfer"' else ""
             what = f'{{"ph": "X", "name": {kinds[kind]}, "cat": {categories[kind]}'
@@ -203,7 +214,7 @@ def _rounds(run: StoredRun, process: int) -> Iterator[str]:
         for row in batch.to_pylist():
             start, end = _nanoseconds(np.array([row["start_s"], row["end_s"]])).tolist()
             at = f'"pid": {process}, "tid": {thread}, "ts": {_us(start)}, "dur": {_us(end - start)}'
-            args = _json({name: row[name] for name in ("used", "missing")})
+            args = _json({name: row[name] for name in ("used", "missing", "fresh")})
             yield f'{{"ph": "X", "name": "round {row["round"]}", "cat": "round", {at}, "args": {args}}}'
 
 

@@ -189,7 +189,7 @@ def _tables(recorder: Recorder) -> RunTables:
     rounds: dict[str, Any] | None = None
     if recorder.keep != "summary":
         kept = recorder.round_rows
-        rounds = {"used": _lists(kept.used), "missing": _lists(kept.missing)}
+        rounds = {name: _lists(getattr(kept, name)) for name in ("used", "missing", "fresh")}
         rounds |= {"round": np.array(kept.round), "start_s": np.array(kept.start_s), "end_s": np.array(kept.end_s)}
     return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
 
@@ -220,7 +220,7 @@ def _event_columns(events: Events) -> dict[str, Any]:
         "kind": coded("kind", pa.array(list(events.kinds), pa.string())),
         "round": np.ascontiguousarray(table["round"]),
         "peer": coded("peer", names),
-        **{name: np.ascontiguousarray(table[name]) for name in ("bytes", "index", "drawn_s")},
+        **{name: np.ascontiguousarray(table[name]) for name in ("bytes", "index", "drawn_s", "sent_s")},
         "outcome": coded("outcome", pa.array(OUTCOMES, pa.string())),
     }
 

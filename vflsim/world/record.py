@@ -22,17 +22,18 @@ OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
 _ROW = np.dtype(
     [
-        ("start_s", "f8"), ("end_s", "f8"), ("drawn_s", "f8"), ("round", "i8"), ("bytes", "i8"), ("index", "i8"),
+        ("start_s", "f8"), ("end_s", "f8"), ("drawn_s", "f8"), ("sent_s", "f8"),
+        ("round", "i8"), ("bytes", "i8"), ("index", "i8"),
         ("party", "i4"), ("kind", "i4"), ("peer", "i4"), ("outcome", "i1"),
     ]
 )  # fmt: skip
-_PACK = struct.Struct("=dddqqqiiib").pack
+_PACK = struct.Struct("=ddddqqqiiib").pack
 _NAN = float("nan")
 _OUTCOME_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
 class Events:
-    """The event table as packed rows of 61 bytes: no Python object is kept per event.
+    """The event table as packed rows of 69 bytes: no Python object is kept per event.
 
     ``party`` and ``peer`` are party numbers (-1: none), ``kind`` and ``outcome`` codes into ``kinds`` and ``OUTCOMES``.
     A column is an attribute: ``events.start_s``.
@@ -47,13 +48,13 @@ class Events:
 
     def add(
         self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,
-        drawn: float, outcome: str = "done",
+        drawn: float, outcome: str = "done", sent: float = _NAN,
     ) -> None:  # fmt: skip
-        """Append one row: what ``party`` did, from ``start`` to ``end``."""
+        """Append one row: what ``party`` did, from ``start`` to ``end``; of a message also when it was ``sent``."""
         code = self.kinds.get(kind)
         if code is None:
             code = self.kinds[kind] = len(self.kinds)
-        self._rows += _PACK(start, end, drawn, round_, size, index, party, code, peer, _OUTCOME_CODES[outcome])
+        self._rows += _PACK(start, end, drawn, sent, round_, size, index, party, code, peer, _OUTCOME_CODES[outcome])
 
     def __getattr__(self, column: str) -> NDArray[Any]:
         if column not in (_ROW.names or ()):
@@ -123,14 +124,17 @@ class Recorder:
             self.bytes_down += sent
         kind = f"transfer.{message.kind}"
         start = began if began == began else ended  # NaN: it never got to move
-        self.event(start, ended, message.sender, kind, message.round, message.receiver, sent, index, _NAN, outcome)
+        self.event(
+            start, ended, message.sender, kind, message.round, message.receiver, sent, index, _NAN, outcome,
+            message.sent,
+        )  # fmt: skip
 
     def step(self, facts: StepFacts, now: float) -> None:
         """A server step is complete: one round."""
         if self.keep == "summary":
             self._ends.append(now)
         else:
-            self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing)
+            self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing, facts.fresh)
         self._round_start = now
         self.rounds += 1
         self.skipped_in_a_row = 0

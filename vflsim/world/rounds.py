@@ -32,24 +32,29 @@ class Lists:
 
 
 class Rounds:
-    """One row a server step: its number, its ``start_s`` and ``end_s``, whom it ``used`` and who was ``missing``."""
+    """One row a server step: its number, ``start_s`` and ``end_s``, and clients: ``used``, ``missing``, ``fresh``."""
 
     def __init__(self) -> None:
         self.round, self.start_s, self.end_s = array("q"), array("d"), array("d")
-        self.used, self.missing = Lists(), Lists()
+        self.used, self.missing, self.fresh = Lists(), Lists(), Lists()
 
     def __len__(self) -> int:
         return len(self.round)
 
-    def add(self, number: int, start: float, end: float, used: Iterable[int], missing: Iterable[int]) -> None:
+    def add(
+        self, number: int, start: float, end: float,
+        used: Iterable[int], missing: Iterable[int], fresh: Iterable[int],
+    ) -> None:  # fmt: skip
         """Append a row."""
         self.round.append(number)
         self.start_s.append(start)
         self.end_s.append(end)
         self.used.append(used)
         self.missing.append(missing)
+        self.fresh.append(fresh)
 
     def packed(self) -> bytes:
         """All rows as bytes: equal for equal rows."""
-        lists = (part.tobytes() for each in (self.used, self.missing) for part in (each.offsets, each.values))
+        kept = (self.used, self.missing, self.fresh)
+        lists = (part.tobytes() for each in kept for part in (each.offsets, each.values))
         return b"".join([self.round.tobytes(), self.start_s.tobytes(), self.end_s.tobytes(), *lists])

@@ -85,7 +85,8 @@ class CodedServerLearner(ServerLearner):
         def commit() -> StepFacts:
             used = sorted(responders)
             ages = self.staleness.row_age_sums(batch, sharers)
-            facts = StepFacts(used, self.staleness.others(used), ages, self.staleness.client_ages(), loss)
+            known = self.staleness
+            facts = StepFacts(used, known.others(used), ages, known.client_ages(), known.fresh(), loss)
             self.staleness.step += 1
             return facts
 

@@ -46,6 +46,7 @@ class RoundColumns:
             "end_s": ends,
             "used": pa.chunked_array(self._used, lists),
             "missing": pa.chunked_array(self._missing, lists),
+            "fresh": pa.chunked_array(self._used, lists),  # of these protocols nobody is heard of in another way
         }
 
     def _note(self, used: Bools) -> None:
