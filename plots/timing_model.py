@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
+from vflsim.plotting.numbers import frame
 from vflsim.plotting.style import Picture, picture, x_axis
 from vflsim.results import Results, write_file
 
@@ -73,9 +74,10 @@ def draw(results: Results) -> Picture:
     start, end = rounds.loc[ROUND, ["start_s", "end_s"]]
     events = run.frame("events").astype({"party": str, "kind": str, "peer": object})
     events = events[(events["start_s"] >= start) & (events["end_s"] <= end)]
-    with picture(9.6, 3.9) as figure:
+    shown = frame(("row", "start_s", "end_s", "what", "label"), [*stretches(events)])
+    with picture(9.6, 3.9, {"stretches": shown}) as figure:
         axes = figure.subplots()
-        for row, began, ended, what, label in stretches(events):
+        for row, began, ended, what, label in shown.itertuples(index=False):
             if ended > began:
                 bar(axes, -ROWS.index(row), began - start, ended - began, what, label)
         over = end - start

@@ -14,34 +14,38 @@ class Story:
         self.clients, self.protocol, self.kind, self.info = clients, protocol, kind, info
         self.events, self.rounds, self.count = [], [], {}
 
-    def tell(self, start, end, party, kind, peer=None, size=0, outcome="done") -> "Story":
+    def tell(self, start, end, party, kind, peer=None, size=0, outcome="done", sent=float("nan")) -> "Story":
         index = self.count[party, kind] = self.count.get((party, kind), -1) + 1
-        self.events.append((start, end, party, kind, -1, peer, size, index, float("nan"), outcome))
+        self.events.append((start, end, party, kind, -1, peer, size, index, float("nan"), sent, outcome))
         return self
 
-    def message(self, start, end, sender, receiver, kind="embedding", size=100, outcome="done") -> "Story":
-        return self.tell(start, end, sender, f"transfer.{kind}", receiver, size, outcome)
+    def message(self, start, end, sender, receiver, kind="embedding", size=100, outcome="done", sent=None) -> "Story":
+        """A message that moves from ``start`` to ``end``; sent at ``start``, unless it had to wait before."""
+        sent = start if sent is None else sent
+        return self.tell(start, end, sender, f"transfer.{kind}", receiver, size, outcome, sent)
 
-    def step(self, start, end, used) -> "Story":
-        """A server step that ends a round."""
+    def step(self, start, end, used, fresh=None) -> "Story":
+        """A server step that ends a round; ``fresh`` are those used, unless it heard of others, too."""
         self.tell(start, end, "server", "compute.server_step")
         began = self.rounds[-1][2] if self.rounds else 0.0
         missing = [m for m in range(1, self.clients + 1) if m not in used]
-        self.rounds.append((len(self.rounds), began, end, list(used), missing))
+        self.rounds.append(
+            (len(self.rounds), began, end, list(used), missing, sorted(used if fresh is None else fresh))
+        )
         return self
 
     def written(self, folder: Path, seed: int = 0, end: float | None = None, **metrics) -> Results:
         end = max((event[1] for event in self.events), default=0.0) if end is None else end
-        names = ("start_s", "end_s", "party", "kind", "round", "peer", "bytes", "index", "drawn_s", "outcome")
+        names = ("start_s", "end_s", "party", "kind", "round", "peer", "bytes", "index", "drawn_s", "sent_s", "outcome")
         events = {name: [row[k] for row in self.events] for k, name in enumerate(names)}
-        names = ("round", "start_s", "end_s", "used", "missing")
+        names = ("round", "start_s", "end_s", "used", "missing", "fresh")
         rounds = {name: [row[k] for row in self.rounds] for k, name in enumerate(names)}
         table = {name: [0, 0] for name in ("updates", "bytes_up", "bytes_down", "bytes_peer")}
         table |= {"time_s": [0.0, end], "round": [0, len(self.rounds)], "train_loss": [np.nan, np.nan]}
         table |= {f"{age}_{what}": [np.nan, np.nan] for age in ("row_age", "client_age") for what in ("mean", "max")}
         if not self.rounds:
             rounds = {"round": np.empty(0, np.int64), "start_s": np.empty(0), "end_s": np.empty(0)}
-            rounds |= {"used": [], "missing": []}
+            rounds |= {"used": [], "missing": [], "fresh": []}
         info = RunInfo(
             scenario="story",
             protocol=self.protocol,

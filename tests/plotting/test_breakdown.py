@@ -30,7 +30,7 @@ def two_clients() -> Story:
     story = Story(clients=2)
     story.tell(0, 1, "client-1", "compute.embed").message(1, 2, "client-1", "server")
     story.tell(1, 2, "client-2", "compute.embed").tell(2, 5, "client-2", "upload", "server")
-    story.tell(5, 6, "client-2", "latency.client-2→server", "server").message(6.5, 8, "client-2", "server")
+    story.tell(5, 6, "client-2", "latency.client-2→server", "server").message(6.5, 8, "client-2", "server", sent=5)
     return story.step(8, 10, [1, 2])
 
 

@@ -58,7 +58,7 @@ def test_many_rounds_are_thinned_and_keep_both_tails(tmp_path: Path) -> None:
     seconds = np.sort(rng.exponential(size=60_000))
     ends = np.cumsum(seconds)
     story = Story(clients=1)
-    story.rounds = [(k, end - each, end, [1], []) for k, (each, end) in enumerate(zip(seconds, ends, strict=True))]
+    story.rounds = [(k, end - each, end, [1], [], [1]) for k, (each, end) in enumerate(zip(seconds, ends, strict=True))]
     results = story.written(tmp_path, end=float(ends[-1]))
     known = np.sort(durations(results)["wait"])
     for kind, share in (("durations", lambda x: (known <= x).mean()), ("survival", lambda x: (known >= x).mean())):

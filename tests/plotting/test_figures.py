@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from story import Story
 from toy_runs import toy_results, toy_run
 
 import vflsim.plotting
@@ -150,6 +151,15 @@ def test_a_name_that_the_results_do_not_have_is_refused_with_those_they_have(
         draw(kind, results, **options)
     assert not isinstance(caught.value, NotRecordedError)
     assert caught.value.allowed == allowed
+
+
+def test_sharing_a_model_has_a_name_of_its_own(tmp_path: Path):
+    story = Story(clients=1).tell(0, 1, "client-1", "share").message(1, 2, "client-1", "server").step(2, 3, [1])
+    results = story.written(tmp_path)
+    for kind in ("timeline", "breakdown"):
+        shown = [text.get_text() for text in draw(kind, results).legends[0].get_texts()]
+        assert "sharing delay" in shown
+        assert "other" not in shown
 
 
 def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_path: Path):

@@ -75,6 +75,71 @@ def test_an_abandoned_or_lost_message_was_not_waited_for(tmp_path: Path) -> None
     assert waited(story.written(tmp_path)) == [set()]
 
 
+def waited_before(results: Results) -> list[tuple[int, int, float]]:
+    path = waits(results.runs[0]).path
+    return list(zip(path.round.tolist(), path.client.tolist(), path.weight.tolist(), strict=True))
+
+
+def shared(clients: int = 3) -> Story:
+    """A round in which client 1 needs a share of client 2, which comes at 2 s after a queue, and answers at 5 s."""
+    story = Story(clients=clients, protocol="coded", kind="fedvs")
+    story.tell(0, 0.5, "client-1", "share").tell(0, 1, "client-2", "share")
+    story.message(1.5, 2, "client-2", "client-1", "model_share", sent=1)
+    story.tell(1, 1.7, "client-2", "upload")  # what the sender did later is not what the share waited for
+    return story.tell(2, 3, "client-1", "compute.coded_embed").tell(3, 5, "client-1", "upload")
+
+
+def test_peers_whose_messages_the_last_one_needed_were_waited_for_before(tmp_path: Path) -> None:
+    story = shared().message(5, 6, "client-1", "server", "coded_embedding").step(6, 7, [1])
+    results = story.written(tmp_path)
+    assert waited(results) == [{1}]
+    assert waited_before(results) == [(0, 2, 1.0)]
+    seconds = waits(results.runs[0]).path.seconds
+    assert {what: s for what, s in seconds.items() if s} == pytest.approx(
+        {"share": 1, "idle": 0.5, "transfer": 0.5 + 1, "compute": 1, "upload": 2}
+    )
+    titles = [axes.get_title("left") for axes in draw("waited", results).axes]
+    assert titles == ["coded: the message that lets the step begin", "coded: before that (model share)"]
+
+
+def test_peers_whose_messages_come_together_share_what_was_before(tmp_path: Path) -> None:
+    story = shared().tell(0, 1.2, "client-3", "share").message(1.2, 2, "client-3", "client-1", "model_share")
+    results = story.message(5, 6, "client-1", "server", "coded_embedding").step(6, 7, [1]).written(tmp_path)
+    assert waited_before(results) == [(0, 2, 0.5), (0, 3, 0.5)]
+
+
+def test_who_had_all_shares_before_its_own_was_the_last_itself(tmp_path: Path) -> None:
+    story = Story(clients=2, protocol="coded", kind="fedvs")
+    story.tell(0, 1, "client-2", "share").message(1, 2, "client-2", "client-1", "model_share")
+    story.tell(0, 3, "client-1", "share").tell(3, 4, "client-1", "compute.coded_embed")
+    results = story.message(4, 5, "client-1", "server", "coded_embedding").step(5, 6, [1]).written(tmp_path)
+    assert waited_before(results) == [(0, 1, 1.0)]
+
+
+def test_the_arrival_that_made_the_server_query_was_waited_for_before(tmp_path: Path) -> None:
+    story = Story(clients=2, protocol="async", kind="asynchronous", max_staleness=0, staleness_bounds="client_age")
+    story.message(0, 1, "client-1", "server").message(1, 2, "server", "client-2", "query")
+    story.tell(2, 3, "client-2", "compute.embed").message(3, 4, "client-2", "server", "answer")
+    results = story.step(4, 5, [1], {1, 2}).written(tmp_path)
+    assert waited(results) == [{2}]
+    assert waited_before(results) == [(0, 1, 1.0)]
+
+
+def test_what_the_server_does_with_messages_before_its_step_is_not_a_wait_for_nobody(tmp_path: Path) -> None:
+    story = shared().message(5, 6, "client-1", "server", "coded_embedding").tell(6, 8, "server", "compute.decode")
+    results = story.step(8, 9, [1]).written(tmp_path)
+    assert waited(results) == [{1}]
+    parts = draw("breakdown", results).numbers["rounds"].set_index("part")["seconds"]
+    assert (parts["server step"], parts["sharing delay"]) == (3, 1)
+
+
+def test_work_that_was_abandoned_is_not_what_a_message_waited_for(tmp_path: Path) -> None:
+    story = shared()
+    story.tell(0.5, 2, "client-1", "compute.coded_embed", outcome="abandoned")
+    results = story.message(5, 6, "client-1", "server", "coded_embedding").step(6, 7, [1]).written(tmp_path)
+    assert waited_before(results) == [(0, 2, 1.0)]
+
+
 def test_toy_runs_wait_for_the_arrival_that_completes_a_step(results: Results) -> None:
     for protocol in results.protocols:
         run = results.run(protocol, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,39 +11,44 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from vflsim.plotting import closed
+from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.selection import finished
 from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark
-from vflsim.plotting.waits import used
-from vflsim.results.activities import Ints, activities
+from vflsim.plotting.waits import named
+from vflsim.results.activities import Ints
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
-from vflsim.streams import SERVER
 
 
 def staleness(results: Results) -> Picture:
     """Share of (server step, client) pairs by client age, seeds pooled, with the closed form over it, if there is one.
 
-    Client age: server steps since that client's last arrival, 0 for a step that used it; a client never heard of counts
-    from one step before the first. Answers to re-queries are arrivals, so a protocol with ``max_staleness`` needs its
-    events. Raises NotRecordedError where rounds were not kept, or no step went without anybody.
+    Client age: server steps since the server last heard of that client, 0 where this step did (``rounds.fresh``); a
+    client never heard of counts from one step before the first. ``numbers``: ``ages`` (protocol, age, share), ``means``
+    (protocol, mean), ``closed_form`` (protocol, age, share). Raises NotRecordedError where rounds were not kept, or no
+    step went without anybody.
     """
-    counts: dict[str, Floats] = {}
-    left_out = []
-    for name, runs in finished(results, "rounds").items():
-        if any(run.info.max_staleness is not None and not run.has("events") for run in runs):
-            left_out.append(name)
-        elif (ages := _total([age_counts(run) for run in runs])).sum():
-            counts[name] = ages
+    pooled = {name: _total([age_counts(run) for run in runs]) for name, runs in finished(results, "rounds").items()}
+    counts = {name: ages for name, ages in pooled.items() if ages.sum()}
     stale = {name: ages / ages.sum() for name, ages in counts.items() if len(ages) > 1}
     if not stale:
         raise NotRecordedError("every step used every client: no embedding was ever old", str(results.folder))
+    theory = {name: _closed_form(results, name, len(shares)) for name, shares in stale.items()}
+    means = {name: float(np.dot(np.arange(len(ages)), ages) / ages.sum()) for name, ages in counts.items()}
+    numbers = {
+        "ages": stacked({name: _by_age(ages / ages.sum()) for name, ages in counts.items()}),
+        "means": frame(("protocol", "mean"), [*means.items()]),
+        "closed_form": stacked({name: _by_age(shares) for name, shares in theory.items() if shares is not None}),
+    }
     styles = protocol_styles(results.protocols)
-    with picture(5.6, 3.6) as figure:
+    with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
         handles: list[object] = [_histogram(axes, shares, styles[name]) for name, shares in stale.items()]
-        labels = [f"{name} (mean {np.dot(np.arange(len(shares)), shares):.3g})" for name, shares in stale.items()]
+        labels = [f"{name} (mean {means[name]:.3g})" for name in stale]
         lowest = min(float(shares[shares > 0].min()) for shares in stale.values())
-        known = [_closed_form(axes, results, name, len(shares)) for name, shares in stale.items()]
+        for shares in theory.values():
+            if shares is not None:
+                axes.plot(np.flatnonzero(shares > 0), shares[shares > 0], **closed.LOOK, zorder=3)
         axes.set_yscale("log")
         axes.set_ylim(0.6 * lowest, 1.3)
         axes.set_xlim(-0.5, max(map(len, stale.values())) - 0.5)
@@ -51,10 +57,8 @@ def staleness(results: Results) -> Picture:
         axes.set_ylabel("share of steps and clients")
         axes.set_title(results.name, loc="left")
         fresh = [name for name in counts if name not in stale]
-        said = f"always 0: {', '.join(fresh)}" if fresh else "all seeds together"
-        said += f"; events missing: {', '.join(left_out)}" if left_out else ""
-        remark(axes, said + failures(results))
-        if any(known):
+        remark(axes, (f"always 0: {', '.join(fresh)}" if fresh else "all seeds together") + failures(results))
+        if any(shares is not None for shares in theory.values()):
             handles.append(closed.handle())
             labels.append(closed.LABEL)
         legend(figure, handles, labels, columns=3)
@@ -64,16 +68,9 @@ def staleness(results: Results) -> Picture:
 def age_counts(run: StoredRun) -> Floats:
     """How many (server step, client) pairs have age 0, 1, 2, …; over all participants and all completed steps.
 
-    Raises NotRecordedError where rounds were not kept, or events where ``max_staleness`` makes them necessary.
+    Raises NotRecordedError where rounds were not kept.
     """
-    step, client = used(run)
-    steps = run.table("rounds").num_rows
-    if run.info.max_staleness is not None:  # answers count as arrivals, and rounds do not name them
-        events = activities(run)
-        answers = events.where(events.is_kind("transfer.answer") & (events.peer == SERVER) & events.done)
-        at = np.searchsorted(run.table("rounds")["end_s"].to_numpy(), answers.end, side="left")
-        step, client = np.concatenate([step, at[at < steps]]), np.concatenate([client, answers.party[at < steps]])
-    return ages_between(step, client, run.info.participants, steps)
+    return ages_between(*named(run, "fresh"), run.info.participants, run.table("rounds").num_rows)
 
 
 def ages_between(step: Ints, client: Ints, clients: Sequence[int], steps: int) -> Floats:
@@ -106,9 +103,9 @@ def _histogram(axes: Axes, shares: Floats, style: Style) -> Line2D:
     return Line2D([], [], **look)
 
 
-def _closed_form(axes: Axes, results: Results, protocol: str, ages: int) -> bool:
-    grid = np.arange(ages, dtype=np.float64)
-    shares = closed.client_age(results, protocol, grid)
-    if shares is not None:
-        axes.plot(grid[shares > 0], shares[shares > 0], **closed.LOOK, zorder=3)
-    return shares is not None
+def _by_age(shares: Floats) -> dict[str, Any]:
+    return {"age": np.arange(len(shares)), "share": shares}
+
+
+def _closed_form(results: Results, protocol: str, ages: int) -> Floats | None:
+    return closed.client_age(results, protocol, np.arange(ages, dtype=np.float64))

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.spans import Spans
 from vflsim.plotting.style import Picture, failures, legend, picture, remark
@@ -21,10 +22,12 @@ PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "out": (("outage",), "#B5484B"),
     "client computes": (("compute",), "#3B5B92"),
     "upload delay": (("upload",), "#F0B95B"),
+    "sharing delay": (("share",), "#C9793B"),
     "latency and transfer": (("latency", "transfer"), "#2A8C6A"),
     "waits for activation": (("activation",), "#D8D8D8"),
 }
 """What a client can be at -> activities and colour; an earlier part goes before a later one at the same time."""
+_PART = {name: part for part, (names, _) in PARTS.items() for name in names}
 SERVER_STEP, WAITING = "server step", "idle (queues, others, deadlines)"
 COLORS = {**{name: color for name, (_, color) in PARTS.items()}, SERVER_STEP: "#8AA5D6", WAITING: "#F3F3F3"}
 
@@ -32,22 +35,34 @@ COLORS = {**{name: color for name, (_, color) in PARTS.items()}, SERVER_STEP: "#
 def time_breakdown(results: Results) -> Picture:
     """What the mean round, and the average client's time, are made of; one bar a protocol, seeds pooled.
 
-    On the left the critical path: from a round's start to its server step, what the client waited for was at
-    (:mod:`vflsim.plotting.waits`; idle where nobody was), then the step itself. On the right what the participants
-    did with the whole run, on average. Idle is the rest: waiting for the gradient, in a link's queue, or for a
-    deadline. Raises NotRecordedError where events were not kept, or no round was completed.
+    On the left the critical path (:mod:`vflsim.plotting.paths`): from a round's start to its server step, what those
+    who were waited for were at (idle where nobody was), then the step itself. On the right what the participants
+    did with the whole run, on average. Idle is the rest: waiting for others, in a link's queue, or for a deadline.
+    ``numbers``: ``rounds`` (protocol, part, seconds of the mean round, share), ``clients`` (protocol, part, share).
+    Raises NotRecordedError where events were not kept, or no round was completed.
     """
     rounds, clients, seconds = {}, {}, {}
     for name, runs in finished(results, "rounds", "events").items():
         found = [_of_run(run) for run in runs]
         if count := sum(n for n, _, _ in found):
-            rounds[name] = {part: sum(path[part] for _, path, _ in found) / count for part in COLORS}
+            path = {part: sum(path[part] for _, path, _ in found) / count for part in COLORS}
+            seconds[name] = sum(path.values())
+            rounds[name] = path
             clients[name] = {part: float(np.mean([own[part] for _, _, own in found])) for part in COLORS}
-            seconds[name] = sum(rounds[name].values())
     rounds = {name: parts for name, parts in rounds.items() if seconds[name] > 0}
     if not rounds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
-    with picture(8.4, 1.5 + 0.42 * len(rounds)) as figure:
+    numbers = {
+        "rounds": frame(
+            ("protocol", "part", "seconds", "share"),
+            [(name, part, value, value / seconds[name]) for name, own in rounds.items() for part, value in own.items()],
+        ),
+        "clients": frame(
+            ("protocol", "part", "share"),
+            [(name, part, value) for name in rounds for part, value in clients[name].items()],
+        ),
+    }
+    with picture(8.4, 1.5 + 0.42 * len(rounds), numbers) as figure:
         left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
         for row, name in enumerate(rounds):
             _bar(left, row, rounds[name])
@@ -63,7 +78,7 @@ def time_breakdown(results: Results) -> Picture:
         remark(left, f"critical path; below names: mean round{failures(results)}")
         shown = [part for part in COLORS if any(own[part] > 0 for side in (rounds, clients) for own in side.values())]
         handles = [Patch(facecolor=COLORS[part], edgecolor="#999999", linewidth=0.4) for part in shown]
-        legend(figure, handles, shown)
+        legend(figure, handles, shown, columns=6 if len(shown) < 6 else 3)  # else one would stand alone in a row
     return figure
 
 
@@ -72,18 +87,13 @@ def _of_run(run: StoredRun) -> tuple[int, dict[str, float], dict[str, float]]:
     events = activities(run)
     found, end = waits(run, events), length(run)
     path, shares = dict.fromkeys(COLORS, 0.0), dict.fromkeys(COLORS, 0.0)
-    path[SERVER_STEP] = float((found.end - found.step).sum())
-    path[WAITING] = float((found.step - found.start).sum())
-    last, participants = found.last(), run.info.participants
-    for client, own in _by_client(events, participants):
-        critical = last == client
-        windows = np.stack([found.start[critical], found.step[critical]])
-        for part, before in _parts(own, np.concatenate([windows.ravel(), [0.0, end]])).items():
-            begun, stepped = before[:-2].reshape(2, -1)
-            path[part] += (seconds := float((stepped - begun).sum()))
-            path[WAITING] -= seconds
-            shares[part] += (before[-1] - before[-2]) / (end * len(participants)) if end > 0 else 0.0
-    path[WAITING] = max(path[WAITING], 0.0)  # not −0.0, nor a rounding error below
+    for activity, seconds in found.path.seconds.items():
+        path[_PART.get(activity, WAITING)] += seconds
+    path[SERVER_STEP] += float((found.end - found.ready).sum())
+    participants = run.info.participants
+    for _, own in _by_client(events, participants):
+        for part, before in _parts(own, np.array([0.0, end])).items():
+            shares[part] += (before[1] - before[0]) / (end * len(participants)) if end > 0 else 0.0
     shares[WAITING] = max(1 - sum(shares.values()), 0.0)
     return len(found.start), path, shares
 

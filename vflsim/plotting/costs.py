@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from vflsim.plotting.numbers import frame
 from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, spread_widely, x_axis
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import estimate, outcomes
@@ -27,7 +28,8 @@ def costs_to_target(results: Results, target: dict[str, float] | None = None) ->
 
     A bar ends at the mean over seeds, with its 95 % interval; dots are single seeds. Where some seed never got there
     the bar is hatched, ends at the mean of what all runs had spent (the cost is larger than that), and says how many
-    reached the target. Raises NotRecordedError where there is no target.
+    reached the target. ``numbers``: ``costs`` (measure, protocol, unit, shown: where the bar ends, low, high, n,
+    reached), ``seeds`` (measure, protocol, seed, value, censored). Raises NotRecordedError where there is no target.
     """
     measured = outcomes(results, target)
     measured = measured[measured["target"].notna()]
@@ -38,10 +40,14 @@ def costs_to_target(results: Results, target: dict[str, float] | None = None) ->
     measured = measured[measured["target"] == measured["target"].iloc[0]]
     protocols = [name for name in results.protocols if (measured["protocol"] == name).any()]
     styles = protocol_styles(results.protocols)
-    with picture(8.4, 1.5 + 0.42 * len(protocols)) as figure:
+    measured = measured[measured["measure"].isin([measure for measure, _, _ in PANELS])]
+    costs = _costs(measured, protocols)
+    seeds = measured[["measure", "protocol", "seed", "value", "censored"]].reset_index(drop=True)
+    with picture(8.4, 1.5 + 0.42 * len(protocols), {"costs": costs, "seeds": seeds}) as figure:
         panels = figure.subplots(1, len(PANELS), sharey=True, gridspec_kw={"wspace": 0.08})
         for axes, (measure, label, unit) in zip(panels, PANELS, strict=True):
-            _panel(axes, measured[measured["measure"] == measure], protocols, styles, label, unit)
+            own, bars = (each[each["measure"] == measure] for each in (measured, costs))
+            _panel(axes, own, bars, protocols, styles, label, unit)
         panels[0].set_yticks(range(len(protocols)), protocols)
         panels[0].invert_yaxis()
         figure.suptitle(
@@ -54,27 +60,47 @@ def costs_to_target(results: Results, target: dict[str, float] | None = None) ->
     return figure
 
 
+def _costs(measured: pd.DataFrame, protocols: list[str]) -> pd.DataFrame:
+    """Where every bar ends, and its interval."""
+    rows = []
+    for measure, _, unit in PANELS:
+        for name in protocols:
+            own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
+            found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool))
+            shown = found.at_least if found.censored else found.mean
+            rows.append((measure, name, unit, shown, found.low, found.high, found.n, found.reached))
+    return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached"), rows)
+
+
 def _panel(
-    axes: Axes, measured: pd.DataFrame, protocols: list[str], styles: dict[str, Style], label: str, unit: str
+    axes: Axes,
+    measured: pd.DataFrame,
+    costs: pd.DataFrame,
+    protocols: list[str],
+    styles: dict[str, Style],
+    label: str,
+    unit: str,
 ) -> None:
     logarithmic = spread_widely(measured["value"], _WIDE_BARS)
     left = 0.5 * measured["value"][measured["value"] > 0].min() if logarithmic else 0.0
     largest = float(measured["value"].max())
     for row, name in enumerate(protocols):
         own = measured[measured["protocol"] == name]
-        values, censored = own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool)
-        found = estimate(values, censored)
-        end = found.at_least if found.censored else found.mean
+        values = own["value"].to_numpy(dtype=np.float64)
+        bar = costs[costs["protocol"] == name].to_dict("records")[0]
+        end, low, high = (float(bar[column]) for column in ("shown", "low", "high"))
+        several, got = int(bar["n"]), int(bar["reached"])
+        censored = got < several
         look: dict[str, Any] = {"color": styles[name].color, "alpha": 0.85}
-        if found.censored:
+        if censored:
             look = {"facecolor": "none", "edgecolor": styles[name].color, "hatch": "////", "linewidth": 0.9}
         axes.barh(row, max(end - left, 0.0), height=0.6, left=left, **look)
-        if not math.isnan(found.low):
-            largest = max(largest, found.high)
+        if not math.isnan(low):
+            largest = max(largest, high)
             axes.errorbar(
-                found.mean,
+                end,
                 row,
-                xerr=[[found.mean - min(max(found.low, left), found.mean)], [found.high - found.mean]],
+                xerr=[[end - min(max(low, left), end)], [high - end]],
                 color="black",
                 linewidth=1.2,
                 capsize=2.5,
@@ -90,9 +116,9 @@ def _panel(
                 "markeredgewidth": 0.6,
             }
             axes.plot(values, np.full(len(values), row + 0.2), "o", **dots, zorder=4)
-        if found.censored:
+        if censored:
             axes.annotate(
-                f"→ {found.reached} of {found.n}",
+                f"→ {got} of {several}",
                 (max(end, values.max()), row),
                 xytext=(5, 0),
                 textcoords="offset points",

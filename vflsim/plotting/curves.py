@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.numbers import Numbers, stacked
 from vflsim.plotting.style import (
     Picture,
     Style,
@@ -34,6 +36,10 @@ POINTS = 4000
 """No curve is drawn through more points than this."""
 
 
+Runs = dict[int, tuple[Floats, Floats]]
+"""x and a metric, each (evaluations,), of a protocol's runs by seed."""
+
+
 @dataclass(frozen=True)
 class Horizontal:
     """What the x axis shows: a column of the metrics, its label and its unit."""
@@ -49,17 +55,24 @@ BYTES = Horizontal("bytes", "bytes sent by all parties", "B")
 
 
 def metric_against_time(results: Results, metric: str | None = None) -> Picture:
-    """A metric (default: the main one) against virtual time."""
+    """A metric (default: the main one) against virtual time.
+
+    ``numbers``: ``means`` (protocol, time_s, mean, and from three seeds on low and high of its band) while all seeds
+    run, ``seeds`` (protocol, seed, time_s and the metric) of all evaluations.
+    """
     return _curves(results, TIME, metric)
 
 
 def metric_against_rounds(results: Results, metric: str | None = None) -> Picture:
-    """A metric (default: the main one) against server steps."""
+    """A metric (default: the main one) against server steps. ``numbers`` as against time, with ``round``."""
     return _curves(results, ROUNDS, metric)
 
 
 def metric_against_bytes(results: Results, metric: str | None = None) -> Picture:
-    """A metric (default: the main one) against the bytes sent by all parties, in all directions."""
+    """A metric (default: the main one) against the bytes sent by all parties, in all directions.
+
+    ``numbers`` as against time, with ``bytes``.
+    """
     return _curves(results, BYTES, metric)
 
 
@@ -70,22 +83,28 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     curves = {name: found for name in results.protocols if (found := runs_of(results, name, horizontal.column, metric))}
     if not curves:
         raise NotRecordedError("no finished run", str(results.folder))
-    if horizontal is TIME and not any(x[-1] > 0 for runs in curves.values() for x, _ in runs):
+    ends = {name: [x[-1] for x, _ in runs.values()] for name, runs in curves.items()}
+    if horizontal is TIME and not any(max(each) > 0 for each in ends.values()):
         raise NotRecordedError("no virtual time passed in these runs", str(results.folder))
     styles = protocol_styles(results.protocols)
-    logarithmic = spread_widely(max(x[-1] for x, _ in runs) for runs in curves.values())
-    with picture(5.6, 3.6) as figure:
+    logarithmic = spread_widely(max(each) for each in ends.values())
+    numbers = numbers_of(curves, horizontal.column, metric)
+    with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
-        handles = [curve(axes, runs, styles[name], logarithmic) for name, runs in curves.items()]
+        means = numbers["means"]
+        handles = [
+            curve(axes, means[means["protocol"] == name], runs, styles[name], logarithmic)
+            for name, runs in curves.items()
+        ]
         x_axis(axes, horizontal.label, horizontal.unit, logarithmic=logarithmic)
         axes.set_ylabel(metric_label(metric))
         targets = [target.value for target in targets_of(results) if target.metric == metric]
         _targets(axes, targets)
-        limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs)]))
+        limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs.values())]))
         axes.set_title(results.name, loc="left")
         remark(axes, shown_of(map(len, curves.values())) + failures(results))
         # Whoever sends nothing (a centralised reference) has no place on an axis of bytes, but is not passed over.
-        moved = {name: any(x[-1] > 0 for x, _ in runs) for name, runs in curves.items()}
+        moved = {name: max(each) > 0 for name, each in ends.items()}
         none = horizontal is BYTES
         legend(figure, handles, [name if moved[name] or not none else f"{name} (none)" for name in curves])
     return figure
@@ -99,37 +118,60 @@ def shown_of(seeds: Iterable[int]) -> str:
     return f"mean and {'95 % band over' if min(numbers) >= _BANDED else 'single'} seeds; markers: where runs end"
 
 
-def runs_of(results: Results, protocol: str, column: str, metric: str) -> list[tuple[Floats, Floats]]:
-    """(x, metric) of every finished run of a protocol, evaluated rows only."""
+def runs_of(results: Results, protocol: str, column: str, metric: str) -> Runs:
+    """(x, metric) of every finished run of a protocol by seed, evaluated rows only."""
     failed = {run.seed for run in results.failed if run.protocol == protocol}
     frame = results.metrics[results.metrics["protocol"] == protocol]
     frame = frame[~frame["seed"].isin(failed) & frame[metric].notna()]
     frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"] + frame["bytes_peer"])
-    return [_columns(own, column, metric) for _, own in frame.groupby("seed", sort=True)]
+    return {own["seed"].iloc[0].item(): _columns(own, column, metric) for _, own in frame.groupby("seed", sort=True)}
 
 
 def _columns(frame: pd.DataFrame, column: str, metric: str) -> tuple[Floats, Floats]:
     return frame[column].to_numpy(dtype=np.float64), frame[metric].to_numpy(dtype=np.float64)
 
 
-def curve(axes: Axes, runs: list[tuple[Floats, Floats]], style: Style, logarithmic: bool) -> Artist:
-    """Mean and band while all seeds run; a thin line for each seed that goes on after the first has ended.
+def numbers_of(curves: Mapping[str, Runs], column: str, metric: str) -> Numbers:
+    """What the curves of these protocols show: ``means`` over seeds with their bands, and single ``seeds``."""
+    single = {name: stacked({seed: {column: x, metric: y} for seed, (x, y) in runs.items()}, "seed")
+              for name, runs in curves.items()}  # fmt: skip
+    means = {name: _means(list(runs.values()), column) for name, runs in curves.items()}
+    return {"means": stacked(means), "seeds": stacked(single)}
+
+
+def _means(runs: list[tuple[Floats, Floats]], column: str) -> dict[str, Floats]:
+    """The mean over seeds while all of them run; its band from so many seeds on that it says something.
 
     Between evaluations a run keeps its last value: the mean of such step functions is one too, exact on the union of
-    their steps (thinned where there are thousands). Every seed's end is marked.
+    their steps.
     """
     common = min(x[-1] for x, _ in runs)
     grid = np.unique(np.concatenate([x[x <= common] for x, _ in runs]))
+    mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
+    if len(runs) < _BANDED:
+        low = high = np.full_like(mean, np.nan)
+    return {column: grid, "mean": mean, "low": low, "high": high}
+
+
+def curve(axes: Axes, means: pd.DataFrame, runs: Runs, style: Style, logarithmic: bool) -> Artist:
+    """Mean and band while all seeds run; a thin line for each seed that goes on after the first has ended.
+
+    ``means`` has the columns protocol, x, mean, low and high; it is thinned where there are thousands.
+    Every seed's end is marked.
+    """
+    grid, mean, low, high = (means[name].to_numpy(np.float64) for name in (means.columns[1], "mean", "low", "high"))
+    common = min(x[-1] for x, _ in runs.values())
+    shown = np.arange(len(grid))
     if len(grid) > POINTS:
-        grid = grid[np.linspace(0, len(grid) - 1, POINTS).astype(int)]
+        shown = np.linspace(0, len(grid) - 1, POINTS).astype(int)
     if logarithmic:
-        grid = grid[grid > 0]
-    if len(grid):
-        mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
+        shown = shown[grid[shown] > 0]
+    if len(shown):
         if len(runs) >= _BANDED:
-            axes.fill_between(grid, low, high, step="post", color=style.color, alpha=0.18, linewidth=0)
-        axes.step(grid, mean, where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
-    for x, y in runs:
+            look: dict[str, Any] = {"color": style.color, "alpha": 0.18, "linewidth": 0}
+            axes.fill_between(grid[shown], low[shown], high[shown], step="post", **look)
+        axes.step(grid[shown], mean[shown], where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
+    for x, y in runs.values():
         after = x > (common if len(runs) >= _BANDED else -1.0)
         if after.any():
             x_tail, y_tail = x, y

@@ -6,32 +6,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
+from vflsim.plotting.numbers import Numbers, stacked
 from vflsim.plotting.style import Picture, Style, legend, picture, protocol_styles, remark, x_axis
 from vflsim.timing.base import Delay, Floats
 
 POINTS = 2000
 """No distribution is drawn through many more points than this; its tails keep every one of theirs."""
-_BINS = 60
+_BINS, _POINTS = 60, 800
 _OBSERVED: dict[str, Any] = {"color": "#bdbdbd"}
 _DOTS: dict[str, Any] = {"color": "#7a7a7a", "linewidth": 1.6}
 _UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
 
 
 def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
-    """Observed delays in seconds against the laws fitted to them: densities, cdfs, Q–Q, tails."""
+    """Observed delays in seconds against the laws fitted to them: densities, cdfs, Q–Q, tails.
+
+    ``numbers``: ``bins`` (start_s, end_s, density) and ``observed`` (seconds, cdf, survival) of the observations;
+    ``density`` (law, start_s, end_s, density; of a bin, or at a point where both are the same), ``cdf`` and
+    ``survival`` (law, seconds, share) and ``quantiles`` (law, observed_s, fitted_s) of the laws. Densities are in 1/s.
+    """
     values, styles, (unit, factor) = np.sort(observed), protocol_styles([*fitted]), _unit(float(np.median(observed)))
-    with picture(8.2, 6.6) as figure:
+    numbers = _of_sample(values) | _of_laws(fitted, values)
+    with picture(8.2, 6.6, numbers) as figure:
         (density, ecdf), (pairs, tail) = figure.subplots(2, 2)
-        handles = [_histogram(density, values, factor, unit)]
-        _steps(ecdf, values, factor)
-        _tail_of_sample(tail, values, factor)
-        for name, delay in fitted.items():
-            handles.append(_density(density, delay, values, factor, styles[name]))
-            _cdf(ecdf, delay, values, factor, styles[name])
-            _survival(tail, delay, values, factor, styles[name])
-            _quantile_pairs(pairs, delay, values, factor, styles[name])
+        handles = [_histogram(density, numbers["bins"], factor)]
+        _steps(ecdf, numbers["observed"], factor)
+        _tail_of_sample(tail, numbers["observed"], factor)
+        for name in fitted:
+            own = {what: shown[shown["law"] == name] for what, shown in numbers.items() if "law" in shown}
+            handles.append(_density(density, own["density"], factor, styles[name]))
+            _line(ecdf, own["cdf"], factor, styles[name])
+            _line(tail, own["survival"], factor, styles[name])
+            _quantile_pairs(pairs, own["quantiles"], factor, styles[name])
         _label_densities(density, unit, values, factor)
         _label_cdfs(ecdf, unit, values, factor)
         _label_tails(tail, unit, values, factor)
@@ -52,17 +61,19 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
 
 
 def law(delay: Delay, samples: Floats, title: str) -> Picture:
-    """A delay's density, cdf and survival, with samples (seconds) beneath them."""
+    """A delay's density, cdf and survival, with samples (seconds) beneath them. ``numbers`` as of ``fits``."""
     values, (unit, factor) = np.sort(samples), _unit(float(np.median(samples)))
     style = protocol_styles([title])[title]
-    with picture(9.6, 3.3) as figure:
+    numbers = _of_sample(values) | _of_laws({title: delay}, values)
+    del numbers["quantiles"]
+    with picture(9.6, 3.3, numbers) as figure:
         density, ecdf, tail = figure.subplots(1, 3)
-        sampled = _histogram(density, values, factor, unit)
-        line = _density(density, delay, values, factor, style)
-        _steps(ecdf, values, factor)
-        _cdf(ecdf, delay, values, factor, style)
-        _tail_of_sample(tail, values, factor)
-        _survival(tail, delay, values, factor, style)
+        sampled = _histogram(density, numbers["bins"], factor)
+        line = _density(density, numbers["density"], factor, style)
+        _steps(ecdf, numbers["observed"], factor)
+        _line(ecdf, numbers["cdf"], factor, style)
+        _tail_of_sample(tail, numbers["observed"], factor)
+        _line(tail, numbers["survival"], factor, style)
         _label_densities(density, unit, values, factor)
         _label_cdfs(ecdf, unit, values, factor)
         _label_tails(tail, unit, values, factor)
@@ -90,56 +101,81 @@ def _edges(values: Floats) -> Floats:
     return np.linspace(low, high, _BINS + 1)
 
 
-def _histogram(axes: Axes, values: Floats, factor: float, unit: str) -> Any:
-    edges = _edges(values)
+def _of_sample(values: Floats) -> Numbers:
+    """The histogram of ascending values, and their distribution function and survival at each of them."""
+    edges, ranks = _edges(values), np.arange(1, len(values) + 1) / len(values)
     counts, _ = np.histogram(values, edges)
-    heights = counts / len(values) / np.diff(edges * factor)
-    return axes.stairs(heights, edges * factor, fill=True, **_OBSERVED)
+    density = counts / len(values) / np.diff(edges)
+    return {
+        "bins": pd.DataFrame({"start_s": edges[:-1], "end_s": edges[1:], "density": density}),
+        "observed": pd.DataFrame({"seconds": values, "cdf": ranks, "survival": 1 - ranks}),
+    }
 
 
-def _density(axes: Axes, delay: Delay, values: Floats, factor: float, style: Style) -> Any:
-    """The density as a line; the share of every bin where some delays have a probability of their own."""
+def _of_laws(laws: Mapping[str, Delay], values: Floats) -> Numbers:
+    """What the laws give where the ascending values are."""
+    low, high = _window(values)
+    x = np.linspace(0.0 if low < 0.3 * high else low - 0.05 * (high - low), high, _POINTS)
+    far, kept = np.geomspace(*_tail_window(values), _POINTS), _kept(len(values))
+    pairs = {name: {"observed_s": values[kept], "fitted_s": delay.quantile((kept + 0.5) / len(values))}
+             for name, delay in laws.items()}  # fmt: skip
+    return {
+        "density": stacked({name: _densities(delay, values) for name, delay in laws.items()}, "law"),
+        "cdf": stacked({name: {"seconds": x, "share": delay.cdf(x)} for name, delay in laws.items()}, "law"),
+        "survival": stacked({m: {"seconds": far, "share": delay.survival(far)} for m, delay in laws.items()}, "law"),
+        "quantiles": stacked(pairs, "law"),
+    }
+
+
+def _densities(delay: Delay, values: Floats) -> dict[str, Floats]:
+    """The density at points; over every bin where some delays have a probability of their own."""
     edges = _edges(values)
-    look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.3}
     if len(delay.atoms()[0]):
         shares = np.diff(delay.cdf(edges))
         shares[0] += float(delay.cdf(edges[0]))
-        return axes.stairs(shares / np.diff(edges * factor), edges * factor, **look)
-    x = np.linspace(edges[0], edges[-1], 800)
-    heights = delay.density(x) / factor
+        return {"start_s": edges[:-1], "end_s": edges[1:], "density": shares / np.diff(edges)}
+    x = np.linspace(edges[0], edges[-1], _POINTS)
+    return {"start_s": x, "end_s": x, "density": delay.density(x)}
+
+
+def _histogram(axes: Axes, bins: pd.DataFrame, factor: float) -> Any:
+    return axes.stairs(bins["density"] / factor, _bounds(bins) * factor, fill=True, **_OBSERVED)
+
+
+def _density(axes: Axes, own: pd.DataFrame, factor: float, style: Style) -> Any:
+    """The density as a line; the share of every bin where some delays have a probability of their own."""
+    look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.3}
+    heights = own["density"].to_numpy(np.float64) / factor
+    if (own["start_s"] < own["end_s"]).all():
+        return axes.stairs(heights, _bounds(own) * factor, **look)
     ceiling = 3 * axes.get_ylim()[1]  # a density that grows without bound would flatten everything else
     if np.nanmax(heights) > ceiling:
         axes.set_ylim(top=axes.get_ylim()[1])
-    return axes.plot(x * factor, np.minimum(heights, ceiling), **look)[0]
+    return axes.plot(own["start_s"].to_numpy() * factor, np.minimum(heights, ceiling), **look)[0]
 
 
-def _steps(axes: Axes, values: Floats, factor: float) -> None:
-    levels = np.arange(1, len(values) + 1) / len(values)
-    kept = _kept(len(values))
-    axes.plot(values[kept] * factor, levels[kept], drawstyle="steps-post", **_DOTS)
+def _bounds(bins: pd.DataFrame) -> Floats:
+    edges: Floats = np.append(bins["start_s"].to_numpy(np.float64), bins["end_s"].iloc[-1])
+    return edges
 
 
-def _cdf(axes: Axes, delay: Delay, values: Floats, factor: float, style: Style) -> None:
-    low, high = _window(values)
-    x = np.linspace(0.0 if low < 0.3 * high else low - 0.05 * (high - low), high, 800)
-    axes.plot(x * factor, delay.cdf(x), color=style.color, linestyle=style.dash, linewidth=1.3)
+def _steps(axes: Axes, observed: pd.DataFrame, factor: float) -> None:
+    shown = observed.iloc[_kept(len(observed))]
+    axes.plot(shown["seconds"] * factor, shown["cdf"], drawstyle="steps-post", **_DOTS)
 
 
-def _tail_of_sample(axes: Axes, values: Floats, factor: float) -> None:
-    kept = _kept(len(values))[:-1]
-    positive = kept[values[kept] > 0]
-    axes.plot(values[positive] * factor, 1 - (positive + 1) / len(values), drawstyle="steps-post", **_DOTS)
+def _tail_of_sample(axes: Axes, observed: pd.DataFrame, factor: float) -> None:
+    shown = observed.iloc[_kept(len(observed))[:-1]]
+    shown = shown[shown["seconds"] > 0]
+    axes.plot(shown["seconds"] * factor, shown["survival"], drawstyle="steps-post", **_DOTS)
 
 
-def _survival(axes: Axes, delay: Delay, values: Floats, factor: float, style: Style) -> None:
-    x = np.geomspace(*_tail_window(values), 800)
-    axes.plot(x * factor, delay.survival(x), color=style.color, linestyle=style.dash, linewidth=1.3)
+def _line(axes: Axes, own: pd.DataFrame, factor: float, style: Style) -> None:
+    axes.plot(own["seconds"] * factor, own["share"], color=style.color, linestyle=style.dash, linewidth=1.3)
 
 
-def _quantile_pairs(axes: Axes, delay: Delay, values: Floats, factor: float, style: Style) -> None:
-    kept = _kept(len(values))
-    fitted = delay.quantile((kept + 0.5) / len(values))
-    axes.plot(fitted * factor, values[kept] * factor, ".", color=style.color, markersize=2.5)
+def _quantile_pairs(axes: Axes, own: pd.DataFrame, factor: float, style: Style) -> None:
+    axes.plot(own["fitted_s"] * factor, own["observed_s"] * factor, ".", color=style.color, markersize=2.5)
 
 
 def _kept(count: int) -> Any:

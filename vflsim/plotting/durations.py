@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting import closed
+from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.selection import finished
 from vflsim.plotting.style import (
     Picture,
@@ -35,17 +36,22 @@ def round_durations(results: Results, histogram: bool = False) -> Picture:
     """Empirical distribution of round durations per protocol, seeds pooled; the dot is the mean.
 
     Where the results have a closed form it is drawn over it, dashed. With ``histogram`` the densities stand above.
+    ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds, mean_s),
+    ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share).
     Raises NotRecordedError where rounds were not kept.
     """
     seconds = durations(results)
     logarithmic = _spread(seconds)
     styles = protocol_styles(results.protocols)
-    with picture(5.6, 5.2 if histogram else 3.6) as figure:
+    shares = {name: np.arange(1, len(values) + 1) / len(values) for name, values in seconds.items()}
+    bins = _histograms(seconds, logarithmic) if histogram else {}
+    numbers = _numbers(results, seconds, shares) | {"histogram": stacked(bins)}
+    with picture(5.6, 5.2 if histogram else 3.6, numbers) as figure:
         *above, axes = figure.subplots(2 if histogram else 1, 1, sharex=True, squeeze=False)[:, 0]
         for upper in above:
-            _densities(upper, seconds, styles, logarithmic)
+            _densities(upper, bins, styles)
         for name, values in seconds.items():
-            _distribution(axes, values, styles[name])
+            _distribution(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
         known = _closed_forms(axes, results, seconds, survival=False)
         axes.set_ylim(0, 1.02)
@@ -59,18 +65,20 @@ def round_durations(results: Results, histogram: bool = False) -> Picture:
 def survival(results: Results) -> Picture:
     """How many rounds last longer than x, on logarithmic axes: what the tail of round durations looks like.
 
-    Seeds are pooled; where the results have a closed form it is drawn over it, dashed. Raises NotRecordedError where
-    rounds were not kept, or none of them took any time.
+    Seeds are pooled; where the results have a closed form it is drawn over it, dashed. ``numbers``: ``durations``
+    (protocol, seconds, share of rounds that last at least so long), ``means`` and ``closed_form`` as above. Raises
+    NotRecordedError where rounds were not kept, or none of them took any time.
     """
     seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
     if not seconds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
     styles = protocol_styles(results.protocols)
-    with picture(5.6, 3.6) as figure:
+    shares = {name: 1 - np.arange(len(values)) / len(values) for name, values in seconds.items()}
+    with picture(5.6, 3.6, _numbers(results, seconds, shares)) as figure:
         axes = figure.add_subplot()
         axes.set_yscale("log")
         for name, values in seconds.items():
-            _tail(axes, values, styles[name])
+            _tail(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=True)
         axes.set_xlim(left=0.5 * min(float(np.quantile(values[values > 0], 0.01)) for values in seconds.values()))
         known = _closed_forms(axes, results, seconds, survival=True)
@@ -97,6 +105,20 @@ def durations(results: Results) -> dict[str, Floats]:
     return pooled
 
 
+def _numbers(results: Results, seconds: dict[str, Floats], shares: dict[str, Floats]) -> Numbers:
+    curves = {name: curve for name in seconds if (curve := closed.round_duration(results, name)) is not None}
+    return {
+        "durations": stacked({name: {"seconds": seconds[name], "share": shares[name]} for name in seconds}),
+        "means": frame(
+            ("protocol", "rounds", "mean_s"),
+            [(name, len(values), float(values.mean())) for name, values in seconds.items()],
+        ),
+        "closed_form": stacked(
+            {name: {"seconds": each.x, "lower": each.lower, "upper": each.upper} for name, each in curves.items()}
+        ),
+    }
+
+
 def _spread(seconds: dict[str, Floats]) -> bool:
     ends = [np.quantile(values, [0.02, 0.98]) for values in seconds.values()]
     return spread_widely(np.concatenate(ends))
@@ -110,10 +132,10 @@ def _ranks(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.unique(np.concatenate([even, outwards, n - 1 - outwards]).astype(np.int64))
 
 
-def _distribution(axes: Axes, values: Floats, style: Style) -> None:
+def _distribution(axes: Axes, values: Floats, shares: Floats, style: Style) -> None:
     """The empirical distribution function, and a dot on it at the mean."""
     ranks = _ranks(len(values))
-    x, y = np.concatenate([values[:1], values[ranks]]), np.concatenate([[0.0], (ranks + 1) / len(values)])
+    x, y = np.concatenate([values[:1], values[ranks]]), np.concatenate([[0.0], shares[ranks]])
     axes.step(x, y, where="post", **_line(style))
     mean = float(values.mean())
     # The mean of equal numbers may differ from them in the last bit.
@@ -121,11 +143,11 @@ def _distribution(axes: Axes, values: Floats, style: Style) -> None:
     axes.plot([mean], [at], marker=style.marker, color=style.color, markersize=5, markeredgecolor="white", zorder=4)
 
 
-def _tail(axes: Axes, values: Floats, style: Style) -> None:
+def _tail(axes: Axes, values: Floats, shares: Floats, style: Style) -> None:
     """Share of rounds that last longer than x: 1 before the shortest, 0 (not on the axis) from the longest on."""
     ranks = _ranks(len(values))
     ranks = ranks[values[ranks] > 0]
-    axes.step(values[ranks], 1 - ranks / len(values), where="pre", **_line(style))
+    axes.step(values[ranks], shares[ranks], where="pre", **_line(style))
 
 
 def _closed_forms(axes: Axes, results: Results, protocols: Iterable[str], *, survival: bool) -> bool:
@@ -155,13 +177,20 @@ def _key(figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], 
     legend(figure, handles, labels, columns=2)
 
 
-def _densities(axes: Axes, seconds: dict[str, Floats], styles: dict[str, Style], logarithmic: bool) -> None:
+def _histograms(seconds: dict[str, Floats], logarithmic: bool) -> dict[str, dict[str, Any]]:
     positive = np.concatenate([values[values > 0] for values in seconds.values()])
     space = np.geomspace if logarithmic else np.linspace
     edges = space(positive.min(), positive.max() * (1 + 1e-9), 41)
-    for name, values in seconds.items():
-        share, _ = np.histogram(values, edges)
-        axes.stairs(share / len(values), edges, color=styles[name].color, fill=True, alpha=0.2)
-        axes.stairs(share / len(values), edges, color=styles[name].color, linewidth=1.2)
+    return {
+        name: {"start_s": edges[:-1], "end_s": edges[1:], "share": np.histogram(values, edges)[0] / len(values)}
+        for name, values in seconds.items()
+    }
+
+
+def _densities(axes: Axes, bins: dict[str, dict[str, Any]], styles: dict[str, Style]) -> None:
+    for name, own in bins.items():
+        edges = np.append(own["start_s"], own["end_s"][-1])
+        axes.stairs(own["share"], edges, color=styles[name].color, fill=True, alpha=0.2)
+        axes.stairs(own["share"], edges, color=styles[name].color, linewidth=1.2)
     axes.set_ylabel("share of rounds per bin")
     axes.set_ylim(bottom=0)

@@ -8,7 +8,8 @@ from math import ceil
 import numpy as np
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.curves import TIME, curve, limits, runs_of, shown_of
+from vflsim.plotting.curves import TIME, Runs, curve, limits, numbers_of, runs_of, shown_of
+from vflsim.plotting.numbers import Numbers, stacked
 from vflsim.plotting.style import (
     Picture,
     failures,
@@ -33,35 +34,48 @@ def metric_panels(
     """A metric (default: each one's main one) against virtual time, in rows of ``columns`` panels.
 
     A sweep has a panel for each of its values. ``titles`` take the place of the scenarios' names, in order. A protocol
-    looks the same in all panels. Raises ResultsError where the metric was not evaluated, NotRecordedError where no run
-    has finished.
+    looks the same in all panels. ``numbers`` as of a metric against time, with the ``panel`` (0, 1, …) in front.
+    Raises ResultsError where the metric was not evaluated, NotRecordedError where no run has finished.
     """
     panels = [panel for each in shown for panel in _panels(each)]
     panels = [(title, panel) for title, (_, panel) in zip(titles, panels, strict=False)] + panels[len(titles) :]
     names = list(dict.fromkeys(name for _, results in panels for name in results.protocols))
     styles, handles = protocol_styles(names), {}
+    curves = [_curves(results, names, metric) for _, results in panels]
+    numbers = [numbers_of(found, TIME.column, column) for column, found in curves]
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
-    with picture(PANEL[0] * columns, PANEL[1] * rows + 0.3) as figure:
+    with picture(PANEL[0] * columns, PANEL[1] * rows + 0.3, _joined(numbers)) as figure:
         places = figure.subplots(rows, columns, squeeze=False)
-        for axes, (title, results) in zip(places.flat, panels, strict=False):
-            column = metric or results.main_metric
-            if column not in results.evaluated:
-                raise ResultsError(f"{column!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
-            curves = {name: found for name in names if (found := runs_of(results, name, TIME.column, column))}
-            if not curves:
-                raise NotRecordedError("no finished run", str(results.folder))
-            for name, runs in curves.items():
-                handles[name] = curve(axes, runs, styles[name], logarithmic=False)
-            limits(axes, np.concatenate([y for runs in curves.values() for _, y in runs]))
+        for axes, (title, results), (_, found), own in zip(places.flat, panels, curves, numbers, strict=False):
+            means = own["means"]
+            for name, runs in found.items():
+                handles[name] = curve(axes, means[means["protocol"] == name], runs, styles[name], logarithmic=False)
+            limits(axes, np.concatenate([y for runs in found.values() for _, y in runs.values()]))
             x_axis(axes, TIME.label, TIME.unit, logarithmic=False)
             axes.set_title(title, loc="left")
-            remark(axes, shown_of(map(len, curves.values())).partition(";")[0] + failures(results))
+            remark(axes, shown_of(map(len, found.values())).partition(";")[0] + failures(results))
         for axes in places.flat[len(panels) :]:
             axes.set_visible(False)
-        sides(figure, metric_label(column))
+        sides(figure, metric_label(curves[-1][0]))
         legend(figure, list(handles.values()), list(handles))
     return figure
+
+
+def _curves(results: Results, names: Sequence[str], metric: str | None) -> tuple[str, dict[str, Runs]]:
+    """The metric of a panel, and its runs by protocol."""
+    column = metric or results.main_metric
+    if column not in results.evaluated:
+        raise ResultsError(f"{column!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
+    found = {name: runs for name in names if (runs := runs_of(results, name, TIME.column, column))}
+    if not found:
+        raise NotRecordedError("no finished run", str(results.folder))
+    return column, found
+
+
+def _joined(panels: Sequence[Numbers]) -> Numbers:
+    """The numbers of all panels under each other; their position, from 0 on, in front."""
+    return {name: stacked({position: own[name] for position, own in enumerate(panels)}, "panel") for name in panels[0]}
 
 
 def _panels(shown: Results | Sweep) -> list[tuple[str, Results]]:

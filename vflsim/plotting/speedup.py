@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.numbers import frame
 from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark, x_axis
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import t_interval
@@ -40,7 +41,8 @@ def speed_up(results: Results, baseline: str | None = None, target: dict[str, fl
 
     ``baseline`` is the first synchronous protocol by default. Times are divided within each seed that both have; shown
     are the geometric mean and its 95 % interval (Student's t of the logarithms). Where some run never reached the
-    target an arrow points to where the truth lies. Raises NotRecordedError where there is no synchronous protocol, no
+    target an arrow points to where the truth lies. ``numbers``: ``ratios`` (measure, protocol, mean, low, high, n,
+    bound). Raises NotRecordedError where there is no synchronous protocol, no
     second one, or nothing to divide; ResultsError for a baseline that is none of the protocols.
     """
     baseline = _baseline(results) if baseline is None else baseline
@@ -61,7 +63,9 @@ def speed_up(results: Results, baseline: str | None = None, target: dict[str, fl
         raise NotRecordedError(f"nothing that can be divided by that of {baseline}", str(results.folder))
     rows = [name for name in others if any(name in found for found in panels.values())]
     styles = protocol_styles(results.protocols)
-    with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows)) as figure:
+    ratios = [(title, name, *astuple(each)) for title, own in panels.items() for name, each in own.items()]
+    numbers = {"ratios": frame(("measure", "protocol", "mean", "low", "high", "n", "bound"), ratios)}
+    with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows), numbers) as figure:
         drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, found) in zip(drawn, panels.items(), strict=True):
             for row, name in enumerate(rows):

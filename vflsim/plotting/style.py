@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from vflsim.plotting.numbers import Numbers
 from vflsim.results.read import Results
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
@@ -65,7 +66,13 @@ class Style:
 
 @final
 class Picture(Figure):
-    """A figure that shows itself in a notebook without pyplot."""
+    """A figure that shows itself in a notebook without pyplot.
+
+    ``numbers`` are the numbers that it draws, as frames by name: the docstring of the function that draws it names them
+    and their columns. They are in SI units, and whole where the drawing is thinned or cut off by its axes.
+    """
+
+    numbers: Numbers
 
     def png(self) -> bytes:
         """The figure as a PNG; the same figure always gives the same bytes."""
@@ -86,10 +93,11 @@ def protocol_styles(protocols: Sequence[str]) -> dict[str, Style]:
 
 
 @contextmanager
-def picture(width: float, height: float) -> Iterator[Picture]:
-    """An empty figure of the given size in inches, drawn on inside the context."""
+def picture(width: float, height: float, numbers: Numbers) -> Iterator[Picture]:
+    """An empty figure of the given size in inches, drawn on inside the context; ``numbers`` are what it will show."""
     with mpl.rc_context(_RC):
         figure = Picture(figsize=(width, height), layout="constrained")
+        figure.numbers = numbers
         FigureCanvasAgg(figure)
         yield figure
 

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.plotting import closed
+from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.style import Picture, Style, legend, picture, plain_number, protocol_styles, remark, spread_widely
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics import Floats
@@ -32,7 +33,8 @@ def round_time_against(sweep: Sweep) -> Picture:
 
     With one seed the interval is by batch means, after the warm-up. Where the results have a closed form of the round's
     duration its mean is drawn over it, dashed. Numbers stand on a scale, logarithmic where they spread widely and
-    unevenly, anything else side by side. Raises NotRecordedError where rounds were not kept.
+    unevenly, anything else side by side. ``numbers``: ``times`` (what ``Sweep.estimates`` gives, x: where a value
+    stands, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError where rounds were not kept.
     """
     single = sweep.estimates("round_duration")["n"].max() <= 1  # then an interval can only come from within the run
     return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration", "s")
@@ -41,8 +43,8 @@ def round_time_against(sweep: Sweep) -> Picture:
 def time_to_target_against(sweep: Sweep) -> Picture:
     """Time to the scenario's (first) target against the value that the sweep changed, with 95 % intervals over seeds.
 
-    Hollow markers: some seed did not reach the target; the mean of what all runs took is a lower bound. Raises
-    NotRecordedError where there is no target.
+    Hollow markers: some seed did not reach the target; the mean of what all runs took is a lower bound. ``numbers``:
+    ``times`` as above. Raises NotRecordedError where there is no target.
     """
     targets = [name for summary in sweep.summaries for name in summary["target"].dropna().unique()]
     if not targets:
@@ -58,14 +60,15 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
         raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
     styles = protocol_styles(sweep.protocols)
     x = np.asarray(_places(sweep))
-    with picture(5.6, 3.6) as figure:
+    found = found.assign(x=x[found["position"]])
+    known = {name: _closed_form(sweep, name, x) for name in sweep.protocols} if target is None else {}
+    theory = stacked({name: curve for name, curve in known.items() if len(curve)})
+    with picture(5.6, 3.6, {"times": found.reset_index(drop=True), "closed_form": theory}) as figure:
         axes = figure.add_subplot()
         handles: list[Artist] = []
-        theory = False
         for name in (names := [name for name in sweep.protocols if (found["protocol"] == name).any()]):
-            handles.append(_line(axes, found[found["protocol"] == name], x, styles[name]))
-            if target is None:
-                theory |= _closed_form(axes, sweep, name, x)
+            handles.append(_line(axes, found[found["protocol"] == name], styles[name]))
+            _theory(axes, theory[theory["protocol"] == name])
         if spread_widely(found["shown"]):
             axes.set_yscale("log")
             low, high = axes.get_ylim()
@@ -78,7 +81,7 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
         _x_axis(axes, sweep, x)
         axes.set_title(sweep.scenario, loc="left")
         remark(axes, _said(sweep, found))
-        if theory:
+        if len(theory):
             handles.append(closed.handle())
             names.append(closed.LABEL)
         if (found["reached"] < found["n"]).any():
@@ -98,9 +101,9 @@ def _said(sweep: Sweep, found: pd.DataFrame) -> str:
     return said + (f"; {waiting} value{'s have' if waiting > 1 else ' has'} not finished" if waiting else "")
 
 
-def _line(axes: Axes, own: pd.DataFrame, x: Floats, style: Style) -> Line2D:
+def _line(axes: Axes, own: pd.DataFrame, style: Style) -> Line2D:
     """A protocol's means over the values in ascending order, with error bars; hollow where they are lower bounds."""
-    own = own.assign(x=x[own["position"]]).sort_values("x", kind="stable")
+    own = own.sort_values("x", kind="stable")
     at, y = own["x"].to_numpy(), own["shown"].to_numpy(dtype=np.float64)
     look: dict[str, Any] = {"color": style.color, "linestyle": style.dash, "linewidth": 1.6}
     mark: dict[str, Any] = {"marker": style.marker, "markersize": 4}
@@ -114,15 +117,19 @@ def _line(axes: Axes, own: pd.DataFrame, x: Floats, style: Style) -> Line2D:
     return Line2D([], [], **look, **mark)
 
 
-def _closed_form(axes: Axes, sweep: Sweep, protocol: str, x: Floats) -> bool:
-    """A line through the means that have a closed form, two where only bounds are known; whether there is any."""
+def _closed_form(sweep: Sweep, protocol: str, x: Floats) -> pd.DataFrame:
+    """Where a value stands, and the mean round (or its two bounds) there, of those that have a closed form."""
     curves = [closed.round_duration(results, protocol) for results in sweep.results]
-    known = [k for k in np.argsort(x, kind="stable") if curves[k] is not None]
-    if known:
-        means = [curve.means() for k in known if (curve := curves[k]) is not None]
-        for side in {0, -1} if any(len(each) > 1 for each in means) else {0}:
-            axes.plot(x[known], [each[side] for each in means], **closed.LOOK, zorder=3)
-    return bool(known)
+    means = [(at, curve.means()) for at, curve in zip(x, curves, strict=True) if curve is not None]
+    rows = [(at, each[0], each[-1]) for at, each in means]
+    return frame(("x", "lower", "upper"), rows).sort_values("x", kind="stable")
+
+
+def _theory(axes: Axes, means: pd.DataFrame) -> None:
+    """A line through the means of closed forms, two where only bounds are known; none where there are none."""
+    if len(means):
+        for side in ("lower", "upper") if (means["lower"] != means["upper"]).any() else ("lower",):
+            axes.plot(means["x"], means[side], **closed.LOOK, zorder=3)
 
 
 def _places(sweep: Sweep) -> list[float]:

@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from vflsim.errors import ResultsError
 from vflsim.plotting.selection import one_seed
 from vflsim.plotting.style import Picture, legend, picture, x_axis
+from vflsim.results.activities import Floats, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.schema import SERVER
 
@@ -24,6 +25,7 @@ ACTIVITIES = {
     "compute": ("compute", "#3B5B92", (0.34, 0.94)),
     "activation": ("waits for activation", "#D8D8D8", (0.34, 0.94)),
     "upload": ("upload delay", "#F0B95B", (0.34, 0.94)),
+    "share": ("sharing delay", "#C9793B", (0.34, 0.94)),
     "latency": ("latency", "#B9D8C2", (0.06, 0.28)),
     "transfer": ("transfer", "#2A8C6A", (0.06, 0.28)),
     "outage": ("out", "#F3C4BE", (0.0, 1.0)),
@@ -52,7 +54,8 @@ def timeline(
     Work fills the upper part of a party's row, messages the lower one (in the sender's row); pale means abandoned or
     cut off by the end of the run, a red cross lost; a reddish row means that a party is out; vertical lines are server
     steps. By default the first seed that most protocols have, from 0 until the slowest protocol has finished two
-    rounds. Raises NotRecordedError where events were not kept.
+    rounds. ``numbers``: ``activities`` (the events of the window with protocol, seed and what they are called),
+    ``steps`` (protocol, seed, time_s of the lines). Raises NotRecordedError where events were not kept.
     """
     runs = one_seed(results, protocols, seed)
     end = _default_end(runs) if end is None else end
@@ -62,13 +65,18 @@ def timeline(
     parties = _parties(runs)
     rows = len(parties) * len(runs)
     row = 0.2 if rows <= 60 else max(0.05, min(0.11, _TALLEST / rows))
-    with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(parties))) as figure:
+    steps = [_steps(run, start, end) for run in runs]
+    numbers = {
+        "activities": pd.concat(events, ignore_index=True),
+        "steps": pd.concat(steps, ignore_index=True),
+    }
+    with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(parties)), numbers) as figure:
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, run, own in zip(panels, runs, events, strict=True):
-            _panel(axes, run, own, parties, start, end)
+        for axes, run, own, ends in zip(panels, runs, events, steps, strict=True):
+            _panel(axes, run, own, ends["time_s"].to_numpy(), parties, start, end)
         x_axis(panels[-1], "virtual time", "s", logarithmic=False)
         panels[-1].set_xlim(start, end)
-        _key(figure, events, any(run.has("rounds") for run in runs))
+        _key(figure, events, any(map(len, steps)))
     return figure
 
 
@@ -87,7 +95,16 @@ def _default_end(runs: Sequence[StoredRun]) -> float:
 def _window(run: StoredRun, start: float, end: float) -> pd.DataFrame:
     events = run.frame("events")
     events = events[(events["start_s"] < end) & (events["end_s"] > start)]
-    return events.assign(activity=events["kind"].astype(str).str.partition(".")[0].to_numpy())
+    names = events["kind"].astype(str).map(activity)
+    return events.assign(activity=names, label=[ACTIVITIES.get(name, _OTHER)[0] for name in names])
+
+
+def _steps(run: StoredRun, start: float, end: float) -> pd.DataFrame:
+    """Ends of the server steps in the window; none where they are too many to be drawn."""
+    ends = run.table("rounds")["end_s"].to_numpy() if run.has("rounds") else np.empty(0)
+    shown = ends[(ends >= start) & (ends <= end)]
+    shown = shown if len(shown) <= _SHOWN_STEPS else shown[:0]
+    return pd.DataFrame({"protocol": run.protocol, "seed": run.seed, "time_s": shown})
 
 
 def _parties(runs: Sequence[StoredRun]) -> list[str]:
@@ -97,14 +114,16 @@ def _parties(runs: Sequence[StoredRun]) -> list[str]:
     return [SERVER, *sorted(clients - {SERVER}, key=lambda name: (len(name), name))]
 
 
-def _panel(axes: Axes, run: StoredRun, events: pd.DataFrame, parties: list[str], start: float, end: float) -> None:
+def _panel(
+    axes: Axes, run: StoredRun, events: pd.DataFrame, steps: Floats, parties: list[str], start: float, end: float
+) -> None:
     rows = {name: position for position, name in enumerate(parties)}
     present = {SERVER, *(f"client-{m}" for m in run.info.participants)}
-    for name, position in rows.items():
-        if name not in present:
+    for party, position in rows.items():
+        if party not in present:
             axes.axhspan(position, position + 1, color=_ABSENT, linewidth=0)
-    for (activity, sound), group in events.groupby(["activity", events["outcome"] == "done"], sort=False):
-        _, color, (bottom, top) = ACTIVITIES.get(str(activity), _OTHER)
+    for (name, sound), group in events.groupby(["activity", events["outcome"] == "done"], sort=False):
+        _, color, (bottom, top) = ACTIVITIES.get(str(name), _OTHER)
         left = group["start_s"].clip(lower=start).to_numpy(dtype=np.float64)
         right = group["end_s"].clip(upper=end).to_numpy(dtype=np.float64)
         at = group["party"].astype(str).map(rows).to_numpy(dtype=np.float64)
@@ -113,17 +132,14 @@ def _panel(axes: Axes, run: StoredRun, events: pd.DataFrame, parties: list[str],
         corners = np.stack(
             [np.stack([x, y], -1) for x, y in ((left, upper), (right, upper), (right, lower), (left, lower))], 1
         )
-        below = 0.8 if activity == "outage" else 1  # what else a party is at stays visible
+        below = 0.8 if name == "outage" else 1  # what else a party is at stays visible
         # The edge keeps a millisecond visible in a window of minutes.
         look: dict[str, Any] = {"color": color, "linewidth": 0.4, "alpha": 1.0 if sound else 0.4}
         axes.add_collection(PolyCollection(list(corners), **look, zorder=below))
     lost = events[(events["outcome"] == "lost") & (events["end_s"] <= end)]
     axes.plot(lost["end_s"], lost["party"].astype(str).map(rows).astype(float) + 0.83, **_CROSS)
-    if run.has("rounds"):
-        ends = np.array(run.table("rounds")["end_s"].to_pylist())
-        shown = ends[(ends >= start) & (ends <= end)]
-        if len(shown) <= _SHOWN_STEPS:
-            axes.vlines(shown, 0, len(parties), **_STEP, zorder=0.5)
+    if len(steps):
+        axes.vlines(steps, 0, len(parties), **_STEP, zorder=0.5)
     ended = float(run.table("metrics")["time_s"][-1].as_py())
     if start <= ended < end:
         axes.axvline(ended, color="#222222", linewidth=1)

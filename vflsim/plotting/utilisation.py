@@ -6,16 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from vflsim.plotting.numbers import stacked
 from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.spans import Spans
 from vflsim.plotting.style import Picture, legend, picture, remark, sides, x_axis
 from vflsim.results.activities import Activities, Ints, activities
-from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
 from vflsim.streams import SERVER
 
@@ -37,7 +39,8 @@ def link_utilisation(
 
     A direction is busy while at least one message moves over it (latency occupies nothing); while one of the two
     parties of a message is out, it does not move. Grey: the share of parties that are out. By default the first seed
-    that most protocols have events of. Raises NotRecordedError where events were not kept, or nothing ever moved.
+    that most protocols have events of. ``numbers``: ``links`` (protocol, seed, link, start_s and end_s of the bin,
+    share of time; of ``out``: of parties). Raises NotRecordedError where events were not kept, or nothing ever moved.
     """
     found = []
     for run in one_seed(results, protocols, seed):
@@ -46,7 +49,8 @@ def link_utilisation(
             found.append((run, edges, busy))
     if not found:
         raise NotRecordedError("no message moved for any length of time", str(results.folder))
-    with picture(6.4, 1.2 + 1.15 * len(found)) as figure:
+    numbers = {"links": pd.concat([_numbers(*each) for each in found], ignore_index=True)}
+    with picture(6.4, 1.2 + 1.15 * len(found), numbers) as figure:
         panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
         for axes, (run, edges, busy) in zip(panels, found, strict=True):
             _panel(axes, edges, busy)
@@ -61,6 +65,14 @@ def link_utilisation(
             labels.append("parties that are out")
         legend(figure, handles, labels)
     return figure
+
+
+def _numbers(run: StoredRun, edges: Floats, busy: dict[str, Floats]) -> pd.DataFrame:
+    bins = {"start_s": edges[:-1], "end_s": edges[1:]}
+    links = stacked({link: bins | {"share": shares} for link, shares in busy.items()}, "link")
+    links.insert(0, "protocol", run.protocol)
+    links.insert(1, "seed", run.seed)
+    return links
 
 
 def utilisation(events: Activities, participants: Sequence[int], edges: Floats) -> dict[str, Floats]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished
 from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark, sides
-from vflsim.plotting.waits import waits
+from vflsim.plotting.waits import Waits, waits
 from vflsim.results.activities import activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.statistics import Floats
 from vflsim.streams import SERVER
 
 _NOBODY = "#9a9a9a"
@@ -24,21 +30,28 @@ def waited_for(results: Results) -> Picture:
 
     A client was waited for if a message of its that the step used arrived in the very instant in which the step began
     (:mod:`vflsim.plotting.waits`); clients that arrive together share the round. The grey bar is the share of rounds
-    that waited for nobody. Raises NotRecordedError where events were not kept, or no message ever reached the server.
+    that waited for nobody. A protocol whose clients (or server) wait for messages before they can send theirs has a
+    second panel, for those; if a round waited several times over, each counts. ``numbers``: ``shares`` (protocol,
+    stage: ``last`` or ``before``, client: 0 for nobody, share of rounds). Raises NotRecordedError where events were
+    not kept, or no message ever reached the server.
     """
-    shares = {name: found for name, runs in finished(results, "rounds", "events").items() if (found := _shares(runs))}
-    if not shares:
+    found = {name: _stages(runs) for name, runs in finished(results, "rounds", "events").items()}
+    panels = [(name, stage) for name, stages in found.items() for stage in stages]
+    if not panels:
         raise NotRecordedError("in no finished run did a message reach the server", str(results.folder))
+    shares = {(name, stage.name): stage.shares for name, stage in panels}
     clients = max(max(own) for own in shares.values())
     styles = protocol_styles(results.protocols)
-    with picture(5.8, 1.1 + 0.82 * len(shares)) as figure:
-        panels = figure.subplots(len(shares), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, own) in zip(panels, shares.items(), strict=True):
-            _panel(axes, own, clients, styles[name])
-            axes.set_title(name, loc="left")
+    rows = [(*key, client, share) for key, own in shares.items() for client, share in own.items()]
+    numbers = {"shares": frame(("protocol", "stage", "client", "share"), rows)}
+    with picture(5.8, 1.1 + 0.82 * len(panels), numbers) as figure:
+        drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (name, stage) in zip(drawn, panels, strict=True):
+            _panel(axes, stage.shares, clients, styles[name])
+            axes.set_title(name + (f": {stage.said}" if len(found[name]) > 1 else ""), loc="left")
         sides(figure, "share of rounds")
-        panels[-1].set_xlabel("client")
-        remark(panels[0], f"{results.name}, all seeds together{failures(results)}")
+        drawn[-1].set_xlabel("client")
+        remark(drawn[0], f"{results.name}, all seeds together{failures(results)}")
         handles = [Patch(facecolor="#666666"), Patch(facecolor=_NOBODY, hatch="////", edgecolor="white")]
         labels = ["client waited for", "nobody: all was there, or a deadline was over"]
         if any(set(range(1, clients + 1)) - own.keys() for own in shares.values()):
@@ -48,26 +61,47 @@ def waited_for(results: Results) -> Picture:
     return figure
 
 
-def _shares(runs: list[StoredRun]) -> dict[int, float]:
-    """Share of rounds by client; empty where no message ever reached the server."""
-    rounds, counted = 0, {m: 0.0 for run in runs for m in run.info.participants}
-    heard = False
-    for run in runs:
-        events = activities(run)
-        heard |= bool((events.is_a("transfer") & (events.peer == SERVER)).any())
-        found, clients = waits(run, events), list(run.info.participants)
-        for client, share in zip(clients, found.shares(clients), strict=True):
-            counted[client] += share * len(found.start)
-        rounds += len(found.start)
-    return {m: count / rounds for m, count in sorted(counted.items())} if heard and rounds else {}
+@final
+@dataclass(frozen=True)
+class _Stage:
+    """Share of rounds by client (0: nobody), of the last message of rounds or of those before."""
+
+    name: str
+    said: str
+    shares: dict[int, float]
+
+
+def _stages(runs: list[StoredRun]) -> list[_Stage]:
+    """The last messages of rounds; those before, where there are any. Nothing where no message reached the server."""
+    events = [activities(run) for run in runs]
+    if not any((own.is_a("transfer") & (own.peer == SERVER)).any() for own in events):
+        return []
+    found = [waits(run, own) for run, own in zip(runs, events, strict=True)]
+    rounds = sum(len(own.start) for own in found)
+    if not rounds:
+        return []
+    clients = sorted({client for run in runs for client in run.info.participants})
+    stages = [_Stage("last", "the message that lets the step begin", _pooled(found, Waits.shares, clients, rounds))]
+    stages[0].shares[0] = sum(len(own.start) - len(np.unique(own.round)) for own in found) / rounds
+    if kinds := dict.fromkeys(kind for own in found for kind in own.path.kinds):
+        said = f"before that ({', '.join(kind.replace('_', ' ') for kind in kinds)})"
+        stages.append(_Stage("before", said, _pooled(found, Waits.shares_before, clients, rounds)))
+        stages[1].shares[0] = sum(len(own.start) - len(np.unique(own.path.round)) for own in found) / rounds
+    return stages
+
+
+def _pooled(
+    found: list[Waits], shares: Callable[[Waits, list[int]], Floats], clients: list[int], rounds: int
+) -> dict[int, float]:
+    total = np.sum([shares(own, clients) * len(own.start) for own in found], axis=0) / rounds
+    return dict(zip(clients, total.tolist(), strict=True))
 
 
 def _panel(axes: Axes, shares: dict[int, float], clients: int, style: Style) -> None:
-    numbers, values = np.array(list(shares)), np.array(list(shares.values()))
-    axes.bar(numbers, values, width=0.8, color=style.color)
-    nobody = 1 - float(values.sum())
-    if nobody > 1e-9:
-        axes.bar(clients + 1.5, nobody, width=0.8, color=_NOBODY, hatch="////", edgecolor="white")
+    numbers = np.array([client for client in shares if client])
+    axes.bar(numbers, [shares[client] for client in numbers], width=0.8, color=style.color)
+    if shares[0] > 0:
+        axes.bar(clients + 1.5, shares[0], width=0.8, color=_NOBODY, hatch="////", edgecolor="white")
     for absent in sorted(set(range(1, clients + 1)) - shares.keys()):
         axes.axvspan(absent - 0.5, absent + 0.5, color=_ABSENT, linewidth=0, zorder=0)
     axes.set_xlim(0.3, clients + 2.2)

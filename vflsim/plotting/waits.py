@@ -1,9 +1,15 @@
-"""Who was waited for: the client whose message arrived in the very instant in which a server step began.
+"""Who was waited for: the clients whose messages let a server step begin, and those whose messages let these be sent.
 
 ``rounds.used`` names clients in client order, not by arrival, so this is read from the events. A step begins at the end
-of the instant in which the last message it needs has arrived: the clients among ``used`` one of whose messages arrived
-in that instant were waited for (all of them, where several arrive at once), and so were those who answered a re-query.
-A step for which everything was there already, or which began because a deadline was over, waited for nobody.
+of the instant in which the last message it needs has arrived (or once the server has worked on those messages): the
+clients among ``used`` one of whose messages arrived in that instant were waited for, all of them where several arrive
+at once, and so were those who answered a re-query. A step for which everything was there already, or which began
+because a deadline was over, waited for nobody.
+
+A message may itself have had to wait for others in its round: for shares of other clients, say, or for a query that the
+server sent on another message's arrival. :mod:`vflsim.plotting.paths` follows it back, message by message, to the
+beginning of the round; the senders on that way were waited for *before*. A client that had the messages of its peers
+already when its own work was done was the last of them itself.
 """
 
 from __future__ import annotations
@@ -14,9 +20,13 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from vflsim.results.activities import Activities, Floats, Ints, activities
+from vflsim.plotting.paths import Path, paths
+from vflsim.plotting.ways import Ways
+from vflsim.results.activities import Activities, Floats, Ints, Mask, activities
 from vflsim.results.read import NotRecordedError, StoredRun
 from vflsim.streams import SERVER
+
+ANSWER = "transfer.answer"
 
 
 @final
@@ -24,27 +34,37 @@ from vflsim.streams import SERVER
 class Waits:
     """The rounds of one run, one array element each, and who was waited for.
 
-    Round k begins at ``start[k]``, its server step at ``step[k]``, and both end at ``end[k]`` (seconds). ``round`` and
-    ``client`` are pairs: client ``client[j]`` was waited for in the round at position ``round[j]``; ascending.
+    Round k begins at ``start[k]``, its server step at ``step[k]``, and both end at ``end[k]`` (seconds); the last
+    message for it arrived at ``ready[k]``, which is before ``step[k]`` where the server works on the messages first.
+    ``round`` and ``client`` are pairs: client ``client[j]`` was waited for in the round at position ``round[j]``;
+    ascending. ``path`` is what each round's time went to.
     """
 
     start: Floats
+    ready: Floats
     step: Floats
     end: Floats
     round: Ints
     client: Ints
+    path: Path
 
     def last(self) -> Ints:
         """For each round the client waited for, the last in client order where there are several; 0: nobody."""
-        found = np.zeros(len(self.start), np.int64)
-        found[self.round] = self.client  # ascending: the last one stays
-        return found
+        return _last(len(self.start), self.round, self.client)
 
     def shares(self, clients: npt.ArrayLike) -> Floats:
         """For each of ``clients`` the share of rounds in which it was waited for; several at once share a round."""
         several = np.bincount(self.round, minlength=len(self.start))
-        weights = np.bincount(self.client, 1 / several[self.round], minlength=int(np.max(clients, initial=0)) + 1)
-        return weights[np.asarray(clients, np.int64)] / max(len(self.start), 1)
+        return self._shares(self.client, 1 / several[self.round], clients)
+
+    def shares_before(self, clients: npt.ArrayLike) -> Floats:
+        """The same of those who were waited for before; a round that waited several times over counts each time."""
+        return self._shares(self.path.client, self.path.weight, clients)
+
+    def _shares(self, client: Ints, weights: Floats, clients: npt.ArrayLike) -> Floats:
+        wanted = np.asarray(clients, np.int64)
+        found = np.bincount(client, weights, minlength=int(np.max(wanted, initial=0)) + 1)
+        return found[wanted] / max(len(self.start), 1)
 
 
 def waits(run: StoredRun, events: Activities | None = None) -> Waits:
@@ -53,29 +73,54 @@ def waits(run: StoredRun, events: Activities | None = None) -> Waits:
     Raises NotRecordedError where rounds or events were not kept, or rounds are not server steps that left events.
     """
     events = activities(run) if events is None else events
-    rounds = run.table("rounds")
+    ways = Ways(events)
+    events, rounds = ways.events, run.table("rounds")
     start, end = (rounds[name].to_numpy() for name in ("start_s", "end_s"))
-    steps = events.where(events.is_kind("compute.server_step") & (events.party == SERVER) & events.done)
+    steps = np.flatnonzero(events.is_kind("compute.server_step") & (events.party == SERVER) & events.done)
     if len(steps) != len(start):
         raise NotRecordedError(f"{len(start)} rounds, but {len(steps)} server steps", str(run.folder))
-    delivered = events.is_a("transfer") & (events.peer == SERVER) & events.done & ~events.is_kind("transfer.evaluation")
-    arrivals = events.where(delivered)
-    first = np.searchsorted(steps.start, arrivals.end, side="left")
-    count = np.searchsorted(steps.start, arrivals.end, side="right") - first  # steps may begin at one instant
-    message = np.repeat(np.arange(len(arrivals)), count)
-    at = np.arange(len(message)) - np.repeat(np.cumsum(count) - count, count) + first[message]
-    client, answer = arrivals.party[message], arrivals.is_kind("transfer.answer")[message]
-    needed = answer | np.isin(_pair(at, client), _pair(*used(run)))
-    pairs = np.unique(_pair(at[needed], client[needed]))
-    return Waits(start, steps.start, end, *_unpair(pairs))
+    needed = named(run, "used")
+    ready = events.start[steps]
+    while True:
+        at, client = _arrived(events, ways.arrivals, needed, ready)
+        waiting = np.ones(len(start), np.bool_)
+        waiting[at] = False
+        earlier = ways.server_work_before(ready, steps, start)
+        if not (waiting & (earlier < ready)).any():
+            break
+        ready = np.where(waiting, earlier, ready)
+    last = _last(len(start), at, client)
+    return Waits(start, ready, events.start[steps], end, at, client, paths(ways, start, ready, last))
 
 
-def used(run: StoredRun) -> tuple[Ints, Ints]:
-    """(position of the round, client) for every client that a round used. Raises NotRecordedError without rounds."""
-    column = run.table("rounds")["used"].combine_chunks()
-    clients = column.flatten().to_numpy().astype(np.int64)
-    counts = column.value_lengths().fill_null(0).to_numpy()
+def named(run: StoredRun, column: str) -> tuple[Ints, Ints]:
+    """(position of the round, client) for every client in a list of the rounds: ``used``, ``missing``, ``fresh``.
+
+    Raises NotRecordedError where rounds were not kept.
+    """
+    lists = run.table("rounds")[column].combine_chunks()
+    clients = lists.flatten().to_numpy().astype(np.int64)
+    counts = lists.value_lengths().fill_null(0).to_numpy()
     return np.repeat(np.arange(len(counts)), counts), clients
+
+
+def _arrived(events: Activities, arrivals: Mask, needed: tuple[Ints, Ints], ready: Floats) -> tuple[Ints, Ints]:
+    """(round, client) pairs, ascending: whose needed messages arrived at the server in the instant ``ready``."""
+    found = events.where(arrivals & (events.peer == SERVER))
+    first = np.searchsorted(ready, found.end, side="left")
+    count = np.searchsorted(ready, found.end, side="right") - first  # steps may begin at one instant
+    message = np.repeat(np.arange(len(found)), count)
+    at = np.arange(len(message)) - np.repeat(np.cumsum(count) - count, count) + first[message]
+    client, answer = found.party[message], found.is_kind(ANSWER)[message]
+    wanted = answer | np.isin(_pair(at, client), _pair(*needed))
+    pairs = np.unique(_pair(at[wanted], client[wanted]))
+    return pairs // _MOST, pairs % _MOST
+
+
+def _last(rounds: int, at: Ints, client: Ints) -> Ints:
+    found = np.zeros(rounds, np.int64)
+    found[at] = client  # ascending: the last one stays
+    return found
 
 
 _MOST = 2**31
@@ -84,7 +129,3 @@ _MOST = 2**31
 
 def _pair(position: Ints, client: Ints) -> Ints:
     return position * _MOST + client
-
-
-def _unpair(pairs: Ints) -> tuple[Ints, Ints]:
-    return pairs // _MOST, pairs % _MOST

@@ -1,0 +1,218 @@
+"""The numbers of figures once more, from the Parquet files of metrics and rounds: slowly, row by row, in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from scipy import stats
+
+from vflsim.results import Results
+from vflsim.results.sweep import Sweep
+
+TARGETS = ("time_s", "round", "bytes")
+
+
+def table(run, name: str) -> list[dict[str, Any]]:
+    return pq.read_table(run.folder / f"{name}.parquet").to_pylist()
+
+
+def runs(results: Results, *tables: str) -> dict[str, list]:
+    found = defaultdict(list)
+    for run in results.runs:
+        if all((run.folder / f"{name}.parquet").is_file() for name in tables):
+            found[run.protocol].append(run)
+    return found
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    if len(values) < 2:
+        return np.nan, np.nan
+    if min(values) == max(values):
+        return values[0], values[0]
+    return stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+
+
+# --- metrics ------------------------------------------------------------------------------------------------------
+
+
+def evaluations(run, column: str, metric: str) -> list[tuple[float, float]]:
+    rows = [row | {"bytes": row["bytes_up"] + row["bytes_down"] + row["bytes_peer"]} for row in table(run, "metrics")]
+    return [(float(row[column]), row[metric]) for row in rows if row[metric] is not None and not np.isnan(row[metric])]
+
+
+def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict[str, pd.DataFrame]:
+    means, seeds = [], []
+    for protocol, own in runs(results).items():
+        points = [evaluations(run, column, metric) for run in own]
+        seeds += [(protocol, run.seed, *point) for run, each in zip(own, points, strict=True) for point in each]
+        common = min(each[-1][0] for each in points)
+        for x in sorted({x for each in points for x, _ in each if x <= common}):
+            values = [[y for at, y in each if at <= x][-1] for each in points]
+            limits = interval(values) if len(values) >= 3 else (np.nan, np.nan)
+            means.append((protocol, x, np.mean(values), *limits))
+    return {
+        "means": pd.DataFrame(means, columns=["protocol", column, "mean", "low", "high"]),
+        "seeds": pd.DataFrame(seeds, columns=["protocol", "seed", column, metric]),
+    }
+
+
+def spent(run, target: float) -> tuple[dict[str, float], bool]:
+    """What a run had spent when it reached the target, or in the end; and whether it did not reach it."""
+    rows = [row | {"bytes": row["bytes_up"] + row["bytes_down"] + row["bytes_peer"]} for row in table(run, "metrics")]
+    there = [row for row in rows if row["test_accuracy"] is not None and row["test_accuracy"] >= target]
+    row = there[0] if there else rows[-1]
+    return {name: float(row[name]) for name in TARGETS}, not there
+
+
+def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
+    costs, seeds = [], []
+    for measure, column, unit in zip(
+        ("time_to_target", "rounds_to_target", "bytes_to_target"), TARGETS, ("s", "", "B"), strict=True
+    ):
+        for protocol, own in runs(results).items():
+            found = [spent(run, at_least) for run in own]
+            values, late = [value[column] for value, _ in found], [censored for _, censored in found]
+            seeds += [(measure, protocol, run.seed, v, c) for run, v, c in zip(own, values, late, strict=True)]
+            limits = (np.nan, np.nan) if any(late) else interval(values)
+            costs.append((measure, protocol, unit, np.mean(values), *limits, len(own), len(own) - sum(late)))
+    names = ["measure", "protocol", "unit", "shown", "low", "high", "n", "reached"]
+    return {
+        "costs": pd.DataFrame(costs, columns=names),
+        "seeds": pd.DataFrame(seeds, columns=["measure", "protocol", "seed", "value", "censored"]),
+    }
+
+
+def time_to(run, target: float) -> tuple[float, bool]:
+    found, late = spent(run, target)
+    return found["time_s"], late
+
+
+def speedup(results: Results, at_least: float, baseline: str = "wait") -> dict[str, pd.DataFrame]:
+    rows = []
+    for title, measured in {
+        "mean round": lambda run: (np.mean(lasted(run)), False),
+        f"time to test accuracy ≥ {at_least:g}": lambda run: time_to(run, at_least),
+    }.items():
+        found = {name: [measured(run) for run in own] for name, own in runs(results).items()}
+        for name in (name for name in found if name != baseline):
+            both = [(a, b) for a, b in zip(found[name], found[baseline], strict=True) if a[0] > 0 and b[0] > 0]
+            logs = [np.log(b[0] / a[0]) for a, b in both]
+            late, waiting = any(a[1] for a, _ in both), any(b[1] for _, b in both)
+            bound = {(False, False): "exact", (True, False): "most", (False, True): "least", (True, True): "none"}
+            limits = np.exp(interval(logs)) if not late and not waiting else (np.nan, np.nan)
+            if both:
+                rows.append((title, name, np.exp(np.mean(logs)), *limits, len(both), bound[late, waiting]))
+    return {"ratios": pd.DataFrame(rows, columns=["measure", "protocol", "mean", "low", "high", "n", "bound"])}
+
+
+# --- rounds -------------------------------------------------------------------------------------------------------
+
+
+def lasted(run) -> list[float]:
+    return [row["end_s"] - row["start_s"] for row in table(run, "rounds")]
+
+
+def durations(results: Results, longer: bool = False) -> dict[str, pd.DataFrame]:
+    rows, means = [], []
+    for protocol, own in runs(results, "rounds").items():
+        seconds = sorted(each for run in own for each in lasted(run))
+        if longer and seconds[-1] == 0:
+            continue
+        means.append((protocol, len(seconds), np.mean(seconds)))
+        for rank, each in enumerate(seconds):
+            rows.append((protocol, each, (len(seconds) - rank if longer else rank + 1) / len(seconds)))
+    found = {
+        "durations": pd.DataFrame(rows, columns=["protocol", "seconds", "share"]),
+        "means": pd.DataFrame(means, columns=["protocol", "rounds", "mean_s"]),
+        "closed_form": closed_forms(results, [name for name, _, _ in means]),
+    }
+    return found if longer else found | {"histogram": pd.DataFrame({"protocol": []})}
+
+
+def closed_forms(results: Results, protocols: Iterable[str]) -> pd.DataFrame:
+    path = results.folder / "closed_forms.parquet"
+    points = pq.read_table(path).to_pylist() if path.is_file() else []
+    rows = [
+        (protocol, point["x"], point["cdf"], point["cdf_upper"])
+        for protocol in protocols
+        for point in points
+        if (point["protocol"], point["quantity"]) == (protocol, "round_duration")
+    ]
+    return (
+        pd.DataFrame(rows, columns=["protocol", "seconds", "lower", "upper"])
+        if rows
+        else pd.DataFrame({"protocol": []})
+    )
+
+
+def staleness(results: Results) -> dict[str, pd.DataFrame]:
+    rows, means = [], []
+    for protocol, own in runs(results, "rounds").items():
+        ages: Counter[int] = Counter()
+        for run in own:
+            heard = dict.fromkeys(run.info.participants, -1)
+            for step, row in enumerate(table(run, "rounds")):
+                heard |= dict.fromkeys(row["fresh"], step)
+                ages.update(step - last for last in heard.values())
+        count = sum(ages.values())
+        rows += [(protocol, age, ages[age] / count) for age in range(max(ages) + 1)]
+        means.append((protocol, sum(age * often for age, often in ages.items()) / count))
+    theory = []
+    path = results.folder / "closed_forms.parquet"
+    points = pd.read_parquet(path) if path.is_file() else pd.DataFrame({"quantity": []})
+    points = points[points["quantity"] == "client_age"]
+    for protocol in dict.fromkeys(points["protocol"]) if len(points) else ():
+        oldest = max(age for name, age, _ in rows if name == protocol)
+        curves = [own for _, own in points[points["protocol"] == protocol].groupby("client")]
+        cdf = [np.mean([own[own["x"] <= age]["cdf"].max() for own in curves]) for age in range(oldest + 1)]
+        theory += [(protocol, age, cdf[age] - (cdf[age - 1] if age else 0)) for age in range(oldest + 1)] * (oldest > 0)
+    return {
+        "ages": pd.DataFrame(rows, columns=["protocol", "age", "share"]),
+        "means": pd.DataFrame(means, columns=["protocol", "mean"]),
+        "closed_form": pd.DataFrame(theory, columns=["protocol", "age", "share"])
+        if theory
+        else pd.DataFrame({"protocol": []}),
+    }
+
+
+def mean_age(run) -> float:
+    """The mean client age of a run by its metrics, which the server counts as it goes."""
+    before, total, steps = 0, 0.0, 0
+    for row in table(run, "metrics"):
+        count = row["round"] - before
+        if count:
+            total, steps, before = total + count * row["client_age_mean"], steps + count, row["round"]
+    return total / steps
+
+
+# --- sweeps -------------------------------------------------------------------------------------------------------
+
+
+def sweep(swept: Sweep, of: Callable[[Any], tuple[float, bool]], theory: bool) -> dict[str, pd.DataFrame]:
+    times, curves = [], []
+    for position, (value, results) in enumerate(zip(swept.values, swept.results, strict=True)):
+        for protocol, own in runs(results, "rounds").items():
+            found = [of(run) for run in own]
+            values, late = [each for each, _ in found], any(censored for _, censored in found)
+            limits = (np.nan, np.nan) if late else interval(values)
+            times.append((position, protocol, float(value), np.mean(values), *limits, len(own)))
+            points = closed_forms(results, [protocol] if theory else [])
+            if len(points):
+                x = points["seconds"].to_numpy()
+                means = [x[0] + np.sum(np.diff(x) * (2 - c[:-1] - c[1:]) / 2)
+                         for c in (points["lower"].to_numpy(), points["upper"].to_numpy())]  # fmt: skip
+                curves.append((protocol, float(value), *means))
+    columns = ["position", "protocol", "x", "shown", "low", "high", "n"]
+    order = list(dict.fromkeys(name for _, name, *_ in times))
+    curves.sort(key=lambda row: (order.index(row[0]), row[1]))
+    return {
+        "times": pd.DataFrame(times, columns=columns),
+        "closed_form": pd.DataFrame(curves, columns=["protocol", "x", "lower", "upper"])
+        if curves
+        else pd.DataFrame({"protocol": []}),
+    }

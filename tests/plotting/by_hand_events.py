@@ -1,0 +1,263 @@
+"""The numbers of figures of events once more, from the Parquet files: slowly, row by row, in plain Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from by_hand import runs, table
+
+from vflsim.plotting.breakdown import PARTS, SERVER_STEP, WAITING
+from vflsim.results import Results
+
+PART_OF = {activity: part for part, (names, _) in PARTS.items() for activity in names}
+
+
+def covered(spans: Iterable[tuple[float, float]], low: float, high: float) -> float:
+    """Seconds between ``low`` and ``high`` that at least one of the spans covers."""
+    total, reach = 0.0, low
+    for start, end in sorted(spans):
+        start, end = max(start, reach), min(end, high)
+        if end > start:
+            total, reach = total + end - start, end
+    return total
+
+
+def follow(events: list[dict], row: dict, ready: float, first: int, client: str | None) -> tuple[dict, list[set]]:
+    """Seconds by activity of one round up to ``ready``, and who was waited for before; ``events`` by their ends.
+
+    ``first`` is the place of the last message, sent by ``client``.
+    """
+    begun, seconds, before = row["start_s"], defaultdict(float), []
+    outages = defaultdict(list)
+    for event in events:
+        if event["kind"] == "outage":
+            outages[event["party"]].append((event["start_s"], event["end_s"]))
+
+    def spend(what: str, low: float, high: float, *parties: str) -> None:
+        low = max(low, begun)
+        if high > low:
+            out = covered([span for party in parties for span in outages[party]], low, high)
+            seconds[what] += high - low - out
+            seconds["outage"] += out
+
+    if client is None:
+        spend("idle", begun, ready, "server")
+        return seconds, before
+    place, party, now, computing = first, "server", ready, None
+    message = events[first]
+    while True:
+        if message is not None:
+            sender, sent = message["party"], message["sent_s"]
+            latency = [
+                event["end_s"]
+                for event in events
+                if event["kind"].startswith("latency.")
+                and (event["party"], event["peer"], event["start_s"]) == (sender, message["peer"], sent)
+                and event["outcome"] == "done"
+            ]
+            moved = latency[0] if latency else sent
+            spend("transfer", message["start_s"], message["end_s"], sender, message["peer"])
+            spend("idle", moved, message["start_s"], sender)
+            spend("latency", sent, moved, sender)
+            party, now = sender, sent
+        if now <= begun:
+            break
+        came = work = None
+        for at in range(place - 1, -1, -1):
+            event = events[at]
+            if event["end_s"] > now:
+                continue
+            what = event["kind"].partition(".")[0]
+            if work is None and event["party"] == party and what not in ("transfer", "latency"):
+                work = at if event["outcome"] != "abandoned" else None
+            if came is None and what == "transfer" and event["peer"] == party and event["outcome"] == "done":
+                came = at if event["kind"] != "transfer.evaluation" else None
+            if work is not None and came is not None:
+                break
+        ends = [events[at]["end_s"] if at is not None else -np.inf for at in (work, came)]
+        spend("idle", max(ends), now, party)
+        if max(ends) <= begun:
+            break
+        if ends[0] >= ends[1]:
+            place, message = work, None
+            event = events[place]
+            what = event["kind"].partition(".")[0]
+            spend(what, event["start_s"], event["end_s"], party)
+            if what == "compute" and party == client and computing is None and not before:
+                computing = event["start_s"]
+            now = event["start_s"]
+            if now <= begun:
+                break
+        else:
+            place, message = came, events[came]
+            if message["party"] != "server":
+                before.append(
+                    {e["party"] for e in events[: came + 1]
+                     if e["kind"].startswith("transfer.") and e["peer"] == party and e["outcome"] == "done"
+                     and e["party"] != "server" and e["end_s"] == message["end_s"]}
+                )  # fmt: skip
+    if not before and computing is not None:
+        heard = [e for e in events if e["kind"].startswith("transfer.") and e["peer"] == client
+                 and e["party"] != "server" and e["outcome"] == "done" and begun < e["end_s"] <= computing]  # fmt: skip
+        if heard:
+            before.append({client})
+    return seconds, before
+
+
+def followed(run) -> list[tuple[dict, dict, set, list[set]]]:
+    """(round, seconds by activity and of the server, who was waited for, and before) of every round."""
+    events = sorted(table(run, "events"), key=lambda event: event["end_s"])  # stable
+    steps = [e for e in events if e["kind"] == "compute.server_step" and e["outcome"] == "done"]
+    found = []
+    for row, step in zip(table(run, "rounds"), steps, strict=True):
+        ready = step["start_s"]
+        while True:
+            last = [
+                (at, event)
+                for at, event in enumerate(events)
+                if event["kind"].startswith("transfer.")
+                and event["outcome"] == "done"
+                and event["peer"] == "server"
+                and event["end_s"] == ready
+                and (int(event["party"][7:]) in row["used"] or event["kind"] == "transfer.answer")
+            ]
+            longer = [e["start_s"] for e in events if e["party"] == "server" and e["kind"].startswith("compute.")
+                      and e["end_s"] == ready and row["start_s"] <= e["start_s"] < ready]  # fmt: skip
+            if last or not longer:
+                break
+            ready = longer[0]
+        clients = {int(event["party"][7:]) for _, event in last}
+        at, event = max(last, key=lambda pair: (int(pair[1]["party"][7:]), pair[0])) if last else (-1, {"party": None})
+        seconds, before = follow(events, row, ready, at, event["party"])
+        seconds["server"] = row["end_s"] - ready
+        found.append((row, seconds, clients, [{int(name[7:]) for name in each} for each in before]))
+    return found
+
+
+def waited(results: Results) -> dict[str, pd.DataFrame]:
+    rows = []
+    for protocol, own in runs(results, "rounds", "events").items():
+        rounds = [each for run in own for each in followed(run)]
+        clients = sorted({m for run in own for m in run.info.participants})
+        stages = {"last": [[found] if found else [] for _, _, found, _ in rounds]}
+        stages["before"] = [before for _, _, _, before in rounds]
+        if not any(stages["last"]):
+            continue
+        for stage, named in stages.items():
+            if stage == "last" or any(named):
+                shares = dict.fromkeys(clients, 0.0)
+                for each in named:
+                    for together in each:
+                        for client in together:
+                            shares[client] += 1 / len(together) / len(named)
+                shares[0] = sum(not each for each in named) / len(named)
+                rows += [(protocol, stage, client, share) for client, share in shares.items()]
+    return {"shares": pd.DataFrame(rows, columns=["protocol", "stage", "client", "share"])}
+
+
+def breakdown(results: Results) -> dict[str, pd.DataFrame]:
+    names = [*PARTS, SERVER_STEP, WAITING]
+    paths, clients = [], []
+    for protocol, own in runs(results, "rounds", "events").items():
+        rounds = [seconds for run in own for _, seconds, _, _ in followed(run)]
+        parts = dict.fromkeys(names, 0.0)
+        for seconds in rounds:
+            for what, value in seconds.items():
+                parts[SERVER_STEP if what == "server" else PART_OF.get(what, WAITING)] += value / len(rounds)
+        paths += [(protocol, part, value, value / sum(parts.values())) for part, value in parts.items()]
+        shares = dict.fromkeys(names, 0.0)
+        for run in own:
+            end = table(run, "metrics")[-1]["time_s"]
+            events = table(run, "events")
+            for m in run.info.participants:
+                spans, before = [], 0.0
+                for part, (activities, _) in PARTS.items():
+                    spans += [(e["start_s"], e["end_s"]) for e in events
+                              if (e["peer"] if e["party"] == "server" else e["party"]) == f"client-{m}"
+                              and e["kind"].partition(".")[0] in activities]  # fmt: skip
+                    now = covered(spans, 0.0, end)
+                    shares[part] += (now - before) / end / len(run.info.participants) / len(own)
+                    before = now
+        shares[WAITING] = 1 - sum(shares.values())
+        clients += [(protocol, part, share) for part, share in shares.items()]
+    return {
+        "rounds": pd.DataFrame(paths, columns=["protocol", "part", "seconds", "share"]),
+        "clients": pd.DataFrame(clients, columns=["protocol", "part", "share"]),
+    }
+
+
+def utilisation(results: Results, bins: int = 100) -> dict[str, pd.DataFrame]:
+    rows = []
+    for run in (each for each in results.runs if each.seed == results.seeds[0]):
+        events, end = table(run, "events"), table(run, "metrics")[-1]["time_s"]
+        moving = [e for e in events if e["kind"].startswith("transfer.") and e["bytes"] and e["end_s"] > e["start_s"]]
+        if not moving:
+            continue
+        out = defaultdict(list)
+        for event in (e for e in events if e["kind"] == "outage"):
+            out[event["party"]].append((event["start_s"], event["end_s"]))
+        edges = np.linspace(0, end, bins + 1)
+        clients = [f"client-{m}" for m in run.info.participants]
+
+        def busy(parties: list[str], side: str, edges=edges, moving=moving, out=out) -> list[float]:
+            shares = []
+            for low, high in pairwise(edges):
+                seconds = 0.0
+                for party in parties:
+                    own = [e for e in moving if e[side] == party]
+                    cuts = {low, high} | {t for e in own for t in (e["start_s"], e["end_s"])}
+                    cuts |= {t for spans in out.values() for span in spans for t in span}
+                    for a, b in pairwise(sorted(t for t in cuts if low <= t <= high)):
+                        seconds += (b - a) * any(
+                            e["start_s"] <= a and b <= e["end_s"]
+                            and not any(s <= a and b <= t for p in (e["party"], e["peer"]) for s, t in out[p])
+                            for e in own
+                        )  # fmt: skip
+                shares.append(seconds / len(parties) / (high - low))
+            return shares
+
+        links = {"server up": busy(["server"], "party"), "server down": busy(["server"], "peer")}
+        links |= {"clients up (mean)": busy(clients, "party"), "clients down (mean)": busy(clients, "peer")}
+        if any(out.values()):
+            everybody = ["server", *clients]
+            links["out"] = [
+                sum(covered(out[p], low, high) for p in everybody) / len(everybody) / (high - low)
+                for low, high in pairwise(edges)
+            ]
+        for link, shares in links.items():
+            rows += [(run.protocol, run.seed, link, *span, s) for span, s in zip(pairwise(edges), shares, strict=True)]
+    return {"links": pd.DataFrame(rows, columns=["protocol", "seed", "link", "start_s", "end_s", "share"])}
+
+
+LABELS = {
+    "compute": "compute",
+    "activation": "waits for activation",
+    "upload": "upload delay",
+    "share": "sharing delay",
+    "latency": "latency",
+    "transfer": "transfer",
+    "outage": "out",
+}
+
+
+def timeline(results: Results) -> dict[str, pd.DataFrame]:
+    own = [run for run in results.runs if run.seed == results.seeds[0]]
+    ends = {run.protocol: [row["end_s"] for row in table(run, "rounds")] for run in own}
+    end = max(each[min(2, len(each)) - 1] for each in ends.values() if each)
+    rows, steps = [], []
+    for run in own:
+        for event in table(run, "events"):
+            if event["start_s"] < end and event["end_s"] > 0:
+                what = event["kind"].partition(".")[0]
+                own_run = {"protocol": run.protocol, "seed": run.seed}
+                rows.append({**own_run, **event, "activity": what, "label": LABELS[what]})
+        shown = [at for at in ends[run.protocol] if at <= end]
+        steps += [(run.protocol, run.seed, at) for at in shown] if len(shown) <= 40 else []
+    return {
+        "activities": pd.DataFrame(rows),
+        "steps": pd.DataFrame(steps, columns=["protocol", "seed", "time_s"]),
+    }

@@ -1,0 +1,268 @@
+"""Every figure's numbers are those of the tables: each is computed once more from the Parquet files, row by row."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import by_hand
+import by_hand_events
+import numpy as np
+import pandas as pd
+import pytest
+from tiny_worlds import raw
+
+import vflsim
+from vflsim.plotting import PLOTS, SWEEP_PLOTS, draw
+from vflsim.plotting.breakdown import WAITING
+from vflsim.plotting.delays import fits, law
+from vflsim.plotting.panels import metric_panels
+from vflsim.results import Results
+from vflsim.results.sweep import Sweep
+from vflsim.timing.delays import Constant, Exponential, Sum
+
+TARGET = 0.25
+CODED = {"kind": "fedvs", "K": 1, "T": 1}
+PROTOCOLS = {
+    "wait": {"kind": "synchronous"},
+    "deadline": {"kind": "ignore", "deadline": "12 ms"},
+    "fastest": {"kind": "ignore", "fastest": 2},
+    "t-sync": {"kind": "t_synchronous", "t": 2},
+    "async": {"kind": "asynchronous", "max_staleness": 6},
+    "reference": {"kind": "centralised"},
+    "coded": CODED,
+    "finish": CODED | {"late": "finished"},
+    "sharers": CODED | {"sharers": 3},
+}
+MODELS = {"client": {"kind": "linear", "embedding": 6}, "aggregate": "mean", "server": {"kind": "mlp", "hidden": [8]}}
+TIMING = {
+    "server": {"compute": "1 ms", "link": {"up": "20 Mbps", "down": "20 Mbps", "latency": "1 ms"}},
+    "clients": [
+        {"select": "all", "compute": "2 ms", "upload_delay": {"kind": "exponential", "mean": "(3*m) ms"}},
+        {"select": "all", "link": {"up": "5 Mbps", "down": "20 Mbps", "latency": "1 ms"}},
+    ],
+}
+COMES_AND_GOES = {
+    "kind": "alternating",
+    "up": {"kind": "exponential", "mean": "60 ms"},
+    "down": {"kind": "exponential", "mean": "20 ms"},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    said = raw(PROTOCOLS, timing=TIMING, models=MODELS)
+    said |= {"record": "events", "seeds": [0, 1, 2], "stop": {"rounds": 6, "target": {"test_accuracy": TARGET}}}
+    folder = tmp_path_factory.mktemp("numbers") / "trained"
+    vflsim.run(said | {"evaluate": {"every": "2 rounds"}}, out=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory) -> Path:
+    """Clients that come and go; without training."""
+    comes_and_goes = [
+        {"select": clients, "availability": COMES_AND_GOES | {"interrupted": interrupted}}
+        for clients, interrupted in (("2..3", "resumed"), ("4", "lost"))
+    ]
+    timing = TIMING | {"clients": [*TIMING["clients"], *comes_and_goes]}
+    said = raw({name: PROTOCOLS[name] for name in ("wait", "t-sync", "async", "coded")}, timing=timing, models=MODELS)
+    said |= {"record": "events", "seeds": [0, 1], "stop": {"rounds": 15}}
+    folder = tmp_path_factory.mktemp("numbers") / "faulty"
+    vflsim.run(said, out=folder, timing_only=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory) -> Path:
+    """Worlds whose closed forms are known, so that they are drawn; without training."""
+    folder = tmp_path_factory.mktemp("numbers")
+    exponential = {"clients": [{"select": "all", "upload_delay": {"kind": "exponential", "mean": "(3*m) ms"}}]}
+    poisson = {"clients": [{"select": "all", "activation": {"kind": "poisson", "rate": 1}}]}
+    for name, timing, protocols in (("rounds", exponential, ("wait", "coded")), ("ages", poisson, ("async",))):
+        said = raw({protocol: PROTOCOLS[protocol] for protocol in protocols}, timing=timing, models=MODELS)
+        said["protocols"] |= {"async": {"kind": "asynchronous"}} if name == "ages" else {}
+        said |= {"record": "events", "seeds": [0, 1], "stop": {"rounds": 30}}
+        assert vflsim.run(said, out=folder / name, timing_only=True).closed_forms is not None
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(trained: Path, tmp_path_factory) -> Path:
+    """A sweep over two values; one has fewer seeds than the other."""
+    folder = tmp_path_factory.mktemp("numbers")
+    for value in ("0", "1"):
+        shutil.copytree(trained, folder / value)
+    for protocol in PROTOCOLS:
+        shutil.rmtree(folder / "1" / protocol / "seed-2")
+    return paged(folder, ["0", "1"])
+
+
+def paged(folder: Path, names: list[str]) -> Path:
+    values = [{"value": 3 + 5 * k, "folder": name, "finished": True} for k, name in enumerate(names)]
+    page = {"scenario": "tiny", "key": "constants.k", "timing_only": False, "values": values}
+    (folder / "sweep.json").write_text(json.dumps(page))
+    return folder
+
+
+BY_HAND: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
+    "time": partial(by_hand.curves, "time_s"),
+    "rounds": partial(by_hand.curves, "round"),
+    "bytes": partial(by_hand.curves, "bytes"),
+    "target": partial(by_hand.target, at_least=TARGET),
+    "speedup": partial(by_hand.speedup, at_least=TARGET),
+    "durations": by_hand.durations,
+    "survival": partial(by_hand.durations, longer=True),
+    "waited": by_hand_events.waited,
+    "breakdown": by_hand_events.breakdown,
+    "staleness": by_hand.staleness,
+    "utilisation": by_hand_events.utilisation,
+    "timeline": by_hand_events.timeline,
+}
+SWEPT_BY_HAND: dict[str, Callable[[Sweep], dict[str, pd.DataFrame]]] = {
+    "sweep": partial(by_hand.sweep, of=lambda run: (np.mean(by_hand.lasted(run)), False), theory=True),
+    "sweep-target": partial(
+        by_hand.sweep,
+        of=lambda run: by_hand.time_to(run, TARGET),
+        theory=False,
+    ),
+}
+UNTRAINED = ("durations", "survival", "waited", "breakdown", "staleness", "utilisation", "timeline")
+
+
+def assert_equal(drawn: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame]) -> None:
+    assert drawn.keys() == expected.keys()
+    for name, frame in expected.items():
+        columns = list(frame.columns)
+        assert set(columns) <= set(drawn[name].columns), name
+        keys = [c for c in columns if not pd.api.types.is_float_dtype(frame[c])]
+        one, other = (
+            each.astype({c: str for c in keys if each[c].dtype.name in ("category", "object", "str")})
+            .sort_values(columns, kind="stable", key=lambda c: c.round(9) if c.dtype.kind == "f" else c)
+            .reset_index(drop=True)[columns]
+            for each in (drawn[name].reset_index(drop=True), frame)
+        )
+        pd.testing.assert_frame_equal(one, other, check_dtype=False, rtol=1e-7, atol=1e-9)
+
+
+def test_every_figure_has_its_numbers_computed_by_hand() -> None:
+    assert BY_HAND.keys() == PLOTS.keys()
+    assert SWEPT_BY_HAND.keys() == SWEEP_PLOTS.keys()
+
+
+@pytest.mark.parametrize("kind", PLOTS)
+def test_the_numbers_of_a_figure_are_those_of_the_tables(trained: Path, kind: str) -> None:
+    results = Results.open(trained)
+    numbers = results.plot(kind).numbers
+    assert all(len(each) for name, each in numbers.items() if name not in ("closed_form", "histogram"))
+    assert_equal(numbers, BY_HAND[kind](results))
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+def test_so_they_are_where_clients_go_down(faulty: Path, kind: str) -> None:
+    results = Results.open(faulty)
+    assert_equal(results.plot(kind).numbers, BY_HAND[kind](results))
+
+
+@pytest.mark.parametrize(("kind", "world"), [("durations", "rounds"), ("survival", "rounds"), ("staleness", "ages")])
+def test_closed_forms_are_among_the_numbers(known: Path, kind: str, world: str) -> None:
+    results = Results.open(known / world)
+    numbers = results.plot(kind).numbers
+    assert len(numbers["closed_form"])
+    assert_equal(numbers, BY_HAND[kind](results))
+
+
+def test_a_sweeps_figure_has_the_means_of_closed_forms(known: Path) -> None:
+    sweep = Sweep.open(paged(known, ["rounds", "rounds"]))
+    numbers = draw("sweep", sweep).numbers
+    assert len(numbers["closed_form"])
+    assert_equal(numbers, SWEPT_BY_HAND["sweep"](sweep))
+
+
+def test_a_coded_round_is_its_share_barrier_and_the_upload_that_completes_it(known: Path) -> None:
+    # No links, no computation: what a round lasts is the longest sharing delay and the R-th upload delay, in any order.
+    results = Results.open(known / "rounds")
+    longest, fastest, last = [], [], []
+    for run in (run for run in results.runs if run.protocol == "coded"):
+        events = run.frame("events")
+        for row in run.frame("rounds").itertuples():
+            own = events[(events["round"] == row.round) & (events["outcome"] == "done")]
+            shares = own[own["kind"] == "share"].set_index("party")["drawn_s"]
+            longest.append(shares.max())
+            last.append(int(shares.idxmax()[7:]))
+            fastest.append(own[own["kind"] == "upload"]["drawn_s"].sort_values().iloc[2])  # R = 3
+    parts = results.plot("breakdown").numbers["rounds"].set_index(["protocol", "part"])["seconds"]["coded"]
+    assert parts["sharing delay"] == pytest.approx(np.mean(longest))
+    assert parts["upload delay"] == pytest.approx(np.mean(fastest))
+    assert parts[WAITING] == pytest.approx(0, abs=1e-9)
+    before = results.plot("waited").numbers["shares"].query("protocol == 'coded' and stage == 'before' and client > 0")
+    assert before["share"].tolist() == pytest.approx([last.count(client) / len(last) for client in (1, 2, 3, 4)])
+
+
+def test_mean_ages_are_those_of_the_metrics(trained: Path) -> None:
+    results = Results.open(trained)
+    means = results.plot("staleness").numbers["means"].set_index("protocol")["mean"]
+    for protocol in PROTOCOLS:
+        runs = [run for run in results.runs if run.protocol == protocol]
+        steps = [run.table("rounds").num_rows for run in runs]
+        assert means[protocol] == pytest.approx(np.average([by_hand.mean_age(run) for run in runs], weights=steps))
+    assert means["coded"] == means["finish"] == 0
+    assert means["sharers"] > 0
+
+
+@pytest.mark.parametrize("kind", SWEEP_PLOTS)
+def test_the_numbers_of_a_sweeps_figure_are_those_of_its_runs(swept: Path, kind: str) -> None:
+    sweep = Sweep.open(swept)
+    drawn = draw(kind, sweep).numbers
+    expected = SWEPT_BY_HAND[kind](sweep)
+    assert_equal(drawn, expected)
+
+
+def test_panels_have_the_numbers_of_each_results(trained: Path) -> None:
+    results = Results.open(trained)
+    numbers = metric_panels([results, results]).numbers
+    expected = by_hand.curves("time_s", results)
+    for panel in (0, 1):
+        own = {name: each[each["panel"] == panel] for name, each in numbers.items()}
+        assert_equal(own, expected)
+
+
+LAWS = {
+    "exponential": Exponential(mean=0.02),
+    "with an atom": Sum(parts=(Constant(value=0.01), Exponential(mean=0.01))),
+    "constant": Constant(value=0.015),
+}
+
+
+@pytest.mark.parametrize("figure", ["fits", "law"])
+def test_figures_of_delays_draw_what_laws_and_observations_are(figure: str) -> None:
+    observed = np.random.default_rng(3).exponential(0.02, 500)
+    laws = LAWS if figure == "fits" else {"exponential": LAWS["exponential"]}
+    drawn = fits(observed, laws, "a.csv") if figure == "fits" else law(LAWS["exponential"], observed, "exponential")
+    numbers = drawn.numbers
+    values, bins = numbers["observed"], numbers["bins"]
+    assert values["seconds"].tolist() == sorted(observed)
+    assert values["cdf"].tolist() == pytest.approx([np.mean(observed <= x) for x in values["seconds"]])
+    assert values["survival"].tolist() == pytest.approx([np.mean(observed > x) for x in values["seconds"]], abs=1e-12)
+    for row in bins.iloc[:-1].itertuples():
+        inside = np.mean((observed >= row.start_s) & (observed < row.end_s))
+        assert row.density * (row.end_s - row.start_s) == pytest.approx(inside)
+    for name, delay in laws.items():
+        own = {what: each[each["law"] == name] for what, each in numbers.items() if "law" in each}
+        assert own["cdf"]["share"].tolist() == pytest.approx([float(delay.cdf(x)) for x in own["cdf"]["seconds"]])
+        shares = [1 - float(delay.cdf(x)) for x in own["survival"]["seconds"]]
+        assert own["survival"]["share"].tolist() == pytest.approx(shares, abs=1e-12)
+        density = own["density"]
+        if (density["start_s"] < density["end_s"]).all():
+            shares = delay.cdf(density["end_s"].to_numpy()) - delay.cdf(density["start_s"].to_numpy())
+            heights = shares / (density["end_s"] - density["start_s"])
+            assert density["density"].tolist()[1:] == pytest.approx(heights.tolist()[1:])
+        else:
+            assert density["density"].tolist() == pytest.approx([float(delay.density(x)) for x in density["start_s"]])
+        if "quantiles" in own:
+            pairs = own["quantiles"]
+            ranks = [(np.sum(observed <= x) - 0.5) / len(observed) for x in pairs["observed_s"]]
+            assert pairs["fitted_s"].tolist() == pytest.approx([float(delay.quantile(q)) for q in ranks])
