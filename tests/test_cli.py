@@ -385,6 +385,20 @@ def test_plot_draws_every_figure_or_those_asked_for(vflsim: Callable[..., Ended]
     assert all(content.startswith(b"\x89PNG") for content in files("figures").values())
 
 
+def test_plot_writes_one_figure_to_a_png_and_several_to_a_folder(
+    vflsim: Callable[..., Ended], tiny_results: Path
+) -> None:
+    said = ("plot", str(tiny_results))
+    one = vflsim(*said, "--kind", "time", "--out", "x.png")
+    assert one.out.split() == ["x.png"]
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
+    for options in (("--kind", "time", "--kind", "bytes"), ()):
+        several = vflsim(*said, *options, "--out", "y.png")
+        assert several.status == 2
+        assert "a folder; or one --kind with a file that ends in .png" in several.err
+        assert not Path("y.png").exists()
+
+
 def test_plot_names_the_figures_that_there_are(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
     ended = vflsim("plot", str(tiny_results), "--kind", "timelime")
     assert (ended.status, ended.out) == (2, "")

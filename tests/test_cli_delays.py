@@ -126,6 +126,42 @@ def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
     assert (tmp_path / "figures" / "delays-fit.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_snippet_of_a_fit_has_digits_that_matter_and_no_more(vflsim, tmp_path):
+    np.savetxt(tmp_path / "a.txt", Gamma(shape=4, mean=0.02).sample(Uniforms(0, 1, "fit").blocks(0, 40)))
+    _, said, _ = vflsim("delays", "fit", tmp_path / "a.txt", "--out", tmp_path)
+    (best,) = re.findall(r"^upload_delay: \{kind: gamma.*", said, re.MULTILINE)
+    numbers = re.findall(r"\d+\.\d+", best)
+    assert numbers
+    assert all(len(number.replace(".", "").lstrip("0")) <= 6 for number in numbers)
+
+
+def test_figures_go_to_the_results_unless_told_otherwise(vflsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("a.txt", [1.0, 2.0, 4.0])
+    assert vflsim("delays", "fit", "a.txt")[0] == 0
+    assert vflsim("delays", "show", "{kind: gamma, shape: 2, mean: 1 s}", "--samples", 300)[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "results"}
+    names = {path.name for path in (tmp_path / "results" / "delay-figures").iterdir()}
+    assert names == {"a-fit.png", "kind-gamma-shape-2-mean-1-s.png"}
+
+
+@pytest.mark.parametrize("command", ["fit", "show"])
+@pytest.mark.parametrize(
+    ("out", "makes"), [("x.png", "x.png"), ("deep/x.PNG", "deep/x.PNG"), ("folder", None), ("x.pdf", ""), ("x.JPG", "")]
+)
+def test_out_is_a_png_or_a_folder(vflsim, tmp_path, monkeypatch, command, out, makes):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("a.txt", [1.0, 2.0, 4.0])
+    what, name = ("a.txt", "a-fit.png") if command == "fit" else ("1 s", "1-s.png")
+    code, _, error = vflsim("delays", command, what, "--out", out)
+    if makes == "":
+        assert code == 2
+        assert "a file that ends in .png, or a folder" in error
+        assert not (tmp_path / out).exists()
+    else:
+        assert (tmp_path / (makes or f"{out}/{name}")).read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("content", "options", "says"),
     [

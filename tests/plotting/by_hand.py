@@ -1,4 +1,4 @@
-"""The numbers of figures once more, from the Parquet files of metrics and rounds: slowly, row by row, in plain Python."""
+"""The numbers of figures once more, from the Parquet files of metrics and rounds: row by row, in plain Python."""
 
 from __future__ import annotations
 

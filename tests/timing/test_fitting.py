@@ -20,7 +20,7 @@ from vflsim.timing.delays import (
     Uniform,
     Weibull,
 )
-from vflsim.timing.fitting import FAMILIES, fit_all
+from vflsim.timing.fitting import FAMILIES, fit_all, log_likelihood, rounded
 
 TRUE = [
     Exponential(mean=0.3),
@@ -108,3 +108,14 @@ def test_every_family_that_is_fitted_is_a_kind_of_delay():
     kinds = {kind.model_fields["kind"].default for kind in DELAYS}
     assert set(FAMILIES) <= kinds
     assert Constant.model_fields["kind"].default not in FAMILIES
+
+
+@pytest.mark.parametrize("true", TRUE, ids=lambda law: law.kind)
+def test_rounding_a_fit_keeps_its_likelihood(true):
+    observed = observations(true, 30)
+    fit = next(fit for fit in fit_all(observed) if fit.kind == true.kind)
+    short = rounded(fit.delay, observed)
+    assert abs(log_likelihood(short, observed) - fit.log_likelihood) < 0.01
+    said = short.model_dump(exclude_none=True)
+    numbers = [n for v in said.values() if not isinstance(v, str) for n in (v if isinstance(v, tuple) else [v])]
+    assert all(float(f"{number:.7g}") == number for number in numbers)

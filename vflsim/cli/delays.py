@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from vflsim.cli.app import Application, app, console, say
 from vflsim.errors import DataError, ScenarioError, VflsimError
 
 if TYPE_CHECKING:
+    from vflsim.timing.base import Delay
     from vflsim.timing.delays import DelayKind
     from vflsim.timing.fitting import Fit
 
@@ -20,6 +22,8 @@ delays_app = Application(help="Distributions of delays: show one, fit some to me
 app.add_typer(delays_app, name="delays")
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+FIGURES = Path("results", "delay-figures")
+"""Where figures go that are not told where."""
 DRAWN = 4
 """Of the fitted families, how many the figure shows."""
 
@@ -27,7 +31,7 @@ DRAWN = 4
 @delays_app.command("show")
 def show_command(
     law: Annotated[str, typer.Argument(help="A delay as a scenario would say it: '{kind: exponential, mean: 2 s}'.")],
-    out: Annotated[Path, typer.Option("--out", help="Where the figure goes (PNG).")] = Path("delay.png"),
+    out: Annotated[Path, typer.Option("--out", help="The figure (PNG), or its folder.")] = FIGURES,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     samples: Annotated[int, typer.Option(help="How many samples are drawn.", min=100, max=10_000_000)] = 100_000,
 ) -> None:
@@ -36,9 +40,11 @@ def show_command(
     import numpy as np
 
     from vflsim.plotting import delays as plots
+    from vflsim.plotting.places import picture_file
     from vflsim.results.write import write_file
     from vflsim.streams import BLOCK, Uniforms
 
+    place = picture_file(out, _file_name(law), "vflsim delays show --out")
     page, table = console(), Table.grid(padding=(0, 3, 0, 0))
     variance = delay.variance()
     shortest, longest = delay.support()
@@ -56,7 +62,7 @@ def show_command(
     say(_formula(delay))
     uniforms = Uniforms(seed, 0, "show").blocks(0, -(-samples // BLOCK), delay.uniforms)
     picture = plots.law(delay, np.asarray(delay.sample(uniforms))[:samples], law)
-    say(str(write_file(out, picture.png())))
+    say(str(write_file(place, picture.png())))
 
 
 @delays_app.command("fit")
@@ -64,14 +70,16 @@ def fit_command(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet, NPY, or text with one number a line.", metavar="FILE")],
     column: Annotated[str | None, typer.Option(help="Column of a table.")] = None,
     unit: Annotated[str, typer.Option(help="Unit of the values: s, ms, us, ns, min, h.")] = "s",
-    out: Annotated[Path, typer.Option("--out", help="Folder of the figure.")] = Path(),
+    out: Annotated[Path, typer.Option("--out", help="The figure (PNG), or its folder.")] = FIGURES,
 ) -> None:
     """Fit every family to measured delays by maximum likelihood, and rank them by AIC."""
     from vflsim.plotting import delays as plots
+    from vflsim.plotting.places import picture_file
     from vflsim.results.write import write_file
     from vflsim.scenario import emit
-    from vflsim.timing.fitting import fit_all
+    from vflsim.timing.fitting import fit_all, rounded
 
+    place = picture_file(out, f"{file.stem}-fit", "vflsim delays fit --out")
     observed = _observed(file, column, unit)
     try:
         fits = fit_all(observed)
@@ -88,15 +96,18 @@ def fit_command(
     empirical |= {"column": column} if column is not None else {}
     empirical |= {"unit": unit} if unit != "s" else {}
     page.print()
-    for comment, entry in [(f"the best fit: {good[0].kind}", _entry(good[0]))] if good else []:
-        page.print(Text(f"# {comment}\n{emit.dump({'upload_delay': entry})}".rstrip()), soft_wrap=True)
+    if good and good[0].delay is not None:
+        entry = _entry(rounded(good[0].delay, observed))
+        page.print(
+            Text(f"# the best fit: {good[0].kind}\n{emit.dump({'upload_delay': entry})}".rstrip()), soft_wrap=True
+        )
     page.print(
         Text(f"# the observations themselves\n{emit.dump({'upload_delay': empirical})}".rstrip()), soft_wrap=True
     )
     page.print()
     drawn = {fit.kind: fit.delay for fit in good[:DRAWN] if fit.delay is not None}
     picture = plots.fits(observed, drawn, file.name)
-    say(str(write_file(out / f"{file.stem}-fit.png", picture.png())))
+    say(str(write_file(place, picture.png())))
 
 
 def _delay(said: str) -> DelayKind:
@@ -141,17 +152,21 @@ def _ranking(fits: list[Fit]) -> Any:
         if fit.delay is None:
             rows.append((fit.kind, "", "", "", "", f"no fit: {fit.why_not}"))
             continue
-        entry = {key: value for key, value in _entry(fit).items() if key != "kind"}
+        entry = {key: value for key, value in _entry(fit.delay).items() if key != "kind"}
         said = ", ".join(f"{key} = {_short(value)}" for key, value in entry.items())
         numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", f"{fit.ks_p_value:.2g}")
         rows.append((fit.kind, *numbers, said))
     return TextTable(header, rows, left=(0, 5))
 
 
-def _entry(fit: Fit) -> dict[str, Any]:
-    """A fitted delay as a scenario says it."""
-    assert fit.delay is not None
-    return fit.delay.model_dump(mode="json", exclude_none=True)
+def _entry(delay: Delay) -> dict[str, Any]:
+    """A delay as a scenario says it."""
+    return delay.model_dump(mode="json", exclude_none=True)
+
+
+def _file_name(law: str) -> str:
+    """What a delay says, as the name of a file: ``kind-gamma-shape-2-mean-1-s``."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", law).strip("-.").lower()[:60].strip("-.") or "delay"
 
 
 def _short(value: Any) -> str:

@@ -15,20 +15,27 @@ from vflsim.errors import ResultsError
 def plot(
     results: Annotated[Path, typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS")],
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this figure (may be repeated).")] = None,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Where figures go (default: the folder).")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the figures (default: the results' own), or the PNG of a single one."),
+    ] = None,
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
     from vflsim.plotting import draw, opened, plots_of, save_all
+    from vflsim.plotting.places import picture_file, picture_folder
     from vflsim.results.write import write_file
 
     found = opened(results)
     for name in kind or ():
         known(name, plots_of(found), "figure", "vflsim plot --kind")
-    if kind:
-        figures = [(name, draw(name, found).png()) for name in kind]
-        paths = [write_file((out_folder or results) / f"{name}.png", picture) for name, picture in figures]
+    if kind and len(kind) == 1:
+        place = picture_file(results if out is None else out, kind[0], "vflsim plot --out")
+        paths = [write_file(place, draw(kind[0], found).png())]
     else:
-        paths = save_all(found, out_folder)
+        folder = None if out is None else picture_folder(out, len(kind or plots_of(found)), "vflsim plot --out")
+        figures = [(name, draw(name, found).png()) for name in kind or ()]
+        paths = [write_file((folder or results) / f"{name}.png", picture) for name, picture in figures]
+        paths = paths or save_all(found, folder)
     for path in paths:
         say(str(path))
 

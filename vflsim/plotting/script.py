@@ -10,6 +10,7 @@ from pathlib import Path
 from vflsim.errors import VflsimError
 from vflsim.plotting import draw, opened
 from vflsim.plotting.panels import metric_panels
+from vflsim.plotting.places import picture_file
 from vflsim.results import write_file
 
 
@@ -27,7 +28,8 @@ def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser
     given = vars(parser.parse_args())
     folder, out = given.pop("results"), given.pop("out")
     try:
-        print(write_file(out or folder / f"{kind}.png", draw(kind, opened(folder), **given).png()))
+        place = picture_file(out or folder, kind, "--out")
+        print(write_file(place, draw(kind, opened(folder), **given).png()))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -48,8 +50,9 @@ def panels_main(name: str, description: str, columns: int) -> None:
     if given.columns < 1:
         parser.error(f"--columns {given.columns}: at least 1")
     try:
+        place = picture_file(given.out or given.results[0], name, "--out")
         figure = metric_panels([opened(folder) for folder in given.results], given.columns, given.metric, given.title)
-        print(write_file(given.out or given.results[0] / f"{name}.png", figure.png()))
+        print(write_file(place, figure.png()))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

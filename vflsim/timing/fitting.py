@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ from vflsim.timing.delays import (
 
 _PHASES = 2
 _ROUNDS = 5000
+_DIGITS = 6
+_SAME = 0.01  # a difference of log-likelihoods that nobody would choose a law by
 _CONVERGED = 1e-9  # gain in mean log-likelihood
 
 
@@ -82,6 +86,37 @@ def _fit(kind: str, parameters: int, method: Callable[[Floats], Delay], observed
     statistic = ks_statistic(delay, observed)
     p_value = float(stats.kstwo.sf(statistic, len(observed)))
     return Fit(kind, delay, parameters, log_likelihood(delay, observed), statistic, p_value)
+
+
+def rounded(delay: Delay, observed: Floats) -> Delay:
+    """The delay with as few digits (6 or more) as change the log-likelihood of the observations by less than 0.01.
+
+    Parameters at the end of the observations (a minimum, a shift) are rounded outwards, so that none is impossible.
+    """
+    known, said = log_likelihood(delay, observed), delay.model_dump(mode="json", exclude_none=True)
+    names = [name for name, value in said.items() if isinstance(value, float | list)]
+    for digits in range(_DIGITS, 17):
+        choices = [_rounded(said[name], digits) for name in names]
+        for values in sorted(product(*choices), key=lambda each: sum(far for far, _ in each)):
+            try:
+                found = type(delay).model_validate(said | {n: v for n, (_, v) in zip(names, values, strict=True)})
+            except ValueError:  # a low end above the high one, say
+                continue
+            if abs(log_likelihood(found, observed) - known) < _SAME:
+                return found
+    return delay
+
+
+def _rounded(value: Any, digits: int) -> list[tuple[int, Any]]:
+    """(steps away, a number to so many digits) for the nearest one and its neighbours; of lists the nearest alone."""
+    if not isinstance(value, list):
+        unit = Decimal(1).scaleb(Decimal(value).adjusted() - digits + 1)
+        nearest = Decimal(value).quantize(unit)
+        return [(abs(steps), float(nearest + steps * unit)) for steps in (0, -1, 1)]
+    if math.isclose(sum(value), 1):  # shares: they still are after rounding
+        kept = [round(each, digits) for each in value[:-1]]
+        return [(0, [*kept, round(1 - sum(kept), digits)])]
+    return [(0, [_rounded(each, digits)[0][1] for each in value])]
 
 
 def log_likelihood(delay: Delay, observed: Floats) -> float:

@@ -1,0 +1,39 @@
+"""Where pictures go: files with the ending .png, and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflsim.errors import ResultsError
+
+PICTURE = ".png"
+_OTHER_PICTURES = (".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".eps", ".ps")
+
+
+def picture_file(out: Path, name: str, where: str) -> Path:
+    """The file of one picture: ``out`` itself if it ends in ``.png``, else ``<name>.png`` in the folder ``out``.
+
+    Raises ResultsError for another kind of picture, and names ``where`` it was asked for.
+    """
+    if out.is_dir() or not _is_picture(out):
+        return out / f"{name}{PICTURE}"
+    if out.suffix.lower() != PICTURE:
+        allowed = f"a file that ends in {PICTURE}, or a folder"
+        raise ResultsError(f"{out}: pictures are written as PNG only", where, allowed, f"{out.with_suffix(PICTURE)}")
+    return out
+
+
+def picture_folder(out: Path, pictures: int, where: str) -> Path:
+    """The folder of several pictures. Raises ResultsError for what looks like the file of one picture."""
+    if not out.is_dir() and _is_picture(out):
+        raise ResultsError(
+            f"{out} is the name of one picture, and there are {pictures}",
+            where,
+            "a folder; or one --kind with a file that ends in .png",
+            f"{out.with_suffix('')}",
+        )
+    return out
+
+
+def _is_picture(out: Path) -> bool:
+    return out.suffix.lower() in (PICTURE, *_OTHER_PICTURES)
