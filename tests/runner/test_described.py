@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tiny_worlds import BASE, raw, run, tiny
 
+from vflsim.errors import ScenarioError
 from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
 from vflsim.runner.described import described, rows_by_class
@@ -111,3 +112,9 @@ def test_a_run_says_how_many_rows_each_split_has() -> None:
     scenario = tiny(stop={"rounds": 2}, data={**BASE["data"], "validation_fraction": 0.1})
     assert run(scenario).info.rows == {"train": 90, "validation": 180, "test": 180}
     assert run(scenario, timing_only=True).info.rows == {}
+
+
+def test_a_batch_larger_than_the_data_of_a_coded_protocol_is_one_problem() -> None:
+    scenario = tiny({"code": {"kind": "fedvs", "K": 1}}, training__batch=100)
+    with pytest.raises(ScenarioError, match=r"^training\.batch: a batch of 100 rows .* 90 training rows\n  allowed: 1"):
+        read_and_check(scenario)

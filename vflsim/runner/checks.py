@@ -30,8 +30,8 @@ def read_and_check(scenario: Scenario) -> Data:
     problems = list(problems_in(scenario, first.task.name, first.outputs)) or list(_clients(scenario, first))
     problems = problems or list(_sizes(scenario, loaded))
     for name in loaded if not problems else ():
-        for check in (_batches, _coding, _mechanism):
-            problems += check(scenario, name, loaded[name])
+        found = list(_batches(scenario, name, loaded[name]))  # the code of a coded protocol follows from its batches
+        problems += found or [*_coding(scenario, name, loaded[name]), *_mechanism(scenario, name, loaded[name])]
     if problems:
         raise failure(problems, scenario.document)
     return data
