@@ -11,8 +11,9 @@ from fedvs_leads import table as leads_table
 from vflsim.errors import VflsimError
 from vflsim.results import Results
 from vflsim.results.layout import markdown_table
+from vflsim.results.plateau import plateau_of
 from vflsim.results.statistics import t_interval
-from vflsim.results.tuning import Tuning, leaf, score_of
+from vflsim.results.tuning import Tuning, leaf
 from vflsim.results.tuning_table import tuning_markdown
 from vflsim.scenario.emit import flow
 
@@ -40,7 +41,7 @@ def _cells(results: Results, protocol: str) -> tuple[str, str, str]:
         return "—", "all failed", "—"
     lost = "" if len(frames) == len(runs) else f" ({len(runs) - len(frames)} of {len(runs)} failed)"
     ends = [float(frame[metric].dropna().iloc[-1]) for frame in frames]
-    plateaus = [score_of(frame, metric, "plateau") for frame in frames]
+    plateaus = [plateau_of(frame, metric) for frame in frames]
     rounds = f"{np.mean([frame['round'].iloc[-1] for frame in frames]):,.0f}"
     return rounds, _percent(ends) + lost, _percent(plateaus)
 

@@ -39,7 +39,7 @@ def tune(
     ] = None,
     score: Annotated[
         Literal["plateau", "area"],
-        typer.Option(help="plateau: mean over the last fifth of the evaluations; area: mean over virtual time."),
+        typer.Option(help="plateau: mean over the last tenth of the evaluations; area: mean over virtual time."),
     ] = "plateau",
     workers: Workers = 1,
     resume: Resume = False,

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import Any, Literal, final, get_args
 
@@ -21,17 +20,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vflsim.errors import ResultsError
 from vflsim.results.pages import damaged
+from vflsim.results.plateau import plateau_of
 from vflsim.results.summary import higher_is_better
 from vflsim.results.sweep import Sweep
 from vflsim.scenario.emit import flow
 
 Score = Literal["plateau", "area"]
 SCORES: Mapping[Score, str] = {
-    "plateau": "the mean over the last fifth of a run's evaluations",
+    "plateau": "the mean over the last tenth of a run's evaluations",
     "area": "the mean over a run's virtual time (the area under the curve, divided by the time)",
 }
-PLATEAU = 0.2
-"""The share of a run's evaluations, the last ones, that the plateau is the mean of."""
 PREFIX = "validation_"
 TUNING = "tuning.json"
 COMMON, OWN = "common", "tuned"
@@ -170,18 +168,17 @@ class Tuning:
 
 
 def score_of(metrics: pd.DataFrame, metric: str, score: Score) -> float:
-    """One run's score from its metrics table; the row at time 0, before any training, does not count.
+    """One run's score from its metrics table.
 
-    ``plateau``: the mean over the last fifth of the evaluations, at least one. ``area``: the time average of the step
-    function that holds each value until the next evaluation. A run that takes no time has the mean over its
-    evaluations instead. NaN where a value that counts is NaN.
+    ``plateau``: the mean over the last tenth of the evaluations. ``area``: the time average of the step function that
+    holds each value until the next evaluation; where no time passes, the mean over the evaluations. NaN where there is
+    no number.
     """
     if score not in get_args(Score):
         raise ResultsError(f"there is no score {score!r}", "score", ", ".join(get_args(Score)))
-    values, times = metrics[metric].to_numpy(dtype=float), metrics["time_s"].to_numpy(dtype=float)
     if score == "plateau":
-        trained = values[1:] if len(values) > 1 else values
-        return float(trained[-ceil(PLATEAU * len(trained)) :].mean())
+        return plateau_of(metrics, metric)
+    values, times = metrics[metric].to_numpy(dtype=float), metrics["time_s"].to_numpy(dtype=float)
     if times[-1] == times[0]:
         return float(values.mean())
     return float(values[:-1] @ np.diff(times) / (times[-1] - times[0]))
