@@ -33,8 +33,31 @@ def test_an_option_of_which_only_the_last_would_count_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("argv", "later", "earlier"),
+    [
+        (["check", "x", "--set", "a.b=1", "--set", "a.b=2"], "--set a.b=2", "--set a.b=1"),
+        (["run", "x", "--set", "a.b=1", "--set", "c=2", "--set", "a={}"], "--set a={}", "--set a.b=1"),
+        (["run", "x", "--set", "seeds=[1]", "--seeds", "0:3"], "--seeds 0:3", "--set seeds=[1]"),
+        (["analyze", "x", "--set", "a.b=1", "--set", "a.b=null"], "--set a.b=null", "--set a.b=1"),
+        (["sweep", "x", "--set", "a.b=1", "--over", "a.b=2,3"], "--over a.b", "--set a.b=1"),
+        (["sweep", "x", "--set", "c=1", "--over", "a,c=2,3"], "--over c", "--set c=1"),
+        (["tune", "x", "--set", "c=1", "--over", "a,c=2,3"], "--over c", "--set c=1"),
+        (["tune", "x", "--in-tuning", "c=1", "--in-tuning", "c=2", "--over", "a=2,3"], "--set c=2", "--set c=1"),
+    ],
+)
+def test_an_override_that_would_undo_an_earlier_one_is_refused(
+    argv: list[str], later: str, earlier: str, vflsim: Callable[..., Ended]
+) -> None:
+    ended = vflsim(*argv)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {later}: would undo {earlier}\n")
+
+
+@pytest.mark.parametrize(
     "argv",
     [
+        ["run", "x.yaml", "--set", "a={b: 1}", "--set", "a.c=2", "--set", "ab=1", "--set", "a.bc=2"],
+        ["run", "x.yaml", "--set", "l.0=null", "--set", "l.0=null"],
         ["run", "x.yaml", "--resume", "--resume", "--set", "a=1", "--set", "b=2"],
         ["plot", "x.yaml", "--kind", "time", "--kind", "rounds"],
         ["analyze", "x.yaml", "--protocol", "a", "--protocol", "b"],

@@ -123,10 +123,9 @@ def test_a_resumed_sweep_says_of_every_value_what_was_kept_and_what_was_run(vfls
     argv = ("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--out", "there", "--timing-only")
     assert vflsim(*argv).status == 0
     shutil.rmtree("there/slow-2/wait")
-    ended = vflsim(*argv, "--resume")
-    first, second = ended.out.splitlines()[:2]
-    assert first == "1/2 slow = 1  2 runs, all kept from before"
-    assert re.fullmatch(r"2/2 slow = 2  2 runs: 1 kept from before, 1 run in [\d.]+ s", second)
+    lines = vflsim(*argv, "--resume").out.splitlines()
+    assert "1/2 slow = 1  2 runs, all kept from before" in lines
+    assert any(re.fullmatch(r"2/2 slow = 2  2 runs: 1 kept from before, 1 run in [\d.]+ s", line) for line in lines)
     verified = vflsim("verify", "there")
     assert (verified.status, verified.out) == (0, "4 runs in there are sound\n")
 
@@ -161,7 +160,10 @@ def test_another_sweep_is_moved_aside_and_that_is_said(vflsim: Callable[..., End
             ["--over", "constants.slow=1,2", "--over", "protocols.t-sync.t=1,2"],
             ("--over constants.slow=1,2 --over protocols.t-sync.t=1,2", "one key, not over 2", "with --set"),
         ),
-        (["--over", "constants.slow=1,2", "--set", "constants.slow=3"], ("would undo --set constants.slow=3",)),
+        (
+            ["--over", "constants.slow=1,2", "--set", "constants.slow=3"],
+            ("--over constants.slow: would undo --set constants.slow=3",),
+        ),
         (["--over", "seeds=[0],[1]"], ("cannot go over seeds", "--seeds")),
         (["--over", "constants.slow=1", "--set", "stop.precision=0"], ("0 is out of range", "above 0 and below 1")),
         (["--over", "constants.slow=1", "--out", "."], ("holds other things than a sweep", "choose another --out")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +74,25 @@ def say(text: str) -> None:
 
 def load(scenario: Path, overrides: list[str] | None, seeds: str | None = None) -> Scenario:
     """The scenario of a file, with what the command line overrides."""
-    return vflsim.load(scenario, [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])])
+    return vflsim.load(scenario, overriding(overrides, seeds))
+
+
+def overriding(overrides: list[str] | None, seeds: str | None = None, over: Sequence[str] = ()) -> list[str]:
+    """``--set`` and ``--seeds`` as overrides, in order; ``over`` are keys that a sweep sets after them.
+
+    Raises ScenarioError where one of them would undo an earlier one, which somebody has forgotten, then.
+    """
+    said = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+    names = [*(f"--set {each}" for each in overrides or []), *([f"--seeds {seeds}"] if seeds is not None else [])]
+    names += [f"--over {key}" for key in over]
+    pairs = [tuple(part.strip() for part in each.partition("=")[::2]) for each in (*said, *over)]
+    for later, (key, _) in enumerate(pairs):
+        for earlier, (before, value) in enumerate(pairs[:later]):
+            if (
+                f"{before}.".startswith(f"{key}.") and value != "null"
+            ):  # what is removed twice from a list is two things
+                raise ScenarioError(f"would undo {names[earlier]}", names[later], "every key once", "leave one of them")
+    return said
 
 
 def _show_version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, say
+from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
 from vflsim.cli.manner import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.cli.runs import INTERRUPTED
 from vflsim.errors import ScenarioError
@@ -40,7 +40,7 @@ def sweep(
     """Run a scenario once for every value of one of its keys, and compare round times against it."""
     from vflsim.results.sweep_table import sweep_tables
     from vflsim.runner.manner import Manner, remark
-    from vflsim.runner.sweep import axis_of, run_sweep
+    from vflsim.runner.sweep import axis_of, keys_of, run_sweep
     from vflsim.terminal import SweepDisplay
 
     manner = Manner.of(
@@ -54,7 +54,7 @@ def sweep(
     )
     page = console()
     key, values = axis_of(the_one(over))
-    said = [*(overrides or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+    said = overriding(overrides, seeds, keys_of(key))
     display = SweepDisplay(page, key)
     if noted := remark(device, manner):
         say(noted)

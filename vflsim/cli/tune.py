@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from vflsim.cli.app import Overrides, ScenarioFile, app, complain, console, say
+from vflsim.cli.app import Overrides, ScenarioFile, app, complain, console, overriding, say
 from vflsim.cli.manner import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.cli.runs import INTERRUPTED
 from vflsim.errors import ScenarioError
@@ -52,7 +52,7 @@ def tune(
     """Tune every protocol by the same procedure, and write the scenario with what was chosen."""
     from vflsim.results.tuning_table import tuning_table
     from vflsim.runner.manner import Manner, remark
-    from vflsim.runner.sweep import axis_of
+    from vflsim.runner.sweep import axis_of, keys_of
     from vflsim.runner.tune import tune_protocols
     from vflsim.terminal import SweepDisplay
 
@@ -78,12 +78,12 @@ def tune(
             scenario,
             key,
             values,
-            overrides or [],
+            overriding(overrides, over=keys_of(key)),
             out_folder,
             seeds=seeds,
             metric=metric,
             score=score,
-            in_tuning=in_tuning or [],
+            in_tuning=overriding(in_tuning),
             manner=manner,
             watcher=display,
         )
