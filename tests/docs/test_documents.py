@@ -9,6 +9,9 @@ import pytest
 from pages import ROOT, code_of
 
 import vflsim
+from vflsim.world.node import Node
+from vflsim.world.record import OUTCOMES
+from vflsim.world.standing import Standing
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
@@ -33,3 +36,25 @@ def test_every_link_inside_the_project_leads_somewhere(page: Path) -> None:
 def test_every_scenario_loads_and_says_what_it_shows(path: Path) -> None:
     assert path.read_text().startswith("# "), "a scenario begins with a comment that says what it shows"
     assert vflsim.load(path).protocols
+
+
+def names_in(page: str, after: str) -> set[str]:
+    """What stands in code in the table that follows ``after``: names, and those of calls and of ``node.…``."""
+    section = (ROOT / "docs" / page).read_text().partition(after)[2].partition("\n\n|")[2].partition("\n\n")[0]
+    return {name for code in re.findall(r"`([^`]+)`", section) for name in re.findall(r"[A-Za-z_]+", code)}
+
+
+VERBS = {
+    name for kind in (Node, Standing) for name in vars(kind) if not name.startswith("_") and name != "abandon_transfer"
+}
+"""All that a protocol may call on its node: ``abandon_transfer`` is a scope's."""
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_the_table_of_verbs_lists_every_verb_of_a_node(verb: str) -> None:
+    assert verb in names_in("timing.md", "## The verbs")
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_the_table_of_events_lists_every_outcome(outcome: str) -> None:
+    assert outcome in names_in("results.md", "**events**")

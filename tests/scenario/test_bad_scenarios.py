@@ -70,6 +70,10 @@ BAD = (
     Bad("unknown unit", "compute: 1 ms", "compute: 1 sec", "server.compute", ("'sec'", "ms"), "1 sec"),
     Bad("two units", "compute: 1 ms", "compute: 1 ms s", "server.compute", ("'1 ms s'",)),
     Bad("negative bandwidth", "up: 300 Mbps", "up: -3 Mbps", "link.up", ("-3 Mbps", "unlimited")),
+    Bad("bandwidth without its unit", "up: 300 Mbps", "up: 300", "link.up", ("300 without a unit is 300 bps", "300 Mbps", "insist: 300 bps")),
+    Bad("target above 100 %", STOP, "stop: {target: {test_accuracy: 80}}", "target.test_accuracy", ("80", "0 to 1", "write 80 %")),
+    Bad("share beyond 100 %", STOP, "stop: {target: {test_accuracy: 120 %}}", "target.test_accuracy", ("120 %", "0 to 1")),
+    Bad("loss in per cent", STOP, "stop: {target: {test_loss: 80 %}}", "target.test_loss", ("80 %",)),
     Bad("fraction above one", DATA, DATA + "\n  test_fraction: 2", "data.test_fraction", ("2", "at most 1"), "fraction"),
     # formulas and selections
     Bad("formula calls a function", "mean: 2 + i", "mean: exp(i)", "upload_delay.mean", ("'exp'", "no functions")),

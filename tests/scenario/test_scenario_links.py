@@ -22,7 +22,8 @@ def folder(tmp_path: Path, base: str) -> Path:
         "network: {kind: fair, latency: {file: latency.csv, unit: ms}}\n"
         "  server: {compute: 1 ms, link: {up: {kind: mahimahi, file: traces/server.up}, down: 1 Gbps}}",
     ).replace(
-        "link: {up: 300 Mbps}", "link: {up: {kind: trace, file: traces/up.csv}, down: [[0, 3 + m], [9 s, unlimited]]}"
+        "link: {up: 300 Mbps}",
+        "link: {up: {kind: trace, file: traces/up.csv}, down: [[0, 3 + m bps], [9 s, unlimited]]}",
     )
     (tmp_path / "links.yaml").write_text(text)
     (tmp_path / "traces").mkdir()

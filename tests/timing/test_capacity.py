@@ -24,6 +24,7 @@ from vflsim.timing.capacity import (
 )
 from vflsim.timing.network import Link
 from vflsim.timing.profile import Flat
+from vflsim.vocabulary.quantities import BANDWIDTH
 
 ANY = TypeAdapter(AnyCapacity)
 
@@ -200,3 +201,24 @@ def test_packet_traces_that_make_no_sense_are_refused(tmp_path, text, says) -> N
 
 def test_steps_know_the_most_they_ever_carry() -> None:
     assert CapacitySteps(steps=((0, 3), (1, 9), (2, 4))).profile().highest == 9
+
+
+def test_a_slow_trace_without_its_unit_is_refused_in_a_scenario(tmp_path: Path) -> None:
+    file = written(tmp_path, "0,3\n5,1\n")
+    said = {"kind": "trace", "file": file}
+    with pytest.raises(ValidationError, match=r"highest rate is 3 bps.*rate_unit: Mbps.*insist: `rate_unit: bps`"):
+        ANY.validate_python(said, context={"symbols": {}})
+    insisted = ANY.validate_python({**said, "rate_unit": "bps"}, context={"symbols": {}})
+    assert insisted.profile().highest == ANY.validate_python(said).profile().highest == 3
+
+
+def test_steps_need_their_units_where_they_are_small() -> None:
+    with pytest.raises(ValidationError, match="1 without a unit is 1 bps"):
+        ANY.validate_python([[0, "3 Mbit/s"], [1, 0], [2, 1]], context={"symbols": {}})
+
+
+@pytest.mark.parametrize("unit", ["bps", "bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
+def test_a_trace_may_name_every_spelling_of_its_unit(unit: str, tmp_path: Path) -> None:
+    file = written(tmp_path, "0,3\n")
+    profile = CapacityTrace(file=file, rate_unit=unit).profile()  # type: ignore[arg-type]
+    assert profile.highest == 3 * BANDWIDTH.units[unit]

@@ -39,6 +39,12 @@ def read(field, value, **symbols):
         (q.BitsPerSecond, "300 Mbps", 3e8),
         (q.BitsPerSecond, "1 GB/s", 8e9),
         (q.BitsPerSecond, "10 kbps", 1e4),
+        (q.BitsPerSecond, "300 bit/s", 300),
+        (q.BitsPerSecond, "10 kbit/s", 1e4),
+        (q.BitsPerSecond, "300 Mbit/s", 3e8),
+        (q.BitsPerSecond, "(100*3) Mbit / s", 3e8),
+        (q.BitsPerSecond, "1 Gbit/s", 1e9),
+        (q.BitsPerSecond, 1000, 1000.0),
         (q.BitsPerSecond, "unlimited", math.inf),
         (q.BitsPerSecond, ".inf", math.inf),
         (q.BitsPerSecond, math.inf, math.inf),
@@ -59,6 +65,24 @@ def test_numbers_and_units(field, value, expected):
     result = read(field, value)
     assert result == expected
     assert type(result) is (int if field in (q.Count, q.Index, q.ByteSize) else float)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "written"),
+    [
+        (q.BitsPerSecond, 300, "write its unit (300 Mbps, say), or insist: 300 bps"),
+        (q.BitsPerSecond, "3 * 100", "insist: 300 bps"),
+        (q.BitsPerSecond, 999.9, "insist: 999.9 bps"),
+        (q.FlopsPerSecond, 5, "write its unit (5 MFLOPS, say), or insist: 5 FLOPS"),
+    ],
+)
+def test_a_small_rate_needs_its_unit_in_a_scenario(field, value, written):
+    with pytest.raises(ValidationError) as error:
+        read(field, value)
+    assert "without a unit is" in str(error.value)
+    assert written in str(error.value)
+    insisted = written.rpartition("insist: ")[2]
+    assert read(field, insisted) == TypeAdapter(field).validate_python(value)  # from Python, plain numbers are SI
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ METRICS: dict[str, Literal["higher", "lower"]] = {
 }
 """Every metric and which way is better."""
 
+SHARES = ("accuracy", "auc")
+"""The metrics that lie between 0 and 1: 0.8 may be called 80 %."""
+
 
 class Task(ABC):
     """One kind of prediction. All methods are pure; predictions are (n, outputs) logits or values."""
@@ -134,6 +137,11 @@ def higher_is_better(metric: str) -> bool:
         return METRICS[_bare(metric)] == "higher"
     except KeyError:
         raise ValueError(f"unknown metric {metric}; allowed: {', '.join(METRICS)}") from None
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric lies between 0 and 1. A split may stand in front: ``test_accuracy``."""
+    return _bare(metric) in SHARES
 
 
 def reached(metric: str, value: float, target: float) -> bool:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from vflsim.learning.tasks import METRICS
+from vflsim.learning.tasks import METRICS, is_share
 from vflsim.vocabulary.base import Part, Shorthand
 from vflsim.vocabulary.quantities import Count, Number, PositiveNumber, PositiveSeconds, Quantity
 
@@ -54,6 +64,36 @@ def _share(value: Any, info: ValidationInfo) -> float:
     return share
 
 
+def _levels(targets: Any, info: ValidationInfo) -> Any:
+    """Levels of metrics that are shares as numbers: ``80 %`` is 0.8. What no run could reach is refused."""
+    if not isinstance(targets, Mapping):
+        return targets
+    symbols, levels, wrong = (info.context or {}).get("symbols") or {}, dict(targets), []
+    for metric in filter(_is_share_target, targets):
+        try:
+            levels[metric] = _level(targets[metric], symbols)
+        except ValueError as error:
+            problem = PydanticCustomError("value_error", "{error}", {"error": str(error)})
+            wrong.append(InitErrorDetails(type=problem, loc=(metric,), input=targets[metric]))
+    if wrong:
+        raise ValidationError.from_exception_data("target", wrong)
+    return levels
+
+
+def _is_share_target(name: Any) -> bool:
+    return name in TARGETS and is_share(name)
+
+
+def _level(value: Any, symbols: Mapping[str, float]) -> float:
+    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    number = float(Quantity().convert(percent["amount"] if percent else value, symbols))
+    level = number / 100 if percent else number
+    if not 0 <= level <= 1:
+        remedy = f"; write {value} % if per cent are meant" if not percent and 1 < level <= 100 else ""
+        raise ValueError(f"{value} is out of range; allowed: 0 to 1, as in 0.8 or 80 %{remedy}")
+    return level
+
+
 def _of_round_duration(value: Any) -> Any:
     return {"round_duration": value} if isinstance(value, str | int | float) else value
 
@@ -75,8 +115,15 @@ class Stop(Part):
 
     time: PositiveSeconds | None = None
     """Virtual seconds."""
-    target: Annotated[dict[Annotated[str, AfterValidator(_metric)], Number], Field(min_length=1)] | None = None
-    """The first of these metrics to reach its value, seen at an evaluation."""
+    target: (
+        Annotated[
+            dict[Annotated[str, AfterValidator(_metric)], Number],
+            Field(min_length=1),
+            BeforeValidator(_levels),
+        ]
+        | None
+    ) = None
+    """The first of these metrics to reach its value, seen at an evaluation: ``test_accuracy: 80 %`` or 0.8."""
     rounds: Count | None = None
     """Steps of the server."""
     updates: Count | None = None

@@ -9,17 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias, final, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from typing_extensions import override
 
 from vflsim.timing.profile import Flat, Steps
 from vflsim.timing.traces import packet_trace, rate_trace
 from vflsim.vocabulary import BitsPerSecond, Part, PositiveSeconds, Seconds, Shorthand
-from vflsim.vocabulary.quantities import BANDWIDTH, Quantity
+from vflsim.vocabulary.quantities import BANDWIDTH, PLAIN_FROM, Quantity
 
-Rate = Annotated[float, Quantity(BANDWIDTH, at_least=0, unlimited=True)]
+Rate = Annotated[float, Quantity(BANDWIDTH, at_least=0, unlimited=True, plain_from=PLAIN_FROM)]
 TimeUnit = Literal["s", "ms", "us"]
-RateUnit = Literal["bps", "kbps", "Mbps", "Gbps", "B/s", "kB/s", "MB/s", "GB/s"]
+RateUnit = Literal["bps", "kbps", "Mbps", "Gbps", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "B/s", "kB/s", "MB/s", "GB/s"]
 
 
 class Capacity(Part, ABC):
@@ -64,6 +64,16 @@ class CapacityTrace(Capacity):
     rate_unit: RateUnit = "bps"
     period: PositiveSeconds | None = None
     """After how long it begins all over again; without it the last rate lasts for ever."""
+
+    @model_validator(mode="after")
+    def _needs_its_unit(self, info: ValidationInfo) -> Self:
+        highest = self.profile().highest
+        if info.context is not None and "rate_unit" not in self.model_fields_set and highest < PLAIN_FROM:
+            raise ValueError(
+                f"{self.file}: without a rate_unit its highest rate is {highest:g} bps; allowed: at least "
+                f"{PLAIN_FROM:g} without a unit, less with one; say `rate_unit: Mbps`, say, or insist: `rate_unit: bps`"
+            )
+        return self
 
     @override
     def profile(self) -> Steps:

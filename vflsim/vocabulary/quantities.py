@@ -42,6 +42,7 @@ RATE = _dimension("rate", {"/s": 1, "Hz": 1, "/min": Fraction(1, 60)})
 BANDWIDTH = _dimension(
     "bandwidth",
     {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9}
+    | {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
     | {"B/s": 8, "kB/s": 8 * 10**3, "MB/s": 8 * 10**6, "GB/s": 8 * 10**9},
 )
 SIZE = _dimension("size", {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
@@ -58,6 +59,8 @@ class Quantity:
     """Annotation of a float (or, if ``whole``, int) field: its dimension and bounds, and whether inf is meant to be.
 
     ``word`` may stand in place of a number; it is kept as it is.
+    ``plain_from``: in a scenario, a number without a unit must be at least this, or 0. A bandwidth of 300 is 300 bit/s
+    by the rule that plain numbers are SI; more likely the unit was forgotten. Values from Python are SI without doubt.
     """
 
     dimension: Dimension = PURE
@@ -67,6 +70,7 @@ class Quantity:
     whole: bool = False
     unlimited: bool = False
     word: str | None = None
+    plain_from: float = 0.0
 
     def convert(self, value: object, symbols: Mapping[str, float | int]) -> float | int:
         """Turn a number or text into a number in SI units; raises ValueError with the value and what is allowed."""
@@ -146,7 +150,18 @@ class Quantity:
                 return self.word
             if isinstance(value, str) and value.isidentifier() and value not in symbols:
                 raise ValueError(f"{value!r} is not a {self.dimension.name}; allowed: {self.allowed}")
-        return self.convert(value, symbols)
+        number = self.convert(value, symbols)
+        if info.context is not None and 0 < number < self.plain_from and not self._has_unit(value):
+            said = f"{number:g} {next(iter(self.dimension.units))}"
+            usual = next(unit for unit, factor in self.dimension.units.items() if factor == 10**6)
+            raise ValueError(
+                f"{value} without a unit is {said}; allowed: at least {self.plain_from:g} without a unit, less with "
+                f"one; write its unit ({number:g} {usual}, say), or insist: {said}"
+            )
+        return number
+
+    def _has_unit(self, value: object) -> bool:
+        return isinstance(value, str) and split_unit(value, self.dimension)[1] != ""
 
 
 @lru_cache(maxsize=1024)
@@ -192,6 +207,8 @@ Seconds = Annotated[float, Quantity(TIME, at_least=0)]
 PositiveSeconds = Annotated[float, Quantity(TIME, above=0)]
 PerSecond = Annotated[float, Quantity(RATE, at_least=0)]
 PositivePerSecond = Annotated[float, Quantity(RATE, above=0)]
-BitsPerSecond = Annotated[float, Quantity(BANDWIDTH, above=0, unlimited=True)]
+PLAIN_FROM = 1000.0
+"""Bit/s and FLOPS from which a scenario may leave out the unit: nobody's link or device is slower than 1 kbit/s."""
+BitsPerSecond = Annotated[float, Quantity(BANDWIDTH, above=0, unlimited=True, plain_from=PLAIN_FROM)]
 ByteSize = Annotated[int, Quantity(SIZE, at_least=0, whole=True)]
-FlopsPerSecond = Annotated[float, Quantity(SPEED, above=0)]
+FlopsPerSecond = Annotated[float, Quantity(SPEED, above=0, plain_from=PLAIN_FROM)]

@@ -1,0 +1,25 @@
+"""Stop rules: levels that are shares may be written in per cent."""
+
+import pytest
+
+from vflsim.scenario import load
+from vflsim.scenario.stop import TARGETS
+
+
+@pytest.mark.parametrize(
+    ("level", "meant"), [("80 %", 0.8), ("80%", 0.8), (0.8, 0.8), ("4/5", 0.8), ("99.5 %", 0.995), ("100 %", 1.0)]
+)
+def test_a_target_for_a_share_may_be_in_per_cent(level: object, meant: float, base: str) -> None:
+    scenario = load(base, {"stop.target": {"test_accuracy": level}})
+    assert scenario.stop.target == {"test_accuracy": meant}
+
+
+def test_targets_of_amounts_stay_numbers(base: str) -> None:
+    assert load(base, {"stop.target": {"test_loss": 80}}).stop.target == {"test_loss": 80.0}
+
+
+@pytest.mark.parametrize("metric", [name for name in TARGETS if name.endswith(("accuracy", "auc"))])
+def test_no_run_is_sent_after_a_share_above_one(metric: str, base: str) -> None:
+    with pytest.raises(Exception, match="80 is out of range") as error:
+        load(base, {"stop.target": {metric: 80}})
+    assert type(error.value).__name__ == "ScenarioError"
