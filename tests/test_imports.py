@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # (timing, learning, codecs) never import each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"vocabulary", "streams"},
+    {"files", "vocabulary", "streams"},
     {"coding", "privacy"},
     {"timing", "learning", "codecs"},
     {"world"},

@@ -127,7 +127,7 @@ def test_a_trace_cannot_be_repeated_before_it_ends(tmp_path) -> None:
 def test_files_that_cannot_be_read_are_refused(tmp_path, kind) -> None:
     with pytest.raises(ValidationError, match=r"cannot read '.*none'.*No such file"):
         kind(file=str(tmp_path / "none"))
-    with pytest.raises(ValidationError, match="is no file"):
+    with pytest.raises(ValidationError, match="it is a folder, not a regular file"):
         kind(file=str(tmp_path))
     (tmp_path / "noise").write_bytes(bytes(range(255, 0, -1)))
     with pytest.raises(ValidationError, match="cannot read"):

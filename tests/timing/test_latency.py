@@ -76,7 +76,7 @@ def test_files_that_hold_no_matrix_are_refused(tmp_path) -> None:
         LatencyMatrix(file=str(tmp_path / "none"))
     np.save(tmp_path / "line.npy", np.arange(4.0))
     np.save(tmp_path / "objects.npy", np.array([[{}]]), allow_pickle=True)
-    for name, says in (("line.npy", "not a matrix"), ("objects.npy", "no NPY file of numbers")):
+    for name, says in (("line.npy", "not a matrix"), ("objects.npy", "objects are refused, they could run code")):
         with pytest.raises(ValidationError, match=says):
             LatencyMatrix(file=str(tmp_path / name))
 

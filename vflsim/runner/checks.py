@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from vflsim.files import machine_memory
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.learning.models.client import ClientModel
 from vflsim.protocols.fedvs import FedVS
 from vflsim.results.report import quantity
 from vflsim.runner.build import Data, LoadedData
 from vflsim.runner.coding import coding_plan
-from vflsim.runner.sizes import machine_memory, size_of
+from vflsim.runner.sizes import size_of
 from vflsim.scenario.checks import problems_in, said_at
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.plain_yaml import Location

@@ -16,6 +16,9 @@ from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.streams import party_name
 from vflsim.world.kernel import Moment, Signal
 
+_WHOLE = 2.0**53
+"""From here on every float is a whole number: a multiple of so small a step is everywhere."""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -87,7 +90,8 @@ class Conductor:
         """Ask at the next multiple of ``every``: only set when something has changed, so a tiny one costs nothing."""
         self._ticking = True
         now, every = self._world.now(), self._every.every.amount
-        at = math.ceil(now / every) * every
+        turns = now / every
+        at = math.ceil(turns) * every if turns < _WHOLE else now
 
         def fire() -> None:
             self._ticking = False

@@ -19,6 +19,8 @@ from vflsim.scenario.stop import Stop
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to tell how long one takes."""
+TRIAL_CLIENT_STEPS, FEWEST_STEPS = 100_000, 2
+"""Of a trial with many clients: the steps of all clients together (some 60 µs each), and the fewest server steps."""
 _POWERS = {MERSENNE_31: "2^31 − 1", MERSENNE_61: "2^61 − 1"}
 
 
@@ -47,6 +49,7 @@ class Expectation:
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
     """What protocol ``name`` would be like. Raises what a run would."""
     entry, stop = scenario.protocols[name], scenario.stop_of(name)
+    steps = max(min(steps, TRIAL_CLIENT_STEPS // scenario.clients), min(steps, FEWEST_STEPS))
     trial = scenario.model_copy(update={
         "record": "rounds",
         "stop": Stop(rounds=steps, time=stop.time),

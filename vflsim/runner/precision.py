@@ -15,6 +15,8 @@ from vflsim.scenario.stop import Precision
 
 FIRST = 200
 """Rounds after which the rule looks for the first time."""
+MOST_ROUNDS = 1e15
+"""More are as good as infinitely many."""
 GROWTH = 1.5
 """By how much the number of rounds has grown when it looks again."""
 
@@ -40,7 +42,10 @@ def expected_rounds(precision: Precision, durations: Floats) -> float:
     wanted = precision.round_duration * found.mean
     if math.isnan(found.half_width) or (wanted == 0 < found.half_width):
         return math.inf
-    needed = found.n * (found.half_width / wanted) ** 2 if found.half_width > 0 else 0.0
+    ratio = found.half_width / wanted if found.half_width > 0 else 0.0
+    if ratio > MOST_ROUNDS:  # its square may be no float any more, nor is any run that long
+        return math.inf
+    needed = found.n * ratio * ratio
     return float(next(count for count in checkpoints() if count >= needed))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,11 +56,3 @@ def _coded(protocol: FedVS, models: Sequence[ClientModel], clients: Sequence[int
     )
     masks = protocol.T * -(-data.rows // protocol.K) if protocol.arithmetic == "coded" else 0
     return columns * (_QUANTISED * data.rows + _ELEMENT * masks)
-
-
-def machine_memory() -> float:
-    """Bytes of memory of this machine; infinite where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ScenarioError
+from vflsim.files import opened, size
 from vflsim.scenario.plain_yaml import MAX_DEPTH, PLAIN, Location, Origins, parse_value
 
 MAX_BYTES = 1 << 20
@@ -48,15 +49,15 @@ def read(path: str | Path) -> Document:
         inside = sorted(p.name for p in path.glob("*.y*ml"))
         raise ScenarioError("this is a folder, not a scenario file", name, "a YAML file", _one_of(name, inside))
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise ScenarioError(
-                f"the file is too large for a scenario ({size:,} bytes)",
-                name,
-                f"at most {MAX_BYTES:,} bytes",
-                "give the scenario file; data belong in files that it names",
-            )
-        content = path.read_bytes()
+        with opened(path) as file:
+            if size(file) > MAX_BYTES:
+                raise ScenarioError(
+                    f"the file is too large for a scenario ({size(file):,} bytes)",
+                    name,
+                    f"at most {MAX_BYTES:,} bytes",
+                    "give the scenario file; data belong in files that it names",
+                )
+            content = file.read(MAX_BYTES)
     except FileNotFoundError:
         inside = sorted(p.name for p in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
         raise ScenarioError("there is no such file", name, remedy=_one_of(str(path.parent), inside)) from None

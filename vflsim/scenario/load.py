@@ -23,7 +23,8 @@ from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.translation import problems_of
 from vflsim.vocabulary.quantities import Number
 
-MAX_CLIENTS = 1_000_000
+MAX_CLIENTS = 100_000
+"""A client takes some 15 kB, and 60 µs a round: more would take longer to check than most runs last."""
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 

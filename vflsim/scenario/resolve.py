@@ -35,11 +35,18 @@ def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
     """The timing of every party: index 0 is the server, index m client m."""
     server = scenario.timing.server
     timings = [PartyTiming()] * (scenario.clients + 1)
+    kept: list[PartyTiming] = []
     # Copied, not validated a second time: in the middle of its validation pydantic can swallow a Ctrl-C.
     timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link})
     for entry in scenario.timing.clients:
+        done: dict[tuple[int, int], PartyTiming] = {}  # what was alike for many clients stays one object
         for client, said in entry:
-            timings[client] = timings[client].refined(said)
+            before = timings[client]
+            key = id(before), id(said)
+            if key not in done:
+                done[key] = before.refined(said)
+                kept.append(before)  # lest another takes its place in memory, and its id
+            timings[client] = done[key]
     return tuple(timings)
 
 

@@ -26,6 +26,9 @@ from vflsim.vocabulary.quantities import Count, Number, PositiveNumber, Positive
 TARGETS = ("train_loss", *(f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS))
 """The columns of the metrics that a target may be set for."""
 
+FINEST = 1e-6
+"""The finest precision of a mean: of exponential rounds it takes 4 · 10¹² of them."""
+
 Unit: TypeAlias = Literal["seconds", "rounds", "updates"]
 
 _STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>rounds?|updates?)\s*", re.DOTALL)
@@ -94,6 +97,15 @@ def _level(value: Any, symbols: Mapping[str, float]) -> float:
     return level
 
 
+def _within_reach(share: float) -> float:
+    if share < FINEST:
+        raise ValueError(
+            f"{share:g} is out of reach, as the rounds that a mean needs grow with the square; "
+            f"allowed: at least {FINEST:g} ({100 * FINEST:g} %)"
+        )
+    return share
+
+
 def _of_round_duration(value: Any) -> Any:
     return {"round_duration": value} if isinstance(value, str | int | float) else value
 
@@ -101,7 +113,7 @@ def _of_round_duration(value: Any) -> Any:
 class Precision(Part):
     """How well a run must know its mean round duration before it may end."""
 
-    round_duration: Annotated[float, _ShareField()]
+    round_duration: Annotated[float, _ShareField(), AfterValidator(_within_reach)]
     """Half the interval's width, relative to the mean: ``1 %`` or 0.01."""
     confidence: Annotated[float, _ShareField()] = 0.95
     """Of the interval."""

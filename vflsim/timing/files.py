@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
 
+from vflsim.files import PER_CHARACTER, array_of, must_fit, opened, said, size
 from vflsim.timing.base import Floats
 
 _FEW = 3
@@ -32,9 +34,9 @@ def columns_of(file: str, names: tuple[str, ...]) -> Floats:
 
 def _npy(path: Path, names: tuple[str, ...]) -> Floats:
     try:
-        found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise ValueError(f"{str(path)!r} is no NPY file of numbers; allowed: {_columns(names)}") from None
+        found = array_of(path)
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} cannot be used: {error}; allowed: {_columns(names)}") from None
     table = found[:, None] if found.ndim == 1 else found
     if table.ndim != 2 or table.shape[1] != len(names) or table.dtype.kind not in "iuf":
         raise ValueError(
@@ -45,7 +47,9 @@ def _npy(path: Path, names: tuple[str, ...]) -> Floats:
 
 def _csv(path: Path, names: tuple[str, ...]) -> Floats:
     rows: list[list[float]] = []
-    with path.open(encoding="utf-8-sig", newline="") as lines:
+    with opened(path) as file:
+        must_fit(PER_CHARACTER * size(file), f"a file of {said(size(file))}")
+        lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         reader, first = csv.reader(lines, skipinitialspace=True), True
         for cells in reader:
             if not "".join(cells).strip() or cells[0].lstrip().startswith("#"):

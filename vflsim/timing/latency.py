@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Literal, Self, final
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from vflsim.files import array_of, text
 from vflsim.timing.base import Floats
 from vflsim.timing.traces import Stamp, stamp_of
 from vflsim.vocabulary import Index, Part
@@ -78,10 +78,10 @@ def _matrix(file: str, _: Stamp) -> Floats:
 
 def _npy(file: str) -> Floats:
     try:
-        found = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        raise ValueError(f"{file!r} is no NPY file of numbers; allowed: a square matrix") from None
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "iuf":
+        found = array_of(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file!r} cannot be used: {error}; allowed: a square matrix") from None
+    if found.ndim != 2 or found.dtype.kind not in "iuf":
         raise ValueError(f"{file!r} is not a matrix of numbers; allowed: a square matrix")
     return np.asarray(found, dtype=np.float64)
 
@@ -89,9 +89,9 @@ def _npy(file: str) -> Floats:
 def _text(file: str) -> Floats:
     rows: list[list[float]] = []
     try:
-        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
+        lines = text(file, "utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
+        reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
         raise ValueError(f"cannot read {file!r}: {reason}; allowed: a square matrix of numbers") from None
     for number, line in enumerate(lines, start=1):
         words = _SEPARATORS.split(line.strip())

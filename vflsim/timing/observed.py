@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from vflsim.files import array_of, must_fit, opened, said, size
 from vflsim.timing.base import Floats
 from vflsim.vocabulary.quantities import TIME
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns", "min", "h"]
 FORMATS = ".csv, .parquet, .npy, .txt"
 MAX_VALUES = 20_000_000
+_PER_CELL = 16
+"""Bytes of memory for a value, or a character of one, while a file is read."""
 
 
 def read_observed(file: str | Path, column: str | None = None, unit: TimeUnit = "s") -> Floats:
@@ -28,7 +32,8 @@ def read_observed(file: str | Path, column: str | None = None, unit: TimeUnit = 
     """
     path = Path(file)
     try:
-        state = path.stat()
+        with opened(path) as there:
+            state = os.fstat(there.fileno())
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror or error}; allowed: a file ({FORMATS})") from None
     return _read(path.resolve(), column, unit, (state.st_mtime_ns, state.st_size))
@@ -50,25 +55,26 @@ def _read(path: Path, column: str | None, unit: TimeUnit, state: tuple[int, int]
 def _columns(path: Path, column: str | None) -> pd.Series[float]:
     """Give the values as they stand in the file."""
     import pandas as pd
+    import pyarrow as pa
 
     suffix = path.suffix.lower()
     try:
         if suffix == ".npy":
-            array = np.load(path, allow_pickle=False)
+            array = array_of(path)
             table = pd.DataFrame(array.reshape(len(array), -1)) if array.ndim else pd.DataFrame([array])
         elif suffix == ".parquet":
-            table = pd.read_parquet(path)
+            table = _parquet(path)
         elif suffix == ".csv":
-            table = pd.read_csv(path, skipinitialspace=True, comment="#")
+            table = _csv(path, skipinitialspace=True)
             if all(_is_number(name) for name in table.columns):  # there is no header
-                table = pd.read_csv(path, skipinitialspace=True, comment="#", header=None)
+                table = _csv(path, skipinitialspace=True, header=None)
         elif suffix in (".txt", ".dat", ""):
-            table = pd.read_csv(path, sep=r"\s+", comment="#", header=None)
+            table = _csv(path, sep=r"\s+", header=None)
         else:
             raise ValueError(f"{path}: files called {suffix} cannot be read; allowed: {FORMATS}")
     except pd.errors.EmptyDataError:
         raise ValueError(f"{path}: the file is empty; allowed: at least one delay") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         if str(error).startswith(str(path)):
             raise
         raise ValueError(f"{path}: not readable as {suffix or 'text'} ({error}); allowed: {FORMATS}") from None
@@ -78,6 +84,26 @@ def _columns(path: Path, column: str | None) -> pd.Series[float]:
     if column is not None and column not in names:
         raise ValueError(f"{path} has no column {column!r}; allowed: {_listed(names)}")
     return table.iloc[:, 0 if column is None else names.index(column)]
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    import pyarrow.parquet
+
+    with opened(path) as source, pyarrow.parquet.ParquetFile(source) as file:
+        rows, columns = file.metadata.num_rows, file.metadata.num_columns
+        must_fit(_PER_CELL * rows * columns, f"a table of {rows:,} rows and {columns:,} columns")
+        read = file.read()
+    table: pd.DataFrame = read.to_pandas()
+    return table
+
+
+def _csv(path: Path, **options: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    with opened(path) as file:
+        must_fit(_PER_CELL * size(file), f"a file of {said(size(file))}")
+        table: pd.DataFrame = pd.read_csv(file, comment="#", **options)
+        return table
 
 
 def _numbers(path: Path, found: pd.Series[float]) -> Floats:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
+from vflsim.files import opened, text
 from vflsim.timing.files import columns_of
 from vflsim.timing.profile import Steps
 from vflsim.vocabulary.quantities import BANDWIDTH, TIME
 
 PACKET_BITS = 8 * 1500
 """What one line of a Mahimahi trace lets through."""
+MAX_WINDOWS = 10_000_000
+"""Of a trace: 11 days in windows of 0.1 s."""
 _KEPT = 1024  # traces
 
 Stamp = tuple[int, int]
@@ -63,6 +66,11 @@ def packet_trace(file: str, window: float, repeated: bool) -> Steps:
 def _packet_trace(file: str, _: Stamp, window: float, repeated: bool) -> Steps:
     stamps = _time_stamps(file)
     end, width = int(stamps[-1]), 1000 * window
+    if end / width > MAX_WINDOWS:
+        raise ValueError(
+            f"{file}: its last stamp, {end:,} ms, makes {end / width:,.3g} windows of {window:g} s; "
+            f"allowed: up to {MAX_WINDOWS:,}; choose a wider window, or correct the stamps"
+        )
     # Rounded, so that a stamp that is a multiple of the window lies in the window that it ends.
     windows = np.maximum(np.ceil(np.round(stamps / width, 9)).astype(np.int64) - 1, 0)
     packets = np.bincount(windows)
@@ -95,18 +103,17 @@ def _time_stamps(file: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def _text(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="ascii")
+        return text(file, "ascii")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
+        reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
         raise ValueError(f"cannot read {file!r}: {reason}; allowed: a packet trace of Mahimahi") from None
 
 
 def stamp_of(file: str) -> Stamp:
     """What tells a file from a later one of the same name: time of change (ns) and size."""
     try:
-        found = Path(file).stat()
+        with opened(file) as there:
+            found = os.fstat(there.fileno())
     except OSError as error:
         raise ValueError(f"cannot read {file!r}: {error.strerror or error}; allowed: a readable file") from None
-    if not Path(file).is_file():
-        raise ValueError(f"{file!r} is no file; allowed: a readable file")
     return found.st_mtime_ns, found.st_size

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vflsim.errors import DataError
+from vflsim.files import opened
 from vflsim.learning.data.catalogue import Entry, RemoteFile
 from vflsim.learning.data.sources.raw import RawData
 
@@ -96,8 +97,8 @@ def verify(path: Path, file: RemoteFile) -> None:
         key = (path, status.st_size, status.st_mtime_ns, file.sha256)
         if key in _verified:
             return
-        with path.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        with opened(path) as there:
+            found = hashlib.file_digest(there, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot be read: {error}", str(path), "a readable file", "check its permissions") from error
     if found != file.sha256:

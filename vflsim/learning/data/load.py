@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,7 @@ def load(
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     joint = _joint(views, split, data.scale, np.dtype(dtype))
-    values = target.values if target.task == "multiclass" else target.values.astype(dtype)
+    values = _labels(target, dtype, raw.where)
     labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
     classes = len(target.class_names) or None
@@ -189,12 +190,33 @@ def _split(data: Data, raw: RawData, target: Target) -> Split:
 
 def _joint(views: Sequence[View], split: Split, scale: Scale, dtype: np.dtype[Any]) -> Splits:
     """Scale every client's features by statistics of its own training rows, and lay them side by side."""
-    scalers = [Scaler.fit(chosen(view.values, split.train), scale, view.pixels) for view in views]
+    scalers = [_scaler(number, view, split, scale) for number, view in enumerate(views)]
     return Splits(
         joined(views, scalers, split.train, dtype, "training"),
         joined(views, scalers, split.validation, dtype, "validation"),
         joined(views, scalers, split.test, dtype, "test"),
     )
+
+
+def _scaler(number: int, view: View, split: Split, scale: Scale) -> Scaler | None:
+    try:
+        return Scaler.fit(chosen(view.values, split.train), scale, view.pixels)
+    except ValueError as error:
+        allowed = "values whose squares are numbers, too: roughly 1e-150 to 1e150"
+        raise DataError(f"{view.name}: {error}", client_name(number), allowed, "rescale the column") from None
+
+
+def _labels(target: Target, dtype: Dtype, where: str) -> Array:
+    """The labels as they are trained on. DataError where the sum of their squares is no number of ``dtype``."""
+    if target.task == "multiclass":
+        return target.values
+    largest = float(np.abs(target.values).max())
+    limit = math.sqrt(float(np.finfo(dtype).max) / len(target.values)) / 2  # of an error, which may be twice as large
+    if largest > limit:
+        what, allowed = f"a label is as large as {largest:g}", f"up to {limit:.2g}, so that squared errors are {dtype}"
+        remedy = "rescale the label" + (", or use training.dtype: float64" if dtype == "float32" else "")
+        raise DataError(what, where, allowed, remedy)
+    return target.values.astype(dtype)
 
 
 def _parties(views: Sequence[View], joint: Splits) -> tuple[PartyData, ...]:

@@ -29,6 +29,7 @@ class Scaler:
         Pixels, cut as images or as columns, share one pair of numbers over all that the party holds: a pixel that is
         almost always dark has a deviation near zero, and would be blown up hundreds of times in the few rows where it
         is not. What is constant over the training rows keeps spread 1: it becomes 0, never NaN.
+        Raises ValueError for values so large, or so close, that their spread is no float64.
         """
         if scale == "none":
             return None
@@ -37,16 +38,25 @@ class Scaler:
             train = train.copy(order="K")
         low = np.asarray(train.min(axis=axes), dtype=np.float64)
         high = np.asarray(train.max(axis=axes), dtype=np.float64)
-        if scale == "minmax":
-            return cls(low, np.where(high > low, high - low, 1.0))
-        mean = np.asarray(train.mean(axis=axes, dtype=np.float64))
-        squares = np.zeros_like(mean)
-        for start in range(0, len(train), _BLOCK):
-            squares += np.square(train[start : start + _BLOCK] - mean).sum(axis=axes)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found, and said, below
+            if scale == "minmax":
+                return cls._checked(low, np.where(high > low, high - low, 1.0), low, high)
+            mean = np.asarray(train.mean(axis=axes, dtype=np.float64))
+            squares = np.zeros_like(mean)
+            for start in range(0, len(train), _BLOCK):
+                squares += np.square(train[start : start + _BLOCK] - mean).sum(axis=axes)
         deviation = np.sqrt(squares / (train.size / mean.size))
         # The mean of equal numbers may miss them by a rounding error: the extremes decide what is constant.
-        constant = (high == low) | (deviation == 0)
-        return cls(np.where(constant, low, mean), np.where(constant, 1.0, deviation))
+        constant = high == low
+        return cls._checked(np.where(constant, low, mean), np.where(constant, 1.0, deviation), low, high)
+
+    @classmethod
+    def _checked(cls, centre: Array, spread: Array, low: Array, high: Array) -> Scaler:
+        wrong = ~(np.isfinite(centre) & np.isfinite(spread) & (spread > 0))
+        if wrong.any():
+            column = np.flatnonzero(wrong.ravel())[0]
+            raise ValueError(f"values from {low.ravel()[column]:g} to {high.ravel()[column]:g} cannot be scaled")
+        return cls(centre, spread)
 
     def apply(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return scaled values in ``dtype``, a new array. Small integers are computed in it, others in float64."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.errors import DataError
+from vflsim.files import must_fit, opened
 from vflsim.learning.data.sources.raw import RawData, View
 
 _UNSIGNED_BYTE = 0x08
@@ -28,8 +29,9 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     Raises DataError when the file is unreadable, truncated, longer than announced, or of another type or dimension.
     """
     try:
-        with cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else path.open("rb")) as file:
-            return _unpacked(file, dimensions, str(path))
+        with opened(path) as file:
+            stream = cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if path.suffix == ".gz" else file
+            return _unpacked(stream, dimensions, str(path))
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", str(path), "an intact IDX file", _DAMAGED) from error
 
@@ -37,6 +39,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 def _unpacked(file: BinaryIO, dimensions: int, where: str) -> NDArray[np.uint8]:
     shape = _shape(file.read(4 + 4 * dimensions), dimensions, where)
     announced = math.prod(shape)
+    must_fit(announced, f"what its header announces (shape {shape})")
     data = file.read(announced + 1)
     if len(data) != announced:
         found = f"only {len(data)} bytes" if len(data) < announced else "more bytes"
@@ -78,8 +81,8 @@ def read_emnist_balanced(files: Sequence[Path]) -> RawData:
     """
     (archive,) = files
     try:
-        with zipfile.ZipFile(archive) as opened:
-            train, test = (_members(opened, archive, split) for split in ("train", "test"))
+        with opened(archive) as file, zipfile.ZipFile(file) as there:
+            train, test = (_members(there, archive, split) for split in ("train", "test"))
     except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", str(archive), "NIST's archive of EMNIST", _DAMAGED) from error
     return _joined(train, test, f"{archive}: train labels", f"{archive}: test images")

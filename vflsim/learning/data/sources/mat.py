@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
 from vflsim.errors import DataError
+from vflsim.files import must_fit, opened, size
 from vflsim.learning.data.sources.matrix import numbers
 from vflsim.learning.data.sources.raw import Array, RawData, View
 
@@ -27,7 +29,9 @@ def read_views(path: Path, features: str = "X", labels: Sequence[str] = ("Y", "y
     from scipy.io import loadmat  # slow to import
 
     try:
-        content = loadmat(path, variable_names=[features, *labels])
+        with opened(path) as file:
+            must_fit(size(file), "the file")
+            content = loadmat(cast(Any, file), variable_names=[features, *labels])
     except Exception as error:  # scipy raises almost any type on damaged bytes
         raise DataError(f"cannot be read: {error}", str(path), "an intact MATLAB file (v4 to v7.2)", _INTACT) from error
     label = next((name for name in labels if name in content), labels[0])

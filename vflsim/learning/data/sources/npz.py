@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from vflsim.errors import DataError
+from vflsim.files import ALLOWED, UnusableFileError, must_be_no_bomb, must_fit, opened, read_array, said, size
 from vflsim.learning.data.sources.matrix import numbers
 from vflsim.learning.data.sources.raw import Array, View, nearest
 
@@ -21,6 +26,11 @@ class Archive:
 
     path: Path
     arrays: dict[str, Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(values.nbytes for values in self.arrays.values())
 
     @property
     def names(self) -> list[str]:
@@ -68,24 +78,64 @@ class Archive:
         raise DataError(f"has shape {values.shape}", where, allowed, "reshape it before saving")
 
 
-def read_archive(path: Path, drop: Sequence[str] = ()) -> Archive:
-    """Read the arrays of an .npz file, except those to drop.
+_DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    NotImplementedError,  # a compression that Python lacks
+    RuntimeError,  # encrypted
+)
+"""What Python's zipfile raises for archives that are damaged, or that it cannot read."""
 
-    Raises DataError when the file is absent, damaged, holds objects, or its arrays differ in their number of rows.
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The arrays of an archive by key. ValueError for members that are none, or that share a key."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename:
+            raise ValueError(f"{name!r} in it is no array (.npy)")
+        if name in members:
+            raise ValueError(f"array {name!r} stands in it twice")
+        members[name] = member
+    return members
+
+
+def _array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> Array:
+    with archive.open(member) as file:
+        try:
+            return read_array(cast(BufferedIOBase, file), member.file_size)
+        except ValueError as error:
+            raise ValueError(f"array {name!r}: {error}") from None
+
+
+def read_archive(path: Path, drop: Sequence[str] = (), held: int = 0) -> Archive:
+    """Read the arrays of an .npz file, except those to drop; ``held`` bytes are in memory already.
+
+    Raises DataError when the file is absent, damaged, too large, holds objects, or its arrays differ in their number of
+    rows.
     """
     try:
-        if not zipfile.is_zipfile(path):
-            path.stat()  # an absent file is said to be absent
-            raise zipfile.BadZipFile("it is not an archive")
-        with np.load(path, allow_pickle=False) as loaded:
-            known = list(loaded.files)
-            unknown = [name for name in drop if name not in known]
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
+            members = _members(archive)
+            unknown = [name for name in drop if name not in members]
             if unknown:
-                raise DataError(f"has no array {unknown[0]!r} to drop", str(path), nearest(unknown[0], known))
-            arrays = {name: np.asarray(loaded[name]) for name in known if name not in drop}
+                raise DataError(f"has no array {unknown[0]!r} to drop", str(path), nearest(unknown[0], members))
+            wanted = {name: member for name, member in members.items() if name not in drop}
+            unpacked = sum(member.file_size for member in wanted.values())
+            must_be_no_bomb(size(file), unpacked)
+            must_fit(unpacked + held, f"an archive of {said(size(file))} that unpacks to {said(unpacked)}")
+            arrays = {name: _array(archive, name, member) for name, member in wanted.items()}
     except FileNotFoundError as error:
         raise DataError("no such file", str(path), "", "correct the path in the data section") from error
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except UnusableFileError as error:
+        raise DataError(f"cannot be read: {error}", str(path), ALLOWED) from error
+    except _DAMAGED as error:
         what = f"cannot be read: {error}"
         allowed = "an intact .npz archive of numbers and strings (objects are refused: reading them can run code)"
         raise DataError(what, str(path), allowed, "save plain arrays with numpy.savez") from error

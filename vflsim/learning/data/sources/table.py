@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,16 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from vflsim.errors import DataError
+from vflsim.files import ALLOWED, Unpacked, UnusableFileError, beginning, must_fit, opened, said, size
 from vflsim.learning.data.sources.matrix import numbers
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
+
+_PER_CELL = 16
+"""Bytes of memory for a number of a table: as read, and in the matrix of features."""
+
+
+_BLOCK, _LARGEST_BLOCK, _LINES = 1 << 20, 1 << 28, 256
+"""Bytes of a CSV parsed at a time: at least the first, and, up to the second, so many lines."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,11 @@ class Table:
     path: Path
     columns: pa.Table
     place: Callable[[int], str]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return int(self.columns.nbytes)
 
     @property
     def names(self) -> list[str]:
@@ -84,6 +99,35 @@ class Table:
         return np.asarray(column.to_numpy())
 
 
+def _parquet(path: Path, held: int) -> pa.Table:
+    with opened(path) as source, pa.parquet.ParquetFile(source) as file:
+        found = file.metadata
+        unpacked = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+        cells = found.num_rows * found.num_columns  # runs of equal values take hardly any bytes
+        needed = max(unpacked, _PER_CELL * cells) + held
+        must_fit(needed, f"a table of {found.num_rows:,} rows and {found.num_columns:,} columns")
+        return file.read(use_threads=False)
+
+
+def _csv(path: Path, skip_lines: int, held: int) -> pa.Table:
+    packed = path.suffix == ".gz"
+    start = beginning(path, packed)
+    cells = start.count(b",") + start.count(b"\n") + 1
+    line = start.find(b"\n") + 1 or len(start)
+    per_byte = max(1.0, _PER_CELL * cells / max(1, len(start)))
+    with opened(path) as file:
+        long = size(file)
+        must_fit(per_byte * long + held, f"a file of {said(long)}")
+        return pa.csv.read_csv(
+            pa.PythonFile(Unpacked(file, per_byte), mode="r") if packed else file,
+            # One thread names the line. A block becomes an array a column: of wide tables it must hold many lines.
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, skip_rows=skip_lines, block_size=min(max(_BLOCK, _LINES * line), _LARGEST_BLOCK)
+            ),
+            convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
+        )
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
@@ -98,30 +142,27 @@ def _first_text(column: pa.ChunkedArray) -> tuple[int, object]:
     return 0, column[0].as_py()
 
 
-def read_table(path: Path, skip_lines: int = 0, drop: Sequence[str] = ()) -> Table:
-    """Read a .csv, .csv.gz or .parquet file, except the columns to drop; ``skip_lines`` stand above a CSV's header.
+def read_table(path: Path, skip_lines: int = 0, drop: Sequence[str] = (), held: int = 0) -> Table:
+    """Read a .csv, .csv.gz or .parquet file, except the columns to drop; ``held`` bytes are in memory already.
 
-    Every CSV line must have as many fields as the header. Raises DataError when the file is absent, empty, ragged,
-    damaged, or names a column twice.
+    ``skip_lines`` stand above a CSV's header. Every CSV line must have as many fields as the header. Raises DataError
+    when the file is absent, empty, ragged, damaged, too large, or names a column twice.
     """
     try:
-        if path.suffix == ".parquet":
-            with pa.parquet.ParquetFile(path) as file:
-                columns = file.read(use_threads=False)
-        else:
-            columns = pa.csv.read_csv(
-                path,
-                read_options=pa.csv.ReadOptions(use_threads=False, skip_rows=skip_lines),  # one thread names the line
-                convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
-            )
+        columns = _parquet(path, held) if path.suffix == ".parquet" else _csv(path, skip_lines, held)
+        names = columns.column_names
     except FileNotFoundError as error:
         raise DataError("no such file", str(path), "", "correct the path in the data section") from error
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except UnusableFileError as error:
+        raise DataError(f"cannot be read: {error}", str(path), ALLOWED) from error
+    except UnicodeDecodeError as error:
+        what = f"a column's name is not UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
+        raise DataError(what, str(path), "UTF-8 text", "save the file as UTF-8") from error
+    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
         what = "cannot be read: " + str(error).replace("Row #", "line ")
         allowed = "an intact Parquet file" if path.suffix == ".parquet" else "UTF-8 CSV, one header, equally long lines"
         raise DataError(what, str(path), allowed, "mend the file") from error
-    names = columns.column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise DataError(f"column {twice[0]!r} stands there twice", str(path), "unique names", "rename one of them")
     unknown = [name for name in drop if name not in names]

@@ -25,6 +25,10 @@ class Holder(Protocol):
         """The file it was read from."""
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+
+    @property
     def names(self) -> list[str]:
         """Names of its columns or arrays."""
 
@@ -35,12 +39,15 @@ class Holder(Protocol):
         """Everything else, as features."""
 
 
-def open_file(path: Path, drop: Sequence[str] = ()) -> Holder:
-    """Read a CSV, Parquet or NPZ file, told apart by its ending. DataError for any other ending."""
+def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
+    """Read a CSV, Parquet or NPZ file, told apart by its ending; ``held`` bytes are in memory already.
+
+    DataError for any other ending.
+    """
     if not path.name.endswith(SUFFIXES):
         ending = path.suffix or "no ending"
         raise DataError(f"cannot tell the format from {ending!r}", str(path), ", ".join(SUFFIXES), "convert the file")
-    return read_archive(path, drop) if path.suffix == ".npz" else read_table(path, drop=drop)
+    return read_archive(path, drop, held) if path.suffix == ".npz" else read_table(path, drop=drop, held=held)
 
 
 def read_file(path: Path, label: str, group: str | None, drop: Sequence[str], id_column: str | None) -> RawData:
@@ -93,13 +100,17 @@ def read_parties(
 
 def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
     """Open the files; a column to drop must stand in at least one of them."""
-    names = [open_file(file).names for file in files]
+    names = [open_file(file).names for file in files]  # what is left out is not held, but must be somewhere
     known = sorted({name for of_file in names for name in of_file})
     for name in drop:
         if name not in known:
             where = ", ".join(str(file) for file in files)
             raise DataError(f"no file has a column {name!r} to drop", where, nearest(name, known))
-    return [open_file(file, [d for d in drop if d in of_file]) for file, of_file in zip(files, names, strict=True)]
+    holders: list[Holder] = []
+    for file, of_file in zip(files, names, strict=True):
+        held = sum(holder.nbytes for holder in holders)
+        holders.append(open_file(file, [name for name in drop if name in of_file], held))
+    return holders
 
 
 def _ids(holder: Holder, name: str) -> pd.Index[Any]:
