@@ -7,6 +7,7 @@ change every published result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -21,12 +22,20 @@ SHARED = -1
 BLOCK = 64
 """Uniforms drawn at a time. Fixed, because the last bit of np.log may depend on the length of its array."""
 
+FEW = 3
+"""Parties that a message names."""
 _PER_COUNT = 4  # 64-bit words that Philox4x64 gives per value of its counter
 
 
 def party_name(party: int) -> str:
     """The name of a party in results and messages."""
     return "server" if party == 0 else f"client-{party}"
+
+
+def few(names: Sequence[str], between: str = ", ") -> str:
+    """The names, or the first of them and how many more there are: ``client 1, client 2, client 3 and 95 more``."""
+    shown = names if len(names) <= FEW + 1 else names[:FEW]
+    return between.join(shown) + (f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else "")
 
 
 def stream_key(seed: int, party: int, purpose: str) -> int:

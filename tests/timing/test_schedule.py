@@ -102,7 +102,7 @@ def test_a_file_that_is_no_schedule_is_refused_with_its_place(tmp_path, text, sa
     [
         (np.zeros((2, 2)), r"an array of shape \(2, 2\)"),
         (np.array(["a"]), "type <U1"),
-        (np.array([None, {}], dtype=object), "no NPY file of numbers"),
+        (np.array([None, {}], dtype=object), "objects are refused, they could run code"),
         (np.array([1j]), "complex128"),
     ],
 )

@@ -60,6 +60,9 @@ def show_command(
     page.print(table)
     page.print()
     say(_formula(delay))
+    if not plots.can_draw(delay):
+        say(f"no picture: its times must lie apart, and between {plots.SHORTEST:g} s and {plots.LONGEST:g} s")
+        return
     uniforms = Uniforms(seed, 0, "show").blocks(0, -(-samples // BLOCK), delay.uniforms)
     picture = plots.law(delay, np.asarray(delay.sample(uniforms))[:samples], law)
     say(str(write_file(place, picture.png())))
@@ -181,6 +184,8 @@ def _formula(delay: DelayKind) -> str:
         return f"P(delay ≤ x) = {delay.sympy(x)}"
     except VflsimError as error:
         return f"no formula: {error.what}"
+    except RecursionError:  # sympy, on parameters far beyond any delay's
+        return "no formula: it is too long"
 
 
 def _time(seconds: float) -> str:

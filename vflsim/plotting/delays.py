@@ -15,10 +15,21 @@ from vflsim.timing.base import Delay, Floats
 
 POINTS = 2000
 """No distribution is drawn through many more points than this; its tails keep every one of theirs."""
+SHORTEST, LONGEST = 1e-100, 1e100
+"""Seconds that can be drawn."""
 _BINS, _POINTS = 60, 800
 _OBSERVED: dict[str, Any] = {"color": "#bdbdbd"}
 _DOTS: dict[str, Any] = {"color": "#7a7a7a", "linewidth": 1.6}
 _UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
+
+
+def can_draw(delay: Delay) -> bool:
+    """Whether times and densities of a delay stay numbers in every unit of the axes, and its bins apart."""
+    low, high = float(delay.quantile(0.5)), float(delay.support()[1])
+    spread = float(delay.quantile(0.999) - delay.quantile(0.001))
+    longest = high if high < np.inf else float(delay.quantile(0.9999999))
+    narrow = 0 < spread < max(SHORTEST, 1e-9 * low)  # its bins would have no width
+    return longest <= LONGEST and (low == 0 or low >= SHORTEST) and not narrow
 
 
 def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:

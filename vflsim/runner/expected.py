@@ -11,8 +11,8 @@ from vflsim.protocols.fedvs import FedVS
 from vflsim.results.report import quantity
 from vflsim.runner.build import LoadedData
 from vflsim.runner.coding import coding_plan
+from vflsim.runner.hopeless import blamed, trial
 from vflsim.runner.precision import expected_rounds
-from vflsim.runner.run import run_protocol
 from vflsim.runner.sizes import Size, size_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.stop import Stop
@@ -47,17 +47,12 @@ class Expectation:
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
-    """What protocol ``name`` would be like. Raises what a run would."""
-    entry, stop = scenario.protocols[name], scenario.stop_of(name)
+    """What protocol ``name`` would be like. Raises what a run would, and ScenarioError where its settings are why."""
+    entry, stop, seed = scenario.protocols[name], scenario.stop_of(name), scenario.seeds[0]
     steps = max(min(steps, TRIAL_CLIENT_STEPS // scenario.clients), min(steps, FEWEST_STEPS))
-    trial = scenario.model_copy(update={
-        "record": "rounds",
-        "stop": Stop(rounds=steps, time=stop.time),
-        "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
-    })  # fmt: skip
-    outcome = run_protocol(trial, name, scenario.seeds[0], data, timing_only=True)
+    outcome = trial(scenario, name, seed, data, steps)
     if outcome.error is not None:
-        raise outcome.error
+        raise blamed(scenario, name, seed, outcome)
     rounds = outcome.tables.rounds
     assert rounds is not None, "record: rounds keeps them"
     clients, done = len(outcome.info.participants), rounds.num_rows

@@ -21,6 +21,7 @@ from vflsim.runner.build import Data
 from vflsim.runner.checks import read_and_check
 from vflsim.runner.conductor import Progress
 from vflsim.runner.described import described
+from vflsim.runner.hopeless import refuse_hopeless
 from vflsim.runner.interrupt import Interrupt
 from vflsim.runner.manner import USUALLY, Manner
 from vflsim.runner.paths import PathWish, choices
@@ -119,7 +120,9 @@ def checked(scenario: Scenario, timing_only: bool) -> Data:
     """The data of a study that can run. Raises ``ScenarioError`` and ``DataError`` for one that cannot."""
     if timing_only:
         _must_end(scenario)
-    return read_and_check(scenario)
+    data = read_and_check(scenario)
+    refuse_hopeless(scenario, data)
+    return data
 
 
 def default_folder(scenario: Scenario, timing_only: bool) -> Path:

@@ -15,7 +15,8 @@ from vflsim.timing.delays import Exponential
 from vflsim.timing.files import ascending, columns_of
 from vflsim.timing.rates import AnyRate, thinned
 from vflsim.timing.sampler import Sampler
-from vflsim.vocabulary import Part, PositivePerSecond, PositiveSeconds, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary import Part, PositivePerSecond, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary.quantities import SHORTEST, Period
 
 __all__ = [
     "ACTIVATIONS",
@@ -55,9 +56,10 @@ class Poisson(Part):
 
     @model_validator(mode="after")
     def _gap_must_be_possible(self) -> Self:
-        if not 0 < 1 / self.rate < 1e300:
+        if not SHORTEST <= 1 / self.rate < 1e300:
             raise ValueError(
-                f"a rate of {self.rate:g} /s leaves no finite gap between activations; allowed: above 1e-300 /s"
+                f"a rate of {self.rate:g} /s leaves no possible gap between activations; "
+                f"allowed: above 1e-300 /s and at most {1 / SHORTEST:g} /s"
             )
         return self
 
@@ -94,7 +96,7 @@ class Schedule(Part):
     """Seconds since the start, ascending."""
     file: str | None = None
     """A file of such times, instead."""
-    period: PositiveSeconds | None = None
+    period: Period | None = None
     """After how long they begin all over again; without it there is none after the last: the client waits for ever."""
     busy: Busy = "skip"
     """Activations that find the client busy are lost (skip), or wait for it (queue)."""
@@ -117,6 +119,11 @@ class Schedule(Part):
     def process(self, seed: int, party: int) -> ActivationProcess:
         """Give the arrivals of one party, from time 0 on."""
         return ActivationProcess(self._repeated(), queue=self.busy == "queue")
+
+    @property
+    def last(self) -> float:
+        """When the last activation comes (s); inf where they never end."""
+        return self._times[-1] if self.period is None else math.inf
 
     def _repeated(self) -> Iterator[Block]:
         times = np.array(self._times)

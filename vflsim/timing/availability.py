@@ -19,14 +19,11 @@ from vflsim.timing.delays import AnyDelay
 from vflsim.timing.files import columns_of
 from vflsim.timing.profile import Flat, Profile, Steps
 from vflsim.timing.sampler import Sampler
-from vflsim.vocabulary import Part, PositiveSeconds, Seconds, Shorthand, kind_from_text
-from vflsim.vocabulary.quantities import TIME, Quantity
+from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary.quantities import SHORTEST, TIME, Period, Quantity
 
 Interrupted: TypeAlias = Literal["lost", "resumed"]
 """What an outage does to work and messages under way: gone for good, or standing still meanwhile."""
-
-SHORTEST_CYCLE = 1e-6
-"""Seconds that an up and a down period must last together, on average."""
 
 
 @final
@@ -62,10 +59,8 @@ class Alternating(Part):
         up, down = self.up.expectation(), self.down.expectation()
         if up == 0:
             raise ValueError("up takes no time: the client would never be there; allowed: a mean above 0 s")
-        if up + down < SHORTEST_CYCLE:
-            raise ValueError(
-                f"up and down last {up + down:g} s together on average; allowed: at least {SHORTEST_CYCLE:g} s"
-            )
+        if up + down < SHORTEST:
+            raise ValueError(f"up and down last {up + down:g} s together on average; allowed: at least {SHORTEST:g} s")
         return self
 
     def profile(self, seed: int, party: int) -> Profile:
@@ -110,7 +105,7 @@ class Intervals(Part):
     """``[[from, to], …]`` in seconds since the start, ascending; ``inf``: for good."""
     file: str | None = None
     """A file of such times, instead."""
-    period: PositiveSeconds | None = None
+    period: Period | None = None
     """After how long they begin all over again."""
     interrupted: Interrupted
     """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""

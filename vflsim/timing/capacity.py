@@ -15,7 +15,7 @@ from typing_extensions import override
 from vflsim.timing.profile import Flat, Steps
 from vflsim.timing.traces import packet_trace, rate_trace
 from vflsim.vocabulary import BitsPerSecond, Part, PositiveSeconds, Seconds, Shorthand
-from vflsim.vocabulary.quantities import BANDWIDTH, PLAIN_FROM, Quantity
+from vflsim.vocabulary.quantities import BANDWIDTH, PLAIN_FROM, Period, Quantity
 
 Rate = Annotated[float, Quantity(BANDWIDTH, at_least=0, unlimited=True, plain_from=PLAIN_FROM)]
 TimeUnit = Literal["s", "ms", "us"]
@@ -43,7 +43,7 @@ class CapacitySteps(Capacity):
     kind: Literal["steps"] = "steps"
     steps: Annotated[tuple[tuple[Seconds, Rate], ...], Field(min_length=1)]
     """From when on which rate (0: nothing moves); from 0 s on."""
-    period: PositiveSeconds | None = None
+    period: Period | None = None
     """After how long it begins all over again; without it the last rate lasts for ever."""
 
     @override
@@ -62,7 +62,7 @@ class CapacityTrace(Capacity):
     """Rows of time and rate (from then on), the first at time 0; with or without a header. Relative to the scenario."""
     time_unit: TimeUnit = "s"
     rate_unit: RateUnit = "bps"
-    period: PositiveSeconds | None = None
+    period: Period | None = None
     """After how long it begins all over again; without it the last rate lasts for ever."""
 
     @model_validator(mode="after")

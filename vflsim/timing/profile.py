@@ -31,6 +31,10 @@ class Profile(ABC):
     def next_change(self, t: float) -> float:
         """Give the first time after ``t`` at which the value may change (inf: never again)."""
 
+    def dry_from(self) -> float:
+        """Give the time from which on it is 0 for ever; inf where there is none, or none is known."""
+        return math.inf
+
     def piece(self, t: float) -> tuple[float, float]:
         """Give the value at ``t``, and until when it holds at least."""
         return self.value(t), self.next_change(t)
@@ -78,6 +82,10 @@ class Flat(Profile):
     @override
     def value(self, t: float) -> float:
         return self._value
+
+    @override
+    def dry_from(self) -> float:
+        return math.inf if self._value > 0 else 0.0
 
     @override
     def next_change(self, t: float) -> float:
@@ -130,6 +138,10 @@ class Steps(Profile):
     @override
     def next_change(self, t: float) -> float:
         return self.piece(t)[1]
+
+    @override
+    def dry_from(self) -> float:
+        return self._times[-1] if self._period == math.inf and self._values[-1] == 0 else math.inf
 
     @override
     def piece(self, t: float) -> tuple[float, float]:

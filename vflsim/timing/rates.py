@@ -19,6 +19,7 @@ from vflsim.timing.base import Floats
 from vflsim.timing.delays import Exponential
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, PerSecond, PositivePerSecond, PositiveSeconds, Seconds, Shorthand
+from vflsim.vocabulary.quantities import SHORTEST, Period
 
 REJECTED_IN_A_ROW = 10_000_000
 """Candidates without an arrival after which thinning gives up: the highest rate is too far above the others."""
@@ -41,8 +42,9 @@ class Rate(Part, ABC):
 
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:
-        if not 0 < 1 / (self.highest() or math.inf) < 1e300:
-            raise ValueError(f"a highest rate of {self.highest():g} /s; allowed: above 1e-300 /s")
+        if not SHORTEST <= 1 / (self.highest() or math.inf) < 1e300:
+            allowed = f"allowed: above 1e-300 /s and at most {1 / SHORTEST:g} /s"
+            raise ValueError(f"a highest rate of {self.highest():g} /s; {allowed}")
         return self
 
 
@@ -53,7 +55,7 @@ class RateSteps(Rate):
     kind: Literal["steps"] = "steps"
     steps: Annotated[tuple[tuple[Seconds, PerSecond], ...], Field(min_length=1)]
     """From when on which rate; from 0 s on."""
-    period: PositiveSeconds | None = None
+    period: Period | None = None
     """After how long it begins all over again; without it the last rate lasts for ever."""
 
     @model_validator(mode="after")

@@ -205,6 +205,9 @@ CountOrAll = Annotated[int | Literal["all"], Quantity(at_least=1, whole=True, wo
 Index = Annotated[int, Quantity(at_least=0, whole=True)]
 Seconds = Annotated[float, Quantity(TIME, at_least=0)]
 PositiveSeconds = Annotated[float, Quantity(TIME, above=0)]
+SHORTEST = 1e-6
+"""Seconds that a repetition must last, on average: shorter ones could keep a run from ever getting anywhere."""
+Period = Annotated[float, Quantity(TIME, at_least=SHORTEST)]
 PerSecond = Annotated[float, Quantity(RATE, at_least=0)]
 PositivePerSecond = Annotated[float, Quantity(RATE, above=0)]
 PLAIN_FROM = 1000.0

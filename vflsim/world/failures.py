@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vflsim.errors import DeadlockError, ForeignAwaitError, RunError, VflsimError
+from vflsim.streams import few
 
 
 def foreign(waited: str) -> ForeignAwaitError:
@@ -40,7 +41,10 @@ def blame(error: BaseException, who: str, now: float) -> BaseException:
 
 def deadlock(waits: Iterable[tuple[str, object]], now: float) -> DeadlockError:
     """The error that says who waits for what, given each task's name and what it waits for."""
-    told = "; ".join(f"{who} waits for {what}" for who, what in waits)
+    waiting: dict[str, list[str]] = {}
+    for who, what in waits:
+        waiting.setdefault(str(what), []).append(who)
+    told = few([f"{few(who)} wait{'s' * (len(who) == 1)} for {what}" for what, who in waiting.items()], "; ")
     return DeadlockError(
         f"deadlock: nothing can happen any more; {told or 'every party has returned'}",
         f"{now:.6g} s",

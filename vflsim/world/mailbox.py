@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from vflsim.streams import few
 from vflsim.world.kernel import Signal, World
 from vflsim.world.messages import Message
 
@@ -64,7 +65,7 @@ class Wanted(Signal):
         what = f"{self.kind!r}" + (f" of round {self.round}" if self.round is not None else "")
         if self.senders is not None:
             silent = sorted(self.senders - self.heard)
-            return f"{what} from " + ", ".join("the server" if s == 0 else f"client {s}" for s in silent)
+            return f"{what} from " + few(["the server" if s == 0 else f"client {s}" for s in silent])
         return f"{self.count} × {what} ({self.met} here)" if self.count > 1 else what
 
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vflsim.errors import IncompleteRoundError
-from vflsim.streams import party_name
+from vflsim.streams import few, party_name
 from vflsim.world.mailbox import Wanted
 
 if TYPE_CHECKING:
     from vflsim.world.node import Node
-
-_NAMED = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -69,15 +67,14 @@ class Waits:
     def hopeless(self, node: Node, needs: str, missing: Iterable[int]) -> IncompleteRoundError:
         """The error for ``node``'s wait for what ``needs`` says, which ``missing`` make impossible."""
         named = [f"client {party} went down for good at {self.gone[party]:.6g} s" for party in missing]
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         return IncompleteRoundError(
-            f"round {node.current_round} cannot be completed: {needs}; {', '.join(named[:_NAMED])}{more}",
+            f"round {node.current_round} cannot be completed: {needs}; {few(named)}",
             remedy="say in its availability when it is repaired, or choose a protocol that goes on without it",
         )
 
     def __str__(self) -> str:
-        waits = sorted(self._waits.values(), key=lambda wait: wait.node.party)[:_NAMED]
-        return "; ".join(f"{party_name(wait.node.party)} waits for {wait.wanted}" for wait in waits)
+        waits = sorted(self._waits.values(), key=lambda wait: wait.node.party)
+        return few([f"{party_name(wait.node.party)} waits for {wait.wanted}" for wait in waits], "; ")
 
     def _check(self, wait: _Wait) -> None:
         wanted, node = wait.wanted, wait.node
