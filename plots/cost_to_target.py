@@ -3,19 +3,14 @@
 import argparse
 
 from vflsim.plotting.script import main
-
-
-def target(text: str) -> dict[str, float]:
-    metric, _, value = text.partition("=")
-    return {metric: float(value)}
+from vflsim.results.targets import target_from_text
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
-        type=target,
-        help="another target than the scenario's, e.g. test_accuracy=0.85",
-        metavar="METRIC=VALUE",
+        type=target_from_text,
+        help="another target than the scenario's: test_accuracy=0.85, or '{test_accuracy: 0.85, for: 20 s}'",
     )
 
 

@@ -126,7 +126,7 @@ def test_run_says_what_each_run_did_and_ends_with_the_comparison_and_where_the_f
         [f"{number}/4", run.split("/")[0], "seed", run[-1]] for number, run in enumerate(RUNS, start=1)
     ]
     assert re.search(r"^1/4 wait   seed 0 .* 10 rounds  accuracy 0\.\d{4}  stop: rounds$", ended.out, re.MULTILINE)
-    assert re.search(r"^protocol +seeds +test accuracy", ended.out, re.MULTILINE)
+    assert re.search(r"^protocol +seeds +ended by +plateau  ", ended.out, re.MULTILINE)
     assert "files in results/tiny\nnext: vflsim plot results/tiny\n" in ended.out
     assert {f"{run}/metrics.parquet" for run in RUNS} < files("results/tiny").keys()
     assert load("results/tiny/scenario.yaml") == load("tiny.yaml")
@@ -194,23 +194,24 @@ def test_results_of_another_scenario_are_moved_aside(vflsim: Callable[..., Ended
 def test_a_run_that_diverges_does_not_stop_the_others(vflsim: Callable[..., Ended]) -> None:
     ended = vflsim("run", "tiny.yaml", "--set", DIVERGING)
     assert ended.status == 1
-    assert re.search(r"^1/4 wait   seed 0  failed: server, server_step, round \d+ at ", ended.out, re.MULTILINE)
+    assert re.search(r"^1/4 wait   seed 0  diverged: server, server_step, round \d+ at ", ended.out, re.MULTILINE)
     assert re.search(r"^2/4 async  seed 0 .* stop: rounds$", ended.out, re.MULTILINE)
-    assert "0 (2 failed)" in ended.out
+    assert "0 (2 diverged)" in ended.out
     messages = re.findall(r"^error: .*", ended.err, re.MULTILINE)
     assert len(messages) == 2
     for seed, message in enumerate(messages):
         assert re.match(rf"error: wait, seed {seed}: server, server_step, round \d+ at [\d.e-]+ s: .*loss", message)
     assert "remedy: a smaller learning rate" in ended.err
+    assert "run what failed again" not in ended.err, "it would diverge again"
     assert "Traceback" not in ended.err
     states = {run: json.loads(Path(f"results/tiny/{run}/run.json").read_text())["status"] for run in RUNS}
-    assert states == dict(zip(RUNS, ["failed", "finished"] * 2, strict=True))
+    assert states == dict(zip(RUNS, ["diverged", "finished"] * 2, strict=True))
 
 
 def test_a_study_of_which_every_run_fails_still_ends_orderly(vflsim: Callable[..., Ended]) -> None:
     ended = vflsim("run", "tiny.yaml", "--set", DIVERGING, "--set", "protocols.async=null")
     assert ended.status == 1
-    assert "0 (2 failed)" in ended.out
+    assert "0 (2 diverged)" in ended.out
     for command, status in (("compare", 0), ("plot", 0), ("verify", 2)):
         assert vflsim(command, "results/tiny").status == status
     assert vflsim("verify", "results/tiny").out.count("the run failed") == 2
@@ -425,6 +426,37 @@ def test_compare_prints_one_table_a_folder(vflsim: Callable[..., Ended], tiny_re
     assert both.status == 0
     assert both.out.count("\nprotocol  seeds") == 2
     assert "tiny (other)\n" in both.out
+
+
+@pytest.mark.parametrize(
+    ("said", "target"),
+    [
+        ("test_accuracy=0.01", "test_accuracy ≥ 0.01 for 5 evaluations"),
+        ("{test_loss: 1e9, for: 2 evaluations}", "test_loss ≤ 1e+09 for 2 evaluations"),
+    ],
+)
+def test_compare_takes_another_target(said: str, target: str, vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    ended = vflsim("compare", str(tiny_results), "--target", said)
+    assert ended.status == 0
+    assert f"Target: {target}; reached where the first such stretch of evaluations begins." in ended.out
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("accuracy=0.9", "there is no metric 'accuracy'"),
+        ("test_auc=0.9", "'test_auc' was not evaluated in these runs"),
+        ("0.9", "'0.9' is no target"),
+        ("{test_accuracy: 0.9, for: 3}", "3 does not say of what"),
+    ],
+)
+def test_compare_refuses_what_is_no_target(
+    said: str, words: str, vflsim: Callable[..., Ended], tiny_results: Path
+) -> None:
+    ended = vflsim("compare", str(tiny_results), "--target", said)
+    assert ended.status == 2
+    assert words in ended.err
+    assert "Traceback" not in ended.err
 
 
 def test_verify_finds_sound_runs_sound(vflsim: Callable[..., Ended], tiny_results: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_run_that_fails_is_raised_after_all_have_been_tried(tmp_path: Path) ->
     assert "wait with seed 0; 2 of 4 runs failed" in note
     assert str(tmp_path / "out") in note
     kept = vflsim.open_results(tmp_path / "out")
-    assert kept.info["status"].tolist() == ["failed", "failed", "finished", "finished"]
+    assert kept.info["status"].tolist() == ["diverged", "diverged", "finished", "finished"]
     assert len(kept.summary().query("protocol == 'async'"))
 
 

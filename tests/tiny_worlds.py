@@ -74,6 +74,16 @@ RANDOM_TIMING: dict[str, Any] = {
 """Everything random: compute, upload delay, latency; limited bandwidth."""
 
 
+NOISY: dict[str, Any] = {
+    "data": {"name": "digits", "train_rows": 90, "test_fraction": 0.1, "validation_fraction": 0.1},
+    "training__client_optimizer": {"kind": "sgd", "lr": 2},
+    "training__server_optimizer": {"kind": "sgd", "lr": 1},
+    "stop": {"rounds": 120},
+    "evaluate": {"every": "3 rounds"},
+}
+"""Steps so long that an asynchronous run's accuracy rises to about 0.65 and jumps by 0.1 all the way."""
+
+
 def raw(protocols: Mapping[str, Any] | str = "synchronous", **changes: Any) -> dict[str, Any]:
     """A scenario as a mapping: ``BASE`` with whole sections replaced, or (``section__key``) single keys of them."""
     said = deepcopy(BASE)

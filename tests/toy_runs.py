@@ -20,7 +20,7 @@ protocols:
   ignore: {kind: ignore}
   t-sync: {kind: t_synchronous, t: 4}
   async: {kind: asynchronous}
-stop: {time: 120, target: {test_accuracy: 0.9}}
+stop: {time: 120, target: {test_accuracy: 0.9, for: 1 evaluation}}
 seeds: [0, 1, 2]
 record: events
 """

@@ -14,6 +14,7 @@ from rich.text import Text
 from vflsim.errors import VflsimError
 from vflsim.results.folder import Prepared
 from vflsim.results.layout import TextTable, say
+from vflsim.results.notes import target_note
 from vflsim.results.read import Results
 from vflsim.results.report import comparison_table, quantity
 from vflsim.runner.conductor import Progress
@@ -115,7 +116,9 @@ class Display(Watcher):
             f"  seed {stage.seed:<{max(len(str(seed)) for seed in self._scenario.seeds)}}  ",
         )
         if report.error is not None:
-            self._console.print(Text.assemble(*head, ("failed", "red"), f": {report.error.where or report.error.what}"))
+            self._console.print(
+                Text.assemble(*head, (report.info.status, "red"), f": {report.error.where or report.error.what}")
+            )
             return
         metric = self._metric(stage, report.last)
         count = f"{quantity(report.last['time_s'], 's'):>8}  {report.info.counts['rounds']:>5,} rounds  "
@@ -170,7 +173,8 @@ class Display(Watcher):
 
     def _metric(self, stage: Stage, row: Mapping[str, float]) -> str:
         """The metric that matters: the target's, else the first of the test metrics."""
-        wanted = [*(self._scenario.stop_of(stage.protocol).target or ()), *(n for n in row if n.startswith("test_"))]
+        targets = (target.metric for target in self._scenario.targets)
+        wanted = [*targets, *(n for n in row if n.startswith("test_"))]
         known = [name for name in wanted if name in row and name != "test_loss"]
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
 
@@ -307,6 +311,7 @@ def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable
         f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
         "Rounds at most: until stop's time, rounds, updates or epochs are used up; a target may end a run earlier.",
         "Memory: features, weights with gradients, and the table of a server that keeps one.",
+        *map(target_note, scenario.targets),
     ]
     for name, entry in scenario.protocols.items():
         if entry.mechanism is not None:

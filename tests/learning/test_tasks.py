@@ -1,4 +1,4 @@
-from math import inf, isnan, sqrt
+from math import isnan, sqrt
 
 import numpy as np
 import pytest
@@ -8,15 +8,13 @@ from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
 from vflsim.learning.tasks import (
     BINARY,
-    METRICS,
     MULTICLASS,
     REGRESSION,
     TASKS,
     Task,
-    higher_is_better,
-    reached,
     task_of,
 )
+from vflsim.vocabulary.metrics import METRICS
 
 LABELS = {
     "multiclass": np.array([0, 2, 1, 1, 0, 2, 2, 0]),
@@ -164,19 +162,3 @@ def test_the_task_decides_the_loss_and_others_are_refused(name: str) -> None:
         if other is not task:
             with pytest.raises(ValueError, match=f"{other.loss_name} does not fit a {name} task; allowed: auto"):
                 task_of(name, other.loss_name)
-
-
-@pytest.mark.parametrize("metric", sorted(METRICS))
-def test_every_metric_has_a_direction_with_or_without_its_split(metric: str) -> None:
-    up = higher_is_better(metric)
-    assert up == higher_is_better(f"test_{metric}") == higher_is_better(f"validation_{metric}")
-    assert up == (metric in {"accuracy", "auc", "r2"})
-    assert reached(metric, 0.9, 0.8) == up
-    assert reached(metric, 0.8, 0.8)
-    assert not reached(metric, float("nan"), 0.8)
-    assert not reached(metric, -inf if up else inf, 0.8)
-
-
-def test_an_unknown_metric_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown metric test_f1; allowed: loss, accuracy"):
-        higher_is_better("test_f1")

@@ -11,16 +11,15 @@ from scipy import stats
 from toy_runs import toy_results, toy_run
 
 from vflsim.errors import ResultsError
-from vflsim.learning import tasks
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
 from vflsim.results.report import quantity, span
 from vflsim.results.statistics import step_values, t_interval
-from vflsim.results.summary import higher_is_better
+from vflsim.vocabulary.metrics import higher_is_better
 
 SCENARIO = """\
 name: three
 protocols: {slow: {kind: synchronous}, fast: {kind: asynchronous}}
-stop: {time: 60, target: {test_accuracy: 0.9}}
+stop: {time: 60, target: {test_accuracy: 0.9, for: 1 evaluation}}
 """
 # (time, accuracy) of each evaluation, by protocol and seed; 100 bytes up a second, a round every 2 s.
 RUNS = {
@@ -91,7 +90,7 @@ def test_costs_are_taken_at_the_first_evaluation_that_reaches_the_target(three: 
         "time_to_target": [10, 6, 17],
         "rounds_to_target": [5, 3, 8],
         "bytes_to_target": [1000, 600, 1700],
-        "final_test_accuracy": [0.91, 0.7, 0.92],
+        "end_test_accuracy": [0.91, 0.7, 0.92],
         "end": [10, 8, 17],
     }.items():
         found = row(summary, measure, "fast")
@@ -110,7 +109,7 @@ def test_a_run_that_never_gets_there_is_censored_not_left_out(three: Path):
 
 def test_paired_differences_are_taken_within_common_seeds(three: Path):
     shutil.rmtree(three / "fast" / "seed-2")
-    found = row(summarise(Results.open(three)), "final_test_accuracy", "fast", "slow")
+    found = row(summarise(Results.open(three)), "end_test_accuracy", "fast", "slow")
     expected = stats.ttest_rel([0.91, 0.7], [0.9, 0.8]).confidence_interval(0.95)
     assert found["n"] == 2
     assert found["mean"] == pytest.approx(-0.045)
@@ -136,6 +135,99 @@ def test_the_table_shows_a_censored_cost_as_greater_than_the_horizon(three: Path
     assert "< −39 s" in fast
 
 
+NOISY = {
+    "slow": {0: [(t, 0.85 + 0.05 * (t in (10, 20, 32))) for t in range(0, 61, 2)]},  # passes 0.9, and never holds it
+    "fast": {0: [(t, 0.91 - 0.5 * (t < 20) - 0.1 * (t == 24)) for t in range(0, 61, 2)]},  # from 26 s on it does
+}
+
+
+@pytest.fixture
+def noisy(tmp_path: Path) -> Path:
+    (tmp_path / "scenario.yaml").write_text(
+        "name: noisy\nprotocols: {slow: {}, fast: {}}\ntarget: {test_accuracy: 0.9}\nstop: {time: 60}\n"
+    )
+    for protocol, seeds in NOISY.items():
+        write(tmp_path, protocol, 0, seeds[0], stop_reason="time")
+    return tmp_path
+
+
+def test_a_passage_that_is_not_held_is_no_arrival_and_the_table_says_what_held_means(noisy: Path):
+    results = Results.open(noisy)
+    summary = summarise(results)
+    assert set(summary["target"].dropna()) == {"test_accuracy ≥ 0.9 for 5 evaluations"}
+    slow, fast = (row(summary, "time_to_target", name) for name in ("slow", "fast"))
+    assert (slow["reached"], slow["horizon"], fast["reached"], fast["mean"]) == (0, 60, 1, 26)
+    assert [row(summary, f"{what}_to_target", "fast")["mean"] for what in ("rounds", "bytes")] == [13, 2600]
+    assert "Target: test_accuracy ≥ 0.9 for 5 evaluations; reached where the first such stretch" in text(results)
+    first = summarise(results, {"test_accuracy": 0.9, "for": "1 evaluation"})
+    assert [row(first, "time_to_target", name)["mean"] for name in ("slow", "fast")] == [10, 20]
+
+
+def test_a_stretch_still_open_at_the_end_bounds_the_cost_from_where_it_began(noisy: Path):
+    found = row(summarise(Results.open(noisy), {"test_accuracy": 0.9, "for": "40 s"}), "time_to_target", "fast")
+    assert (found["reached"], found["horizon"]) == (0, 26)
+
+
+def test_the_plateau_is_the_mean_over_the_last_tenth_of_the_evaluations(noisy: Path):
+    rows = [(t, t / 100) for t in range(21)]
+    write(noisy, "slow", 0, [*rows, (21, math.nan)], stop_reason="time")
+    write(noisy, "fast", 0, rows, stop_reason="target")
+    summary = summarise(Results.open(noisy))
+    assert row(summary, "plateau_test_accuracy", "slow")["mean"] == pytest.approx((0.18 + 0.19 + 0.2) / 3)
+    assert row(summary, "end_test_accuracy", "slow")["mean"] == row(summary, "end_test_accuracy", "fast")["mean"] == 0.2
+    assert "fast" not in set(summary.loc[summary["measure"] == "plateau_test_accuracy", "protocol"])
+    shown = text(Results.open(noisy))
+    assert "Plateau: mean test accuracy over the last tenth" in shown
+    assert "a run that a target ended has none" in shown
+    assert not re.search(r"\bfinal\b", shown)
+
+
+def test_the_table_says_what_ended_the_runs(three: Path):
+    for seed, reason in enumerate(("target", "time", "target")):
+        write(three, "slow", seed, RUNS["slow"][seed], stop_reason=reason)
+    write(three, "fast", 1, RUNS["fast"][1], status="failed", stop_reason=None, error="boom")
+    shown = text(Results.open(three))
+    assert "2 target, 1 time" in shown
+    assert "1 failed" in shown
+
+
+def test_a_diverged_run_is_one_that_never_reaches_the_target(three: Path):
+    write(
+        three, "slow", 0, [(0, 0.1), (8, 0.2)], status="diverged", stop_reason=None, error="server: loss is nan\nmore"
+    )
+    results = Results.open(three)
+    summary = summarise(results)
+    found = row(summary, "time_to_target", "slow")
+    assert (found["n"], found["reached"], found["horizon"]) == (3, 1, 8)
+    assert (found["failed"], found["diverged"]) == (0, 1)
+    assert row(summary, "end_test_accuracy", "slow")["n"] == 2
+    assert row(summary, "time_to_target", "fast", "slow")["n"] == 3
+    shown = text(results)
+    assert "1 of 3 (1 diverged)" in shown
+    assert "> 8 s" in shown
+    assert "Diverged, and so without a target; else left out: slow, seed 0: server: loss is nan" in shown
+
+
+def test_a_run_that_held_its_target_before_it_diverged_has_reached_it(noisy: Path):
+    write(noisy, "fast", 0, NOISY["fast"][0], status="diverged", stop_reason=None, error="nan")
+    assert row(summarise(Results.open(noisy)), "time_to_target", "fast")["mean"] == 26
+    # An open stretch can never become complete: the run's end is the bound.
+    longer = summarise(Results.open(noisy), {"test_accuracy": 0.9, "for": "40 s"})
+    assert row(longer, "time_to_target", "fast")["horizon"] == 60
+
+
+def test_when_all_runs_diverged_the_table_counts_them_and_does_not_claim_that_nothing_was_evaluated(three: Path):
+    for protocol, seeds in RUNS.items():
+        for seed in seeds:
+            write(three, protocol, seed, [(0, 0.1), (4, 0.2)], status="diverged", stop_reason=None, error="nan")
+    results = Results.open(three)
+    shown = text(results)
+    assert shown.count("0 of 3 (3 diverged)") == 2
+    assert "> 4 s" in shown
+    assert "not evaluated" not in shown
+    write_summary(results)
+
+
 def test_failed_runs_are_left_out_and_said(three: Path):
     write(three, "slow", 1, RUNS["slow"][1], status="failed", error="RunError: client-1: boom\nmore")
     results = Results.open(three)
@@ -153,27 +245,36 @@ def test_when_all_runs_failed_the_table_still_says_so(three: Path):
     results = Results.open(three)
     assert summarise(results).empty
     assert text(results).count("boom") == 6
+    assert "No run finished: nothing is known about the target test_accuracy ≥ 0.9 for 1 evaluation." in text(results)
+    assert "not evaluated" not in text(results)
     write_summary(results)
 
 
 def test_other_targets_can_be_asked_for(three: Path):
     results = Results.open(three)
-    found = row(summarise(results, {"test_accuracy": 0.5}), "time_to_target", "slow")
+    found = row(summarise(results, {"test_accuracy": 0.5, "for": "1 evaluation"}), "time_to_target", "slow")
     assert found["mean"] == pytest.approx((20 + 60 + 50) / 3)
     with pytest.raises(ResultsError, match="'test_auc' was not evaluated"):
         summarise(results, {"test_auc": 0.5})
+    with pytest.raises(ResultsError, match="no target: there is no metric 'accuracy'"):
+        summarise(results, {"accuracy": 0.5})
+
+
+def test_targets_may_be_formulas_of_the_scenarios_constants(three: Path):
+    formula = SCENARIO.replace("test_accuracy: 0.9", "test_accuracy: a - 1/N").replace(
+        "stop:", "constants: {a: 1, b: 2*a}\npartition: {clients: 5*b}\nstop:"
+    )
+    three.joinpath("scenario.yaml").write_text(formula)
+    assert row(summarise(Results.open(three)), "time_to_target", "fast")["mean"] == pytest.approx((10 + 6 + 17) / 3)
 
 
 def test_losses_reach_their_target_from_above(three: Path):
     assert [higher_is_better(f"test_{name}") for name in ("accuracy", "auc", "r2", "loss", "rmse")] == [1, 1, 1, 0, 0]
     scenario = three / "scenario.yaml"
     scenario.write_text(SCENARIO.replace("test_accuracy: 0.9", "train_loss: 0.2"))
-    assert "train_loss ≤ 0.2" in text(Results.open(three)).replace("was not", "")
-
-
-def test_directions_of_metrics_agree_with_the_tasks_that_define_them():
-    for metric in tasks.METRICS:
-        assert higher_is_better(f"test_{metric}") == tasks.higher_is_better(metric)
+    results = Results.open(three)
+    assert row(summarise(results), "time_to_target", "slow")["mean"] == pytest.approx((40 + 60 + 50) / 3)
+    assert "Target: train_loss ≤ 0.2 for 1 evaluation" in text(results)
 
 
 def test_every_protocol_is_held_to_the_targets_of_all(three: Path):
@@ -181,9 +282,12 @@ def test_every_protocol_is_held_to_the_targets_of_all(three: Path):
         "protocols: {slow: {stop: {target: {test_accuracy: 0.5}}}, fast: {}}\nstop: {target: {test_accuracy: 0.9}}\n"
     )
     summary = summarise(Results.open(three))
-    assert list(summary["target"].dropna().unique()) == ["test_accuracy ≥ 0.9", "test_accuracy ≥ 0.5"]
+    assert list(summary["target"].dropna().unique()) == [
+        "test_accuracy ≥ 0.9 for 5 evaluations",
+        "test_accuracy ≥ 0.5 for 5 evaluations",
+    ]
     three.joinpath("scenario.yaml").write_text("protocols: {slow: {}}\nstop: {target: {test_accuracy: high}}\n")
-    with pytest.raises(ResultsError, match="no number"):
+    with pytest.raises(ResultsError, match="a target cannot be read: the symbol 'high'"):
         summarise(Results.open(three))
 
 
@@ -206,7 +310,7 @@ def test_timing_only_results_have_a_table_too(tmp_path: Path):
     assert results.evaluated == ()
     shown = text(results)
     assert "mean round" in shown
-    assert "Target test_accuracy ≥ 0.9 was not evaluated" in shown
+    assert "Target test_accuracy ≥ 0.9 for 1 evaluation was not evaluated" in shown
 
 
 def test_summary_files_hold_the_summary_and_are_the_same_each_time(three: Path):

@@ -4,11 +4,13 @@ import math
 
 import pytest
 from pandas.testing import assert_frame_equal
-from tiny_worlds import WORLDS, data_of, events, metrics, raw, rounds, run, tiny
+from tiny_worlds import NOISY, WORLDS, data_of, events, metrics, raw, rounds, run, tiny
 
+from vflsim.results.targets import passage
 from vflsim.runner.conductor import Progress
 from vflsim.runner.run import run_protocol
 from vflsim.scenario import load
+from vflsim.vocabulary.targets import Held, Target
 
 both = pytest.mark.parametrize("world", WORLDS)
 
@@ -71,7 +73,10 @@ def test_stops_when_a_target_is_seen_at_an_evaluation(world: str) -> None:
     free = metrics(run(tiny(stop={"rounds": 40}, evaluate={"every": "2 rounds"})))
     target = free["test_loss"].iloc[10]
     outcome = run(
-        tiny(stop={"rounds": 40, "target": {"test_loss": target}}, evaluate={"every": "2 rounds"}), kind=world
+        tiny(
+            stop={"rounds": 40, "target": {"test_loss": target, "for": "1 evaluation"}}, evaluate={"every": "2 rounds"}
+        ),
+        kind=world,
     )
     assert outcome.info.stop_reason == "target"
     seen = metrics(outcome)["test_loss"]
@@ -81,9 +86,54 @@ def test_stops_when_a_target_is_seen_at_an_evaluation(world: str) -> None:
         assert metrics(outcome)["round"].iloc[-1] == 20
 
 
+def test_a_target_that_is_held_ends_the_run_when_it_has_been_and_a_first_passage_does_not() -> None:
+    free = metrics(run(tiny("asynchronous", **NOISY)))["test_accuracy"].to_numpy()
+    met = free >= 0.6
+    first, held = int(met.argmax()), next(k for k in range(len(met)) if met[k : k + 3].all())
+    assert held > first + 3, "the world is noisy"
+    stop = {"rounds": 120, "target": {"test_accuracy": 0.6, "for": "3 evaluations"}}
+    outcome = run(tiny("asynchronous", **{**NOISY, "stop": stop}))
+    assert outcome.info.stop_reason == "target"
+    assert metrics(outcome)["test_accuracy"].tolist() == free[: held + 3].tolist()
+    found = passage(metrics(outcome), Target("test_accuracy", 0.6, Held(3, "evaluations")))
+    assert (found.reached, found.row["round"]) == (True, 3 * held)
+
+
+def test_a_stretch_may_be_asked_for_in_virtual_time_or_in_rounds() -> None:
+    for held in ("40 rounds", "0.3 s"):
+        stop = {"rounds": 120, "target": {"test_loss": 3, "for": held}}
+        table = metrics(run(tiny("asynchronous", stop=stop, evaluate={"every": "4 rounds"})))
+        lasted = table["round"] if held.endswith("rounds") else table["time_s"]
+        assert lasted.iloc[-1] >= float(held.split()[0]) > lasted.iloc[-2]
+
+
+def test_a_target_that_is_only_reported_ends_nothing() -> None:
+    said = {**NOISY, "target": {"test_accuracy": 0.6, "for": "3 evaluations"}}
+    outcome, free = run(tiny("asynchronous", **said)), run(tiny("asynchronous", **NOISY))
+    assert outcome.info.stop_reason == "rounds"
+    assert metrics(outcome).equals(metrics(free))
+
+
+def test_a_target_may_be_set_on_validation_rows() -> None:
+    stop = {"rounds": 120, "target": {"validation_accuracy": 0.5, "for": "2 evaluations"}}
+    outcome = run(tiny("asynchronous", **{**NOISY, "stop": stop}))
+    assert outcome.info.stop_reason == "target"
+    met = metrics(outcome)["validation_accuracy"] >= 0.5
+    assert met.iloc[-2:].all()
+    assert not (met & met.shift(1, fill_value=False)).iloc[:-1].any()
+
+
+def test_a_stretch_that_becomes_complete_in_the_last_row_does_not_change_why_the_run_ended() -> None:
+    stop = {"rounds": 6, "target": {"test_loss": 1e9, "for": "3 evaluations"}}
+    outcome = run(tiny("synchronous", stop=stop, evaluate={"every": "4 rounds"}))
+    assert metrics(outcome)["round"].tolist() == [0, 4, 6]
+    assert outcome.info.stop_reason == "rounds"
+    assert passage(metrics(outcome), Target("test_loss", 1e9, Held(3, "evaluations"))).reached
+
+
 def test_a_target_met_by_the_initial_models_ends_the_run_before_it_begins() -> None:
     for world in WORLDS:
-        outcome = run(tiny(stop={"target": {"test_loss": 1e9}}), kind=world)
+        outcome = run(tiny(stop={"target": {"test_loss": 1e9, "for": "1 evaluation"}}), kind=world)
         assert outcome.info.stop_reason == "target"
         assert set(metrics(outcome)["round"]) == {0}
         assert metrics(outcome)["time_s"].iloc[0] == 0
@@ -93,7 +143,8 @@ def test_a_target_met_by_the_initial_models_ends_the_run_before_it_begins() -> N
 def test_an_accuracy_is_reached_from_below() -> None:
     outcome = run(
         tiny(
-            stop={"rounds": 300, "target": {"test_accuracy": 0.5}}, training__server_optimizer={"kind": "sgd", "lr": 2}
+            stop={"rounds": 300, "target": {"test_accuracy": 0.5, "for": "1 evaluation"}},
+            training__server_optimizer={"kind": "sgd", "lr": 2},
         )
     )
     assert outcome.info.stop_reason == "target"
@@ -158,7 +209,7 @@ def test_the_last_row_counts_the_bytes_of_messages_cut_off_by_the_end() -> None:
         "clients": [{"select": "all", "compute": "2 ms", "link": links, "upload_delay": "(30*m) ms"}],
         "network": "dedicated",
     }
-    stop = {"target": {"train_loss": 1e9}}  # met as soon as there is one
+    stop = {"target": {"train_loss": 1e9, "for": "1 evaluation"}}  # met as soon as there is one
     outcome = run(tiny("asynchronous", timing=timing, stop=stop, evaluate={"every": "1 rounds"}))
     cut = events(outcome, "transfer.embedding").query("outcome == 'unfinished'")
     assert (cut["bytes"] > 0).any()

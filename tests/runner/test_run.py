@@ -109,7 +109,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_party_round_and_time(kind: 
     assert isinstance(outcome.error, NonFiniteError)
     assert outcome.error.where.startswith("server, server_step, round ")
     assert outcome.error.remedy
-    assert outcome.info.status == "failed"
+    assert outcome.info.status == "diverged"
     assert len(metrics(outcome)) >= 1
     assert len(rounds(outcome)) >= 1
     assert torch.get_num_threads() == 1

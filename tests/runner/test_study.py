@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vflsim.errors import NonFiniteError, RunError, ScenarioError
 from vflsim.protocols import Protocol
 from vflsim.results.verify import verify_folder
+from vflsim.runner.manner import Manner
 from vflsim.runner.study import Stage, Watcher, run_study
 from vflsim.scenario import load
 from vflsim.world.messages import Embedding, Gradient
@@ -114,11 +115,20 @@ def test_a_run_that_diverges_is_kept_as_far_as_it_went_and_the_others_go_on(tmp_
     assert "server, server_step, round " in str(error)
     assert " s: the training loss became" in str(error)
     bad, good = done.results.runs
-    assert (bad.info.status, good.info.status) == ("failed", "finished")
+    assert (bad.info.status, good.info.status) == ("diverged", "finished")
     assert bad.info.error == str(error)
     assert len(bad.frame("metrics")) >= 1
     assert len(bad.frame("rounds")) >= 1
     assert bad.has("events")
+
+
+def test_a_resumed_study_does_again_what_failed_and_not_what_would_diverge_again(tmp_path: Path) -> None:
+    huge = {"client_optimizer": {"kind": "sgd", "lr": 1e200}}
+    scenario = tiny({"bad": {"kind": "asynchronous", "training": huge}})
+    run_study(scenario, tmp_path)
+    done = run_study(scenario, tmp_path, manner=Manner(resume=True))
+    assert done.failures == {}
+    assert done.results.run("bad", 0).diverged
 
 
 class Chatty(Protocol):

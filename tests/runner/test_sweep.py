@@ -303,10 +303,10 @@ def test_opening_a_sweep_as_results_says_what_to_do(tmp_path: Path) -> None:
 def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it_has(tmp_path: Path) -> None:
     target = {"rounds": 6, "target": {"test_accuracy": 0.99}}
     sweep = run_sweep(said(seeds=[0], stop=target), KEY, VALUES, out=tmp_path / "sweep").sweep
-    reached = "test_accuracy ≥ 0.99"
+    reached = "test_accuracy ≥ 0.99 for 5 evaluations"
     assert len(sweep.estimates("time_to_target", reached)) == len(sweep.estimates("end")) == 4
     for arguments, what, allowed in (
-        (["nonsense"], "there is no measure 'nonsense'", "final_test_loss, "),
+        (["nonsense"], "there is no measure 'nonsense'", "end_test_loss, "),
         (["time_to_target"], "time_to_target is about a target", f"target: {reached}"),
         (["time_to_target", "test_accuracy"], "there is no target 'test_accuracy' of time_to_target", reached),
         (["end", reached], f"there is no target '{reached}' of end", "none: end is about no target"),

@@ -112,7 +112,7 @@ def test_targets_end_no_run_of_a_tuning_but_those_of_the_scenario_written(tmp_pa
     source["protocols"]["wait"]["stop"] = {"target": {"test_loss": 100}}
     found = tune(tmp_path / "t", source, [0.1, 0.3])
     assert {run.info.stop_reason for each in found.tuning.sweep.results for run in each.runs} == {"rounds"}
-    assert load(found.own).stop.target == {"test_accuracy": 0.01}
+    assert load(found.own).stop.target.values == {"test_accuracy": 0.01}
 
 
 def test_what_is_set_in_the_tuning_alone_does_not_reach_the_scenario_written(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from vflsim.scenario import load
-from vflsim.scenario.stop import TARGETS
+from vflsim.vocabulary.metrics import COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -11,14 +11,17 @@ from vflsim.scenario.stop import TARGETS
 )
 def test_a_target_for_a_share_may_be_in_per_cent(level: object, meant: float, base: str) -> None:
     scenario = load(base, {"stop.target": {"test_accuracy": level}})
-    assert scenario.stop.target == {"test_accuracy": meant}
+    assert scenario.stop.target is not None
+    assert scenario.stop.target.values == {"test_accuracy": meant}
 
 
 def test_targets_of_amounts_stay_numbers(base: str) -> None:
-    assert load(base, {"stop.target": {"test_loss": 80}}).stop.target == {"test_loss": 80.0}
+    target = load(base, {"stop.target": {"test_loss": 80}}).stop.target
+    assert target is not None
+    assert target.values == {"test_loss": 80.0}
 
 
-@pytest.mark.parametrize("metric", [name for name in TARGETS if name.endswith(("accuracy", "auc"))])
+@pytest.mark.parametrize("metric", [name for name in COLUMNS if name.endswith(("accuracy", "auc"))])
 def test_no_run_is_sent_after_a_share_above_one(metric: str, base: str) -> None:
     with pytest.raises(Exception, match="80 is out of range") as error:
         load(base, {"stop.target": {metric: 80}})

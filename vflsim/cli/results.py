@@ -62,11 +62,17 @@ def compare(
     quantiles: Annotated[
         bool, typer.Option("--quantiles", help="Quantiles of round durations with 95 % intervals instead.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Instead of the scenario's: test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}."),
+    ] = None,
 ) -> None:
     """Print the comparison of one or several results folders."""
     from vflsim.results.tables import tables_of
+    from vflsim.results.targets import target_from_text
 
-    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles)]
+    targets = None if target is None else target_from_text(target)
+    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles, targets)]
     page = console()
     for number, (folder, table) in enumerate(tables):
         if len(results) > 1:

@@ -14,18 +14,6 @@ from torch import Tensor
 
 Loss = Literal["auto", "cross_entropy", "binary_cross_entropy", "mean_squared_error"]
 
-METRICS: dict[str, Literal["higher", "lower"]] = {
-    "loss": "lower",
-    "accuracy": "higher",
-    "auc": "higher",
-    "rmse": "lower",
-    "r2": "higher",
-}
-"""Every metric and which way is better."""
-
-SHARES = ("accuracy", "auc")
-"""The metrics that lie between 0 and 1: 0.8 may be called 80 %."""
-
 
 class Task(ABC):
     """One kind of prediction. All methods are pure; predictions are (n, outputs) logits or values."""
@@ -129,30 +117,6 @@ def task_of(name: str, loss: Loss = "auto") -> Task:
             f"the loss {loss} does not fit a {name} task; allowed: auto, {task.loss_name}, or another data.task"
         )
     return task
-
-
-def higher_is_better(metric: str) -> bool:
-    """Whether a metric should grow. A split may stand in front: ``test_accuracy``. ValueError for unknown ones."""
-    try:
-        return METRICS[_bare(metric)] == "higher"
-    except KeyError:
-        raise ValueError(f"unknown metric {metric}; allowed: {', '.join(METRICS)}") from None
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric lies between 0 and 1. A split may stand in front: ``test_accuracy``."""
-    return _bare(metric) in SHARES
-
-
-def reached(metric: str, value: float, target: float) -> bool:
-    """Whether ``value`` is at least as good as ``target``; never for NaN."""
-    return value >= target if higher_is_better(metric) else value <= target
-
-
-def _bare(metric: str) -> str:
-    for split in ("train_", "validation_", "test_"):
-        metric = metric.removeprefix(split)
-    return metric
 
 
 def _share(hits: Tensor) -> float:

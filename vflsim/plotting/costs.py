@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,19 +24,22 @@ _WIDE_BARS = 50.0
 """Lengths of bars are compared, which a logarithmic axis forbids; it is used only where nothing else would show."""
 
 
-def costs_to_target(results: Results, target: dict[str, float] | None = None) -> Picture:
+def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -> Picture:
     """Bars of time, rounds and bytes until the target (default: the scenario's first), one protocol a row.
 
-    A bar ends at the mean over seeds, with its 95 % interval; dots are single seeds. Where some seed never got there
-    the bar is hatched, ends at the mean of what all runs had spent (the cost is larger than that), and says how many
-    reached the target. ``numbers``: ``costs`` (measure, protocol, unit, shown: where the bar ends, low, high, n,
-    reached), ``seeds`` (measure, protocol, seed, value, censored). Raises NotRecordedError where there is no target.
+    A bar ends at the mean over seeds, with its 95 % interval; dots are single seeds. Where some seed never got there,
+    diverged ones among them, the bar is hatched, ends at the mean of what all runs had spent (the cost is larger than
+    that), and says how many reached the target. ``numbers``: ``costs`` (measure, protocol, unit, shown: where the bar
+    ends, low, high, n, reached), ``seeds`` (measure, protocol, seed, value, censored). Raises NotRecordedError where
+    there is no target.
     """
     measured = outcomes(results, target)
     measured = measured[measured["target"].notna()]
     if measured.empty:
         raise NotRecordedError(
-            "no target, or its metric was not evaluated", str(results.folder), remedy="name one: stop: {target: …}"
+            "no target, or its metric was not evaluated",
+            str(results.folder),
+            remedy="name one: target: {test_accuracy: 0.9}",
         )
     measured = measured[measured["target"] == measured["target"].iloc[0]]
     protocols = [name for name in results.protocols if (measured["protocol"] == name).any()]
@@ -51,7 +55,7 @@ def costs_to_target(results: Results, target: dict[str, float] | None = None) ->
         panels[0].set_yticks(range(len(protocols)), protocols)
         panels[0].invert_yaxis()
         figure.suptitle(
-            f"{results.name}: cost to {measured['target'].iloc[0].replace('_', ' ')}{failures(results)}",
+            f"{results.name}: cost to {measured['target'].iloc[0].replace('_', ' ')}{failures(results, costs=True)}",
             x=0.01,
             ha="left",
             fontsize=9.5,

@@ -28,7 +28,7 @@ from vflsim.plotting.style import (
 )
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats, band, step_values
-from vflsim.results.summary import targets_of
+from vflsim.results.targets import targets_of
 
 _BANDED = 3
 """Seeds from which a band says more than their single lines (with two, the t factor is 12.7)."""

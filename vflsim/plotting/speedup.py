@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, final
 
@@ -12,7 +13,17 @@ from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
 from vflsim.plotting.numbers import frame
-from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark, x_axis
+from vflsim.plotting.style import (
+    Picture,
+    Style,
+    failures,
+    legend,
+    picture,
+    protocol_styles,
+    remark,
+    target_label,
+    x_axis,
+)
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import t_interval
 from vflsim.results.summary import outcomes
@@ -36,7 +47,7 @@ class Ratio:
     bound: str = "exact"
 
 
-def speed_up(results: Results, baseline: str | None = None, target: dict[str, float] | None = None) -> Picture:
+def speed_up(results: Results, baseline: str | None = None, target: Mapping[str, Any] | None = None) -> Picture:
     """Time of the baseline ÷ time of each protocol: of the mean round, and to the target where there is one.
 
     ``baseline`` is the first synchronous protocol by default. Times are divided within each seed that both have; shown
@@ -58,7 +69,7 @@ def speed_up(results: Results, baseline: str | None = None, target: dict[str, fl
         found = {name: speed for name in others if (speed := ratio(own, name, baseline)) is not None}
         if found:
             to = own["target"].iloc[0]
-            panels[MEASURES[measure] if pd.isna(to) else f"time to {to.replace('_', ' ')}"] = found
+            panels[MEASURES[measure] if pd.isna(to) else f"time to {target_label(to)}"] = found
     if not panels:
         raise NotRecordedError(f"nothing that can be divided by that of {baseline}", str(results.folder))
     rows = [name for name in others if any(name in found for found in panels.values())]
@@ -78,7 +89,7 @@ def speed_up(results: Results, baseline: str | None = None, target: dict[str, fl
         drawn[0].set_title(f"{results.name}: speed-up against {baseline}", loc="left")
         several = max(found.n for panel in panels.values() for found in panel.values()) > 1
         said = "paired over seeds" if several else "one seed"
-        remark(drawn[0], f"{said}; a round is a server step{failures(results)}")
+        remark(drawn[0], f"{said}; a round is a server step{failures(results, costs=True)}")
         _key(figure, several, any(found.bound != "exact" for panel in panels.values() for found in panel.values()))
     return figure
 

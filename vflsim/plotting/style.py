@@ -154,10 +154,21 @@ def sides(figure: Figure, label: str) -> None:
     figure.supylabel(label, fontsize=9)
 
 
-def failures(results: Results) -> str:
-    """What a figure leaves out, for its remark: the protocols of which runs have failed."""
-    names = dict.fromkeys(run.protocol for run in results.failed)
-    return f"; failed runs left out: {', '.join(names)}" if names else ""
+def failures(results: Results, costs: bool = False) -> str:
+    """What a figure leaves out, for its remark: the protocols of which runs have failed, or diverged.
+
+    A figure of ``costs`` to a target has the diverged ones among those that never got there.
+    """
+    said = ""
+    for diverged, what in ((True, "diverged"), (False, "failed")):
+        if names := dict.fromkeys(run.protocol for run in results.failed if run.diverged is diverged):
+            said += f"; {what} runs{'' if diverged and costs else ' left out'}: {', '.join(names)}"
+    return said
+
+
+def target_label(target: str) -> str:
+    """A target as an axis label, without how long it must be held: ``test accuracy ≥ 0.9``."""
+    return metric_label(target.partition(" for ")[0])
 
 
 def metric_label(column: str) -> str:

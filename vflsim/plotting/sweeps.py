@@ -15,7 +15,17 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from vflsim.plotting import closed
 from vflsim.plotting.numbers import frame, stacked
-from vflsim.plotting.style import Picture, Style, legend, picture, plain_number, protocol_styles, remark, spread_widely
+from vflsim.plotting.style import (
+    Picture,
+    Style,
+    legend,
+    picture,
+    plain_number,
+    protocol_styles,
+    remark,
+    spread_widely,
+    target_label,
+)
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics import Floats
 from vflsim.results.summary import STEADY
@@ -49,7 +59,7 @@ def time_to_target_against(sweep: Sweep) -> Picture:
     targets = [name for summary in sweep.summaries for name in summary["target"].dropna().unique()]
     if not targets:
         raise NotRecordedError("no target, or its metric was not evaluated", str(sweep.folder))
-    return _figure(sweep, "time_to_target", targets[0], f"time to {targets[0].replace('_', ' ')}", "s")
+    return _figure(sweep, "time_to_target", targets[0], f"time to {target_label(targets[0])}", "s")
 
 
 def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: str) -> Picture:
@@ -80,7 +90,7 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
         axes.set_ylabel(f"{label} [{unit}]")
         _x_axis(axes, sweep, x)
         axes.set_title(sweep.scenario, loc="left")
-        remark(axes, _said(sweep, found))
+        remark(axes, _said(sweep, found, target is not None))
         if len(theory):
             handles.append(closed.handle())
             names.append(closed.LABEL)
@@ -91,12 +101,14 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
     return figure
 
 
-def _said(sweep: Sweep, found: pd.DataFrame) -> str:
+def _said(sweep: Sweep, found: pd.DataFrame, costs: bool) -> str:
     several, bars = found["n"].max() > 1, found["low"].notna().any()
     said = "mean and 95 % interval over seeds" if several else "one seed"
     said += "; 95 % interval by batch means" if bars and not several else ""
-    failed = [name for name in sweep.protocols if found.loc[found["protocol"] == name, "failed"].any()]
-    said += f"; failed runs left out: {', '.join(failed)}" if failed else ""
+    for what in ("diverged", "failed"):
+        lost = [name for name in sweep.protocols if found.loc[found["protocol"] == name, what].any()]
+        left_out = " left out" if what == "failed" or not costs else ""
+        said += f"; {what} runs{left_out}: {', '.join(lost)}" if lost else ""
     waiting = len(sweep.pending)
     return said + (f"; {waiting} value{'s have' if waiting > 1 else ' has'} not finished" if waiting else "")
 

@@ -49,8 +49,13 @@ class StoredRun:
 
     @property
     def failed(self) -> bool:
-        """Whether the run ended in an error; its tables, if any, end where it did."""
-        return self.info.status == "failed"
+        """Whether the run ended in an error, as diverged ones do; its tables, if any, end where it did."""
+        return self.info.status != "finished"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run ended because its training did: it will never reach a target."""
+        return self.info.status == "diverged"
 
     def has(self, name: TableName) -> bool:
         """Whether a table was kept."""
@@ -166,7 +171,7 @@ class Results:
 
     @property
     def failed(self) -> tuple[StoredRun, ...]:
-        """Runs that ended in an error."""
+        """Runs that ended in an error, diverged ones among them."""
         return tuple(run for run in self.runs if run.failed)
 
     @property
@@ -209,7 +214,7 @@ class Results:
 
         Raises NotRecordedError where nothing was evaluated (timing only).
         """
-        from vflsim.results.summary import targets_of
+        from vflsim.results.targets import targets_of
 
         wanted = [target.metric for target in targets_of(self)]
         ranked = sorted(
@@ -234,7 +239,7 @@ class Results:
         """Final weights of one run, by ``party.parameter``."""
         return self.run(protocol, seed).weights()
 
-    def summary(self, targets: Mapping[str, float] | None = None) -> pd.DataFrame:
+    def summary(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Means over seeds, times to target, paired differences: see :func:`vflsim.results.summary.summarise`."""
         from vflsim.results.summary import summarise
 

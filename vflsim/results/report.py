@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from vflsim.results.layout import TextTable, markdown_table
-from vflsim.results.sampling import sampling_note
-from vflsim.results.stalled import stalled_note
+from vflsim.results.notes import baseline_of, notes, round_measure, select, targets_in
 from vflsim.results.steady_report import round_sections
-from vflsim.results.summary import STEADY, Estimate, summarise, targets_of, to_table
+from vflsim.results.summary import Estimate, summarise, to_table
 from vflsim.results.write import write_file
 
 if TYPE_CHECKING:
@@ -38,14 +37,17 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-def comparison(results: Results) -> Comparison:
-    """The main table: final metric, time, rounds and bytes to the (first) target, and the paired difference."""
-    return _comparison(results, summarise(results))
+def comparison(results: Results, targets: Mapping[str, Any] | None = None) -> Comparison:
+    """Make the main table: how runs ended, the plateau, costs to the (first) target, and the paired difference.
+
+    ``targets`` replaces the scenario's: see :func:`~vflsim.results.summary.summarise`.
+    """
+    return _comparison(results, summarise(results, targets))
 
 
-def comparison_table(results: Results) -> TextTable:
-    """The main table for a terminal, protocols in the scenario's order."""
-    content = comparison(results)
+def comparison_table(results: Results, targets: Mapping[str, Any] | None = None) -> TextTable:
+    """Make the main table for a terminal, protocols in the scenario's order."""
+    content = comparison(results, targets)
     return TextTable(content.header, content.rows, title=content.title, notes=content.notes)
 
 
@@ -76,7 +78,7 @@ def markdown(results: Results, summary: pd.DataFrame) -> str:
     content = _comparison(results, summary)
     lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
     lines += [f"- {note}" for note in content.notes]
-    for target in _targets(summary)[1:]:
+    for target in targets_in(summary)[1:]:
         columns = _cost_columns(target)
         rows = [(name, *(_cell(summary, name, *key) for key, _ in columns)) for name in results.protocols]
         lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
@@ -156,11 +158,10 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 
 def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
-    targets = _targets(summary)
+    targets = targets_in(summary)
     columns: list[tuple[tuple[str, str | None], str]] = []
     if results.evaluated:
-        metric = results.main_metric
-        columns.append(((f"final_{metric}", None), metric.replace("_", " ")))
+        columns.append(((f"plateau_{results.main_metric}", None), "plateau"))
     if targets:
         compared: tuple[str, str | None] = ("time_to_target", targets[0])
         columns += _cost_columns(targets[0])
@@ -168,87 +169,33 @@ def _comparison(results: Results, summary: pd.DataFrame) -> Comparison:
         compared = columns[0][0] if columns else (round_measure(summary), None)
         columns += [(("end", None), "time"), (("rounds", None), "rounds"), (("bytes", None), "bytes")]
     columns.append(((round_measure(summary), None), "mean round"))
-    columns = [column for column in columns if len(_select(summary, *column[0]))]
+    columns = [column for column in columns if len(select(summary, *column[0]))]
 
-    first = _baseline(results)
-    differ = len(results.protocols) > 1 and len(_select(summary, *compared)) > 0
-    reached = f"reached {targets[0].split()[-1]}" if targets else "seeds"
-    header = ["protocol", reached, *(head for _, head in columns)]
+    first = baseline_of(results)
+    differ = len(results.protocols) > 1 and len(select(summary, *compared)) > 0
+    reached = f"reached {_value(targets[0])}" if targets else "seeds"
+    header = ["protocol", reached, "ended by", *(head for _, head in columns)]
     what = "time" if targets else next((head for key, head in columns if key == compared), "")
     header += [f"{what} vs {first}"] if differ else []
     rows = []
     for name in results.protocols:
-        row = [name, _runs(results, summary, name), *(_cell(summary, name, *key) for key, _ in columns)]
+        row = [name, _runs(results, summary, name), _ends(results, name)]
+        row += [_cell(summary, name, *key) for key, _ in columns]
         rows.append((*row, *([_cell(summary, name, *compared, baseline=first)] if differ else [])))
-    return Comparison(results.name, tuple(header), tuple(rows), tuple(_notes(results, summary, differ)))
-
-
-def round_measure(summary: pd.DataFrame) -> str:
-    """Which measure is shown as the mean round: with single runs the one that has its interval within the run."""
-    single = (_select(summary, STEADY, None)["n"] <= 1).all()
-    return STEADY if single else "round_duration"
-
-
-def _notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str]:
-    if (summary["n"] > 1).any():
-        yield "Means over seeds ± 95 % Student-t intervals."
-        if results.evaluated:
-            metric = results.main_metric
-            final = _select(summary, f"final_{metric}", None)
-            yield from sampling_note(results, metric, final.loc[final["baseline"].isna(), "mean"])
-    if targets := _targets(summary):
-        yield f"Target: {targets[0]}, at the first evaluation that reaches it."
-        if (summary["reached"] < summary["n"]).any():
-            yield "“> x”: the runs that did not reach it ended at x or later; no mean is computed."
-    elif declared := targets_of(results):
-        yield f"Target {declared[0]} was not evaluated in these runs."
-    steady = _select(summary, STEADY, None)
-    if len(steady) and round_measure(summary) == STEADY:
-        yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
-        for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
-            yield f"{name}: too few rounds for an interval, not settled yet, or batches too much alike."
-    if differ:
-        single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
-        yield f"“vs {_baseline(results)}”: mean of paired differences over common seeds{single}."
-        if summary["narrower"].notna().any():
-            yield "“× narrower”: than the interval that two independent sets of runs would give."
-    yield from _privacy(results)
-    for run in results.runs:
-        if run.info.stalled:
-            yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
-    for run in results.failed:
-        yield f"Failed and left out: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
-
-
-def _privacy(results: Results) -> Iterator[str]:
-    """Of each protocol with a mechanism, the guarantee of the run in which samples were released most often."""
-    for name in results.protocols:
-        facts = [run.info.privacy for run in results.runs if run.protocol == name and run.info.privacy is not None]
-        if facts:
-            yield f"{name}: {max(facts, key=attrgetter('releases', 'rows_released')).said()}"
-
-
-def _baseline(results: Results) -> str:
-    """What the others are compared with: the first protocol that has a finished run."""
-    return next((run.protocol for run in results.runs if not run.failed), results.protocols[0])
+    return Comparison(results.name, tuple(header), tuple(rows), tuple(notes(results, summary, differ)))
 
 
 def _cost_columns(target: str) -> list[tuple[tuple[str, str | None], str]]:
-    value = target.split()[-1]
-    return [((f"{cost}_to_target", target), f"{cost} to {value}") for cost in ("time", "rounds", "bytes")]
+    return [((f"{cost}_to_target", target), f"{cost} to {_value(target)}") for cost in ("time", "rounds", "bytes")]
 
 
-def _targets(summary: pd.DataFrame) -> list[str]:
-    return list(summary["target"].dropna().unique())
-
-
-def _select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFrame:
-    rows = summary[summary["measure"] == measure]
-    return rows[rows["target"].isna() if target is None else rows["target"] == target]
+def _value(target: str) -> str:
+    """The value of a target, as in ``test_accuracy ≥ 0.9 for 5 evaluations``."""
+    return target.split()[2]
 
 
 def _cell(summary: pd.DataFrame, protocol: str, measure: str, target: str | None, baseline: str | None = None) -> str:
-    rows = _select(summary, measure, target)
+    rows = select(summary, measure, target)
     rows = rows[rows["baseline"].isna() if baseline is None else rows["baseline"] == baseline]
     rows = rows[rows["protocol"] == protocol]
     if rows.empty:
@@ -265,18 +212,30 @@ def _estimate(row: pd.Series) -> Estimate:
 def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
     """How many runs are behind a row: ``3``, ``2 of 3`` where there is a target, ``2 (1 failed)``."""
     runs = [run for run in results.runs if run.protocol == protocol]
-    failed = sum(run.failed for run in runs)
-    count = f"{len(runs) - failed}"
-    if targets := _targets(summary):
-        costs = _select(summary, "time_to_target", targets[0])
+    diverged, failed = sum(run.diverged for run in runs), sum(run.failed and not run.diverged for run in runs)
+    count = f"{len(runs) - failed - diverged}"
+    if targets := targets_in(summary):
+        costs = select(summary, "time_to_target", targets[0])
         own = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
-        count = f"{own['reached'].sum()} of {count}"
-    return count + (f" ({failed} failed)" if failed else "")
+        count = f"{own['reached'].sum()} of {own['n'].sum()}"
+    lost = [f"{number} {what}" for number, what in ((diverged, "diverged"), (failed, "failed")) if number]
+    return count + (f" ({', '.join(lost)})" if lost else "")
+
+
+def _ends(results: Results, protocol: str) -> str:
+    """What ended a protocol's runs, the usual first: ``target``, ``2 time, 1 target``."""
+    reasons = [
+        run.info.status if run.failed else run.info.stop_reason or "?"
+        for run in results.runs
+        if run.protocol == protocol
+    ]
+    counted = Counter(reason.replace("_", " ") for reason in reasons).most_common()
+    return counted[0][0] if len(counted) == 1 else ", ".join(f"{number} {reason}" for reason, number in counted)
 
 
 def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     shown = {"time_to_target", "rounds_to_target", "bytes_to_target", round_measure(summary)}
-    shown |= {f"final_{results.main_metric}"} if results.evaluated else set()
+    shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
         found, unit = _estimate(row), row["unit"]
         value = describe(found, unit) if found.censored else quantity(found.mean, unit)

@@ -161,6 +161,8 @@ class FileFacts(BaseModel):
 class RunInfo(BaseModel):
     """The facts about one run that stand in ``run.json``; the only place for wall-clock figures.
 
+    ``status`` tells a run that ``diverged`` (a loss, an embedding or a gradient was no longer finite) from one that
+    ``failed`` for another reason; ``stop_reason`` is the stop rule that ended a finished one.
     ``participants`` are the numbers of the clients that take part (an excluded client is not among them);
     ``staleness_bounds`` says which of the two ages ``max_staleness`` bounds, in server steps; ``crashing`` are the
     participants whose outages lose what is in flight; ``learning_plane`` says how training was computed, and
@@ -176,7 +178,7 @@ class RunInfo(BaseModel):
     scenario: str
     protocol: str
     seed: int
-    status: Literal["finished", "failed"]
+    status: Literal["finished", "diverged", "failed"]
     stop_reason: str | None = None
     error: str | None = None
     reproducible: bool = True
@@ -202,8 +204,8 @@ class RunInfo(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunInfo:
-        if (self.status == "failed") != (self.error is not None):
-            raise ValueError("a failed run names its error, a finished one has none")
+        if (self.status == "finished") != (self.error is None):
+            raise ValueError("a run that failed or diverged names its error, a finished one has none")
         if (self.max_staleness is None) != (self.staleness_bounds is None):
             raise ValueError("max_staleness and staleness_bounds come together")
         return self

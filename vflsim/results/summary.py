@@ -2,12 +2,13 @@
 
 All runs share their random draws (seed by seed), so protocols are compared in pairs: the difference is taken within
 each seed that both have, then averaged. A run that never reaches its target is *censored*: all that is known is that
-it would have taken longer than it lasted. Means over such runs are not computed; what is known is given instead.
+it would have taken longer than it lasted. So is one that diverged, of which nothing else is counted. Means over
+censored runs are not computed; what is known is given instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -17,42 +18,22 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from vflsim.errors import ResultsError
+from vflsim.results.plateau import plateau_of
 from vflsim.results.replication import round_pair
 from vflsim.results.rounds import durations
 from vflsim.results.statistics import Floats, narrower, t_interval
 from vflsim.results.steady import steady_mean
+from vflsim.results.targets import passage, wanted_targets
+from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results, StoredRun
-
-LOWER_IS_BETTER = ("loss", "rmse")
 
 STEADY = "steady_round_duration"
 
 _COSTS = {"time_to_target": ("time_s", "s"), "rounds_to_target": ("round", "rounds"), "bytes_to_target": ("bytes", "B")}
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
 _TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A metric and the value that has to be reached, e.g. ``test_accuracy ≥ 0.9`` or ``test_loss ≤ 0.3``."""
-
-    metric: str
-    value: float
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether the metric grows as the model improves."""
-        return higher_is_better(self.metric)
-
-    def reached(self, values: Floats) -> npt.NDArray[np.bool_]:
-        """Which of the values reach the target; NaN never does."""
-        return values >= self.value if self.higher_is_better else values <= self.value
-
-    def __str__(self) -> str:
-        return f"{self.metric} {'≥' if self.higher_is_better else '≤'} {self.value:g}"
 
 
 @dataclass(frozen=True)
@@ -80,53 +61,26 @@ class Estimate:
         return self.reached < self.n
 
 
-def higher_is_better(column: str) -> bool:
-    """Whether a metrics column grows as the model improves: accuracy, auc, r2, but not loss and rmse."""
-    return column.rpartition("_")[2] not in LOWER_IS_BETTER
+def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """One row a run and measure: protocol, seed, measure, target, unit, value, censored.
 
-
-def targets_of(results: Results) -> tuple[Target, ...]:
-    """Targets named in the scenario: its own first, then those of single protocols; every protocol is held to all.
-
-    Raises ResultsError where a value is no number.
+    Of a censored cost (target never reached) ``value`` is what it is at least. Of a run that diverged there are costs
+    to targets alone, of one that failed otherwise there is nothing. ``targets`` replaces the scenario's, and is said
+    as there: ``{"test_accuracy": 0.9, "for": "20 s"}``. Raises ResultsError for a target whose metric was not
+    evaluated.
     """
-    scenario = results.scenario
-    stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
-    found = [item for stop in stops for item in ((stop or {}).get("target") or {}).items()]
-    try:
-        return tuple(dict.fromkeys(Target(str(metric), float(value)) for metric, value in found))
-    except (TypeError, ValueError) as error:
-        raise ResultsError(
-            f"a target is no number: {error}", f"{results.folder}: scenario.yaml: stop.target"
-        ) from error
-
-
-def outcomes(results: Results, targets: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """One row for every finished run and measure: protocol, seed, measure, target, unit, value, censored.
-
-    Of a censored cost (target never reached) ``value`` is what had been spent when the run ended. ``targets``
-    replaces the scenario's. Raises ResultsError for a target whose metric was not evaluated.
-    """
-    if targets is None:
-        wanted = [target for target in targets_of(results) if target.metric in results.evaluated]
-    else:
-        wanted = [Target(metric, float(value)) for metric, value in targets.items()]
-    for target in wanted:
-        if target.metric not in results.evaluated:
-            raise ResultsError(
-                f"{target.metric!r} was not evaluated in these runs",
-                str(results.folder),
-                ", ".join(results.evaluated) or "none: nothing was evaluated",
-            )
+    wanted = wanted_targets(results, targets)
     rows: list[dict[str, Any]] = []
     metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
     by_run = dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
     for run in results.runs:
         frame = by_run.get((run.protocol, run.seed))
-        if run.failed or frame is None:
+        if frame is None or (run.failed and not run.diverged):
             continue
-        measured = list(_measures(frame, results.evaluated, wanted))
-        if run.has("rounds") and len(lasted := durations(run)):
+        measured = list(_costs(frame, wanted, run.diverged))
+        if not run.failed:
+            measured += _measures(frame, results.evaluated, run.info.stop_reason)
+        if not run.failed and run.has("rounds") and len(lasted := durations(run)):
             measured.append(("round_duration", None, "s", float(lasted.mean()), False))
             measured.append((STEADY, None, "s", steady_mean(lasted).mean, False))
         names = ("measure", "target", "unit", "value", "censored")
@@ -134,17 +88,23 @@ def outcomes(results: Results, targets: Mapping[str, float] | None = None) -> pd
     return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
 
 
-def summarise(results: Results, targets: Mapping[str, float] | None = None) -> pd.DataFrame:
+def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Estimates over seeds, one row each: of every protocol, then of every pair's difference.
 
     Columns: measure, target, unit, protocol, baseline (of a difference: ``protocol - baseline`` over common seeds;
-    else None), failed (runs left out because they failed), and the fields of :class:`Estimate`. Measures:
-    ``final_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``, ``rounds``,
-    ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up). Where there is
-    one run, the last has its interval from within that run, if it is sound; so have differences of protocols whose
-    rounds correspond.
+    else None), failed and diverged (runs that did), and the fields of :class:`Estimate`. Measures:
+    ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``,
+    ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up).
+    Where there is one run, the last has its interval from within that run, if it is sound; so have differences of
+    protocols whose rounds correspond.
     """
-    failed = {name: {run.seed for run in results.failed if run.protocol == name} for name in results.protocols}
+    lost = {
+        name: {
+            "failed": {run.seed for run in results.failed if run.protocol == name and not run.diverged},
+            "diverged": {run.seed for run in results.failed if run.protocol == name and run.diverged},
+        }
+        for name in results.protocols
+    }
     rows: list[dict[str, Any]] = []
     measured = outcomes(results, targets)
     measured["target"] = measured["target"].fillna("")
@@ -159,17 +119,21 @@ def summarise(results: Results, targets: Mapping[str, float] | None = None) -> p
             found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool))
             if measure == STEADY and len(own) == 1:
                 found = _within(results.run(name, own.index[0]))
-            rows.append({**key, "protocol": name, "baseline": None, "failed": len(failed[name]), **asdict(found)})
+            rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **asdict(found)})
         for baseline, name in combinations(runs, 2):
             common = runs[name].index.intersection(runs[baseline].index)
             own, other = runs[name].loc[common], runs[baseline].loc[common]
             found = paired(*(side[column].to_numpy() for side in (own, other) for column in ("value", "censored")))
             if measure == STEADY and len(common) == 1:
                 found = _pair_within(results, name, baseline, common[0]) or found
-            lost = len(failed[name] | failed[baseline])
-            rows.append({**key, "protocol": name, "baseline": baseline, "failed": lost, **asdict(found)})
-    names = ["measure", "target", "unit", "protocol", "baseline", "failed", *Estimate.__dataclass_fields__]
+            either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
+            rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **asdict(found)})
+    names = ["measure", "target", "unit", "protocol", "baseline", "failed", "diverged", *Estimate.__dataclass_fields__]
     return pd.DataFrame(rows, columns=names)
+
+
+def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
+    return {what: len(seeds) for what, seeds in lost.items()}
 
 
 def estimate(values: Floats, censored: npt.NDArray[np.bool_]) -> Estimate:
@@ -217,26 +181,33 @@ def _pair_within(results: Results, name: str, baseline: str, seed: int) -> Estim
 
 def to_table(summary: pd.DataFrame) -> pa.Table:
     """A summary as an arrow table with fixed types, for ``summary.parquet``."""
-    kinds = {"failed": pa.int64(), "n": pa.int64(), "reached": pa.int64()}
+    kinds = {"failed": pa.int64(), "diverged": pa.int64(), "n": pa.int64(), "reached": pa.int64()}
     kinds |= dict.fromkeys(("measure", "target", "unit", "protocol", "baseline"), pa.string())
     schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in summary.columns])
     # From a frame NaN becomes null: "not computed", "no target", "no baseline".
     return pa.table([pa.array(summary[field.name], field.type, from_pandas=True) for field in schema], schema=schema)
 
 
-def _measures(
-    frame: pd.DataFrame, evaluated: tuple[str, ...], targets: list[Target]
-) -> Iterator[tuple[str, str | None, str, float, bool]]:
-    """(measure, target, unit, value, censored) of one run's metrics."""
+_Measured = tuple[str, str | None, str, float, bool]
+"""Measure, target, unit, value, censored."""
+
+
+def _costs(frame: pd.DataFrame, targets: Iterable[Target], diverged: bool) -> Iterator[_Measured]:
+    """What one run spent until it reached each target."""
+    for target in targets:
+        found = passage(frame, target, diverged)
+        for measure, (column, unit) in _COSTS.items():
+            yield measure, str(target), unit, float(found.row[column]), not found.reached
+
+
+def _measures(frame: pd.DataFrame, evaluated: tuple[str, ...], stop_reason: str | None) -> Iterator[_Measured]:
+    """What one run came to, whatever the targets are."""
     for metric in (*evaluated, "train_loss"):
         values = frame[metric].dropna()
         if len(values):
-            yield f"final_{metric}", None, "", float(values.iloc[-1]), False
-    for target in targets:
-        reached = target.reached(frame[target.metric].to_numpy())
-        row = frame.iloc[int(reached.argmax()) if reached.any() else -1]
-        for measure, (column, unit) in _COSTS.items():
-            yield measure, str(target), unit, float(row[column]), not reached.any()
+            yield f"end_{metric}", None, "", float(values.iloc[-1]), False
+            if stop_reason != "target":
+                yield f"plateau_{metric}", None, "", plateau_of(frame, metric), False
     last = frame.iloc[-1]
     for measure, (column, unit) in _TOTALS.items():
         yield measure, None, unit, float(last[column]), False

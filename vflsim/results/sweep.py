@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +84,7 @@ class SweepPage(BaseModel):
 class Sweep:
     """The finished part of a sweep: ``results[k]`` is of the k-th of ``values``, both in the order they were given.
 
-    ``pending`` are the values whose runs have not all ended.
+    ``pending`` are the values whose runs have not all ended; ``targets``, where given, replaces the scenario's.
     """
 
     folder: Path
@@ -94,10 +94,14 @@ class Sweep:
     values: tuple[Any, ...]
     results: tuple[Results, ...]
     pending: tuple[Any, ...]
+    targets: Mapping[str, Any] | None = None
 
     @classmethod
-    def open(cls, folder: Path | str) -> Sweep:
-        """Open the folder of a sweep. Raises ResultsError where it is none, is damaged, or no value has finished."""
+    def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None) -> Sweep:
+        """Open the folder of a sweep; ``targets`` replaces the scenario's.
+
+        Raises ResultsError where it is none, is damaged, or no value has finished.
+        """
         folder, page = Path(folder), SweepPage.read(folder)
         done = [entry for entry in page.values if entry.finished]
         if not done:
@@ -105,7 +109,7 @@ class Sweep:
         results = tuple(Results.open(folder / entry.folder) for entry in done)
         pending = tuple(entry.value for entry in page.values if not entry.finished)
         values = tuple(entry.value for entry in done)
-        return cls(folder, page.scenario, page.key, page.timing_only, values, results, pending)
+        return cls(folder, page.scenario, page.key, page.timing_only, values, results, pending, targets)
 
     def __iter__(self) -> Iterator[tuple[Any, Results]]:
         return iter(zip(self.values, self.results, strict=True))
@@ -127,9 +131,9 @@ class Sweep:
     def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
         """One measure of :func:`~vflsim.results.summary.summarise` against the value, one row a value and protocol.
 
-        Columns: position (of the value, from 0), value, protocol, unit, failed, and the fields of ``Estimate``.
-        ``target`` is as the summary has it (``test_accuracy ≥ 0.9``). Raises NotRecordedError, with those that there
-        are, for a measure or a target that no value has.
+        Columns: position (of the value, from 0), value, protocol, unit, failed, diverged, the fields of ``Estimate``.
+        ``target`` is as the summary has it (``test_accuracy ≥ 0.9 for 5 evaluations``). Raises NotRecordedError, with
+        those that there are, for a measure or a target that no value has.
         """
         frames = []
         self._refuse_unknown(measure, target)
@@ -166,7 +170,7 @@ class Sweep:
     @cached_property
     def summaries(self) -> tuple[pd.DataFrame, ...]:
         """The summary of every value's results."""
-        return tuple(summarise(found) for found in self.results)
+        return tuple(summarise(found, self.targets) for found in self.results)
 
 
 def _number(value: Any) -> float | None:

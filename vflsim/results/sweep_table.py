@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vflsim.results.layout import TextTable
-from vflsim.results.report import describe, round_measure
+from vflsim.results.notes import AT_LEAST, round_measure
+from vflsim.results.report import describe
 from vflsim.results.summary import STEADY, Estimate
 from vflsim.results.sweep import Sweep
 from vflsim.scenario.emit import flow as shown
@@ -45,10 +46,11 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         if any(found.evaluated for _, found in sweep):
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
-        yield "“> x”: the runs that did not reach the target ended at x or later; no mean is computed."
+        yield AT_LEAST
     for value, found in sweep:
         for run in found.failed:
             problem = (run.info.error or "?").splitlines()[0]
-            yield f"Failed and left out: {sweep.key} = {shown(value)}, {run.protocol}, seed {run.seed}: {problem}"
+            what = "Diverged" if run.diverged else "Failed and left out"
+            yield f"{what}: {sweep.key} = {shown(value)}, {run.protocol}, seed {run.seed}: {problem}"
     if sweep.pending:
         yield f"Not finished: {sweep.key} = {', '.join(map(shown, sweep.pending))}."

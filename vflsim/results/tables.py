@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vflsim.errors import ResultsError
 from vflsim.results.layout import TextTable
@@ -16,16 +18,17 @@ from vflsim.results.tuning_table import tuning_table
 from vflsim.results.write import SWEEP
 
 
-def tables_of(folder: Path, quantiles: bool = False) -> list[TextTable]:
-    """The comparison in a results folder or, if asked for, its quantiles; of a sweep its tables against the value;
-    of a tuning its scores and choices.
+def tables_of(folder: Path, quantiles: bool = False, targets: Mapping[str, Any] | None = None) -> list[TextTable]:
+    """Make the tables of a folder: of results the comparison or, if asked for, the quantiles; of a sweep those against
+    the value; of a tuning its scores and choices.
 
+    ``targets`` replaces the scenario's: see :func:`~vflsim.results.summary.summarise`.
     Raises ResultsError for a folder that is neither, and for the quantiles of a sweep (they are of one value).
     """
     if not (folder / SWEEP).is_file():
         results = Results.open(folder)
-        return [quantile_table(results) if quantiles else comparison_table(results)]
-    sweep = Sweep.open(folder)
+        return [quantile_table(results) if quantiles else comparison_table(results, targets)]
+    sweep = Sweep.open(folder, targets)
     if quantiles:
         allowed = ", ".join(str(found.folder) for found in sweep.results)
         raise ResultsError("quantiles are of one value of a sweep", str(folder), allowed, "name one of its folders")

@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vflsim.errors import ResultsError
 from vflsim.results.pages import damaged
 from vflsim.results.plateau import plateau_of
-from vflsim.results.summary import higher_is_better
 from vflsim.results.sweep import Sweep
 from vflsim.scenario.emit import flow
+from vflsim.vocabulary.metrics import higher_is_better
 
 Score = Literal["plateau", "area"]
 SCORES: Mapping[Score, str] = {

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vflsim.learning.client import Split
-from vflsim.learning.tasks import reached
 from vflsim.protocols.evaluation import answer_evaluation, evaluate
 from vflsim.runner.build import Parties
 from vflsim.runner.precision import PrecisionRule
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.streams import party_name
+from vflsim.vocabulary.targets import Watch
 from vflsim.world.kernel import Moment, Signal
 
 _WHOLE = 2.0**53
@@ -58,6 +58,7 @@ class Conductor:
         self._reported = 0.0
         self._last_count = 0
         self._precise = PrecisionRule(stop.precision) if stop.precision is not None else None
+        self._watches = [] if stop.target is None else [Watch(target) for target in stop.target.each]
         self._round_ended = 0.0
         self._row: dict[str, float] = {}
 
@@ -136,9 +137,9 @@ class Conductor:
         row = recorder.metrics(now, values)
         self._evaluated = (*state, now)
         self._tell(row)
-        for metric, target in (self._stop.target or {}).items():
-            if reached(metric, row.get(metric, math.nan), target):
-                self._world.finish("target")
+        held = [watch.add(row) for watch in self._watches]  # a resumed run is given the same rows once more
+        if any(held) and not self._world.over:
+            self._world.finish("target")
 
     def _on_progress(self) -> None:
         recorder, stop, every = self._recorder, self._stop, self._every.every

@@ -62,7 +62,7 @@ def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
 
 
 def finished(work: Work) -> tuple[dict[tuple[str, int], RunInfo], list[str]]:
-    """The runs of a study that have ended without an error, with every file as it was written.
+    """The runs of a study that have finished, or diverged (as they would again), with every file as it was written.
 
     Besides, a sentence for every run that is done again because it is not: something in it is missing or has changed.
     """
@@ -78,7 +78,7 @@ def finished(work: Work) -> tuple[dict[tuple[str, int], RunInfo], list[str]]:
         folder, page, name = run_folder(work.folder, *run), entry_of(*run), f"{run[0]}/seed-{run[1]}"
         problems = [*changes(work.folder, {page: listed[page]} if page in listed else {})]
         info = _readable(folder)
-        if info is not None and info.status == "finished":
+        if info is not None and info.status != "failed":
             problems += changes(folder, info.files or {})
             if _complete(folder, work) and not problems:
                 done[run] = info

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from vflsim.errors import CheckpointError, VflsimError
+from vflsim.errors import CheckpointError, NonFiniteError, VflsimError
 from vflsim.learning.client import Split
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import TimingOnlyExecutor
@@ -124,7 +124,7 @@ def run_protocol(
         scenario=scenario.name,
         protocol=name,
         seed=seed,
-        status="finished" if error is None else "failed",
+        status=_status(error),
         stop_reason=reason,
         error=None if error is None else str(error),
         reproducible=scenario.stop_of(name).wall_clock is None and not isinstance(world, RealTimeWorld),
@@ -149,6 +149,12 @@ def run_protocol(
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     made.server.learner.let_go()
     return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)))
+
+
+def _status(error: VflsimError | None) -> Literal["finished", "diverged", "failed"]:
+    if error is None:
+        return "finished"
+    return "diverged" if isinstance(error, NonFiniteError) else "failed"
 
 
 def network_facts(scenario: Scenario) -> NetworkFacts:

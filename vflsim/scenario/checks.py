@@ -14,6 +14,7 @@ from vflsim.scenario.resolve import PartyTiming, check_context, client_models, p
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import Flops
+from vflsim.vocabulary.targets import Targets
 
 
 def problems_in(scenario: Scenario, task: str | None = None, classes: int | None = None) -> Iterator[Problem]:
@@ -28,6 +29,8 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from _features(scenario)
     yield from _names(scenario)
     yield from _latencies(scenario)
+    if scenario.target is not None:
+        yield from _targets(scenario, ("target",), scenario.target, task)
     waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
         wrong = [] if wrong_models else list(_protocol(scenario, name))
@@ -130,16 +133,20 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
         what = "time would never pass: no party, link or delay takes any"
         remedy = "say in `timing` what takes time, or stop by rounds, updates or epochs"
         yield Problem(said_at(scenario, name, "stop", "time"), what, remedy=remedy)
-    for metric in stop.target or ():
-        loc = said_at(scenario, name, "stop", "target", metric)
+    if stop.target is not None:
+        yield from _targets(scenario, said_at(scenario, name, "stop", "target"), stop.target, task)
+
+
+def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | None) -> Iterator[Problem]:
+    for metric in targets.values:
         split, _, bare = metric.partition("_")
         metrics = ("loss", *task_of(task).metric_names) if task else (bare,)
         if bare not in metrics:
             have = ", ".join(f"{split}_{known}" for known in metrics)
-            yield Problem(loc, f"a {task} task has no {metric}", have, "choose one of the allowed metrics")
+            yield Problem((*loc, metric), f"a {task} task has no {metric}", have, "choose one of the allowed metrics")
         if split == "validation" and not scenario.data.validation_fraction:
             remedy = "set data.validation_fraction, or choose a test metric"
-            yield Problem(loc, f"{metric} needs validation rows, and there are none", remedy=remedy)
+            yield Problem((*loc, metric), f"{metric} needs validation rows, and there are none", remedy=remedy)
 
 
 def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:

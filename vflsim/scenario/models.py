@@ -29,6 +29,7 @@ from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.network import AnyNetwork, Fifo, Link
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
+from vflsim.vocabulary.targets import Target, Targets, named
 
 MAX_SEEDS = 100_000
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,63}")
@@ -142,6 +143,8 @@ class Scenario(Part):
     protocols: Annotated[dict[FolderName, ProtocolEntry], Field(min_length=1)]
     """What is compared, by names of one's own choice."""
     stop: Stop
+    target: Targets | None = None
+    """What tables and figures report the costs of, and no run ends at; ``stop.target`` is reported, too."""
     evaluate: Evaluate = Evaluate()
     seeds: Annotated[
         tuple[Seed, ...],
@@ -178,6 +181,12 @@ class Scenario(Part):
     def stop_of(self, protocol: str) -> Stop:
         """When runs of ``protocol`` end."""
         return self.stop.refined(self.protocols[protocol].stop)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Every target that is named anywhere: the scenario's own first. All protocols are measured by all of them."""
+        stops = [self.stop, *(entry.stop for entry in self.protocols.values() if entry.stop is not None)]
+        return named([self.target, *(stop.target for stop in stops)])
 
     def evaluate_of(self, protocol: str) -> Evaluate:
         """When ``protocol`` is evaluated."""

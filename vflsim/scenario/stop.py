@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
-from vflsim.learning.tasks import METRICS, is_share
 from vflsim.vocabulary.base import Part, Shorthand
-from vflsim.vocabulary.quantities import Count, Number, PositiveNumber, PositiveSeconds, Quantity
-
-TARGETS = ("train_loss", *(f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS))
-"""The columns of the metrics that a target may be set for."""
+from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds, Quantity
+from vflsim.vocabulary.targets import Targets
 
 FINEST = 1e-6
 """The finest precision of a mean: of exponential rounds it takes 4 · 10¹² of them."""
@@ -35,12 +22,6 @@ _STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>rounds?|updates?)\s*", re.DOTA
 _PERCENT = re.compile(r"(?P<amount>.*\S)\s*%\s*", re.DOTALL)
 _COUNT: TypeAdapter[int] = TypeAdapter(Count)
 _SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
-
-
-def _metric(name: str) -> str:
-    if name not in TARGETS:
-        raise ValueError(f"there is no metric {name!r}; allowed: {', '.join(TARGETS)}")
-    return name
 
 
 class _ShareField:
@@ -65,36 +46,6 @@ def _share(value: Any, info: ValidationInfo) -> float:
         remedy = f"; write {value} % if per cent are meant" if not percent and 1 <= share < 100 else ""
         raise ValueError(f"{value} is out of range; allowed: above 0 and below 1, as in 0.01 or 1 %{remedy}")
     return share
-
-
-def _levels(targets: Any, info: ValidationInfo) -> Any:
-    """Levels of metrics that are shares as numbers: ``80 %`` is 0.8. What no run could reach is refused."""
-    if not isinstance(targets, Mapping):
-        return targets
-    symbols, levels, wrong = (info.context or {}).get("symbols") or {}, dict(targets), []
-    for metric in filter(_is_share_target, targets):
-        try:
-            levels[metric] = _level(targets[metric], symbols)
-        except ValueError as error:
-            problem = PydanticCustomError("value_error", "{error}", {"error": str(error)})
-            wrong.append(InitErrorDetails(type=problem, loc=(metric,), input=targets[metric]))
-    if wrong:
-        raise ValidationError.from_exception_data("target", wrong)
-    return levels
-
-
-def _is_share_target(name: Any) -> bool:
-    return name in TARGETS and is_share(name)
-
-
-def _level(value: Any, symbols: Mapping[str, float]) -> float:
-    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    number = float(Quantity().convert(percent["amount"] if percent else value, symbols))
-    level = number / 100 if percent else number
-    if not 0 <= level <= 1:
-        remedy = f"; write {value} % if per cent are meant" if not percent and 1 < level <= 100 else ""
-        raise ValueError(f"{value} is out of range; allowed: 0 to 1, as in 0.8 or 80 %{remedy}")
-    return level
 
 
 def _within_reach(share: float) -> float:
@@ -127,15 +78,8 @@ class Stop(Part):
 
     time: PositiveSeconds | None = None
     """Virtual seconds."""
-    target: (
-        Annotated[
-            dict[Annotated[str, AfterValidator(_metric)], Number],
-            Field(min_length=1),
-            BeforeValidator(_levels),
-        ]
-        | None
-    ) = None
-    """The first of these metrics to reach its value, seen at an evaluation: ``test_accuracy: 80 %`` or 0.8."""
+    target: Targets | None = None
+    """When the first of these metrics has held its value: ``{test_accuracy: 0.9, for: 5 evaluations}``."""
     rounds: Count | None = None
     """Steps of the server."""
     updates: Count | None = None

@@ -10,7 +10,7 @@ import fault_worlds
 import pytest
 from coded_worlds import coded
 from kept_runs import KeptAt, files_of, interrupted, whole
-from tiny_worlds import RANDOM_TIMING, data_of, raw, run, tiny
+from tiny_worlds import NOISY, RANDOM_TIMING, data_of, raw, run, tiny
 
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.runner.execution import Execution
@@ -102,6 +102,20 @@ def check(said: dict[str, Any], folder: Path, salt: str, **more: Any) -> None:
     resumed = run(scenario, keeper=KeptAt(folder / "checkpoints"), **more)
     assert "went on from" in resumed.note
     assert files_of(resumed, folder / "resumed", scenario) == expected
+
+
+def test_a_stretch_that_holds_a_target_goes_on_where_an_interruption_cut_it(tmp_path: Path) -> None:
+    stop = {"rounds": 120, "target": {"test_accuracy": 0.6, "for": "3 evaluations"}}
+    scenario = load(raw("asynchronous", **{**NOISY, "stop": stop}))
+    outcome, last = whole(scenario)
+    rows = outcome.tables.metrics.num_rows
+    assert outcome.info.stop_reason == "target"
+    expected = files_of(outcome, tmp_path / "whole", scenario)
+    for back in (1, last // rows, last // rows * 2):  # after the second evaluation of the stretch, the first, none
+        place = tmp_path / str(back)
+        interrupted(scenario, place, [last - back])
+        resumed = run(scenario, keeper=KeptAt(place))
+        assert files_of(resumed, tmp_path / f"resumed-{back}", scenario) == expected
 
 
 def test_so_does_one_that_was_interrupted_before_anything_happened(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""What is said below a comparison: what its columns mean, and what is not in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from vflsim.results.sampling import sampling_note
+from vflsim.results.stalled import stalled_note
+from vflsim.results.summary import STEADY
+from vflsim.results.targets import targets_of
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+AT_LEAST = (
+    "“> x”: the runs that did not reach it could have done so at x or later: at their end, or at the beginning of a "
+    "stretch that was still open; no mean is computed."
+)
+"""What is said below a table with censored costs."""
+
+
+def round_measure(summary: pd.DataFrame) -> str:
+    """Which measure is shown as the mean round: with single runs the one that has its interval within the run."""
+    single = (select(summary, STEADY, None)["n"] <= 1).all()
+    return STEADY if single else "round_duration"
+
+
+def notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str]:
+    """Sentences for below the main table; ``differ`` says whether it has a column of differences."""
+    if (summary["n"] > 1).any():
+        yield "Means over seeds ± 95 % Student-t intervals."
+        if results.evaluated:
+            plateau = select(summary, f"plateau_{results.main_metric}", None)
+            yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
+    yield from _about_targets(results, summary)
+    if results.evaluated and len(select(summary, f"plateau_{results.main_metric}", None)):
+        metric = results.main_metric.replace("_", " ")
+        yield f"Plateau: mean {metric} over the last tenth of a run's evaluations; a run that a target ended has none."
+    steady = select(summary, STEADY, None)
+    if len(steady) and round_measure(summary) == STEADY:
+        yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
+        for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
+            yield f"{name}: too few rounds for an interval, not settled yet, or batches too much alike."
+    if differ:
+        single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
+        yield f"“vs {baseline_of(results)}”: mean of paired differences over common seeds{single}."
+        if summary["narrower"].notna().any():
+            yield "“× narrower”: than the interval that two independent sets of runs would give."
+    yield from _privacy(results)
+    for run in results.runs:
+        if run.info.stalled:
+            yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
+    for run in results.failed:
+        what = "Diverged, and so without a target; else left out" if run.diverged else "Failed and left out"
+        yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
+
+
+def target_note(target: object) -> str:
+    """Say what reaching a target means."""
+    return f"Target: {target}; reached where the first such stretch of evaluations begins."
+
+
+def _about_targets(results: Results, summary: pd.DataFrame) -> Iterator[str]:
+    """What reaching the target means; or why nothing is known about it."""
+    if targets := targets_in(summary):
+        yield target_note(targets[0])
+        if (summary["reached"] < summary["n"]).any():
+            yield AT_LEAST
+    elif declared := targets_of(results):
+        if all(run.failed for run in results.runs):
+            yield f"No run finished: nothing is known about the target {declared[0]}."
+        else:
+            yield f"Target {declared[0]} was not evaluated in these runs."
+
+
+def _privacy(results: Results) -> Iterator[str]:
+    """Of each protocol with a mechanism, the guarantee of the run in which samples were released most often."""
+    for name in results.protocols:
+        facts = [run.info.privacy for run in results.runs if run.protocol == name and run.info.privacy is not None]
+        if facts:
+            yield f"{name}: {max(facts, key=attrgetter('releases', 'rows_released')).said()}"
+
+
+def baseline_of(results: Results) -> str:
+    """Name what the others are compared with: the first protocol that has a finished run."""
+    return next((run.protocol for run in results.runs if not run.failed), results.protocols[0])
+
+
+def targets_in(summary: pd.DataFrame) -> list[str]:
+    """Targets that a summary is about, in order."""
+    return list(summary["target"].dropna().unique())
+
+
+def select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFrame:
+    """Rows of a summary that are about a measure, and about a target (None: about none)."""
+    rows = summary[summary["measure"] == measure]
+    return rows[rows["target"].isna() if target is None else rows["target"] == target]

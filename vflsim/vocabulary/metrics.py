@@ -1,0 +1,42 @@
+"""The metrics of a model's predictions, and which way each of them improves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+METRICS: dict[str, Literal["higher", "lower"]] = {
+    "loss": "lower",
+    "accuracy": "higher",
+    "auc": "higher",
+    "rmse": "lower",
+    "r2": "higher",
+}
+"""Every metric and which way is better."""
+
+SHARES = ("accuracy", "auc")
+"""The metrics that lie between 0 and 1: 0.8 may be called 80 %."""
+
+COLUMNS = ("train_loss", *(f"{split}_{metric}" for split in ("validation", "test") for metric in METRICS))
+"""The columns of a run's metrics table that measure the model, of any task."""
+
+
+def higher_is_better(metric: str) -> bool:
+    """Say whether a metric grows as the model improves. A split may stand in front: ``test_accuracy``.
+
+    Raises ValueError for an unknown metric.
+    """
+    try:
+        return METRICS[_bare(metric)] == "higher"
+    except KeyError:
+        raise ValueError(f"unknown metric {metric}; allowed: {', '.join(METRICS)}") from None
+
+
+def is_share(metric: str) -> bool:
+    """Say whether a metric lies between 0 and 1. A split may stand in front: ``test_accuracy``."""
+    return _bare(metric) in SHARES
+
+
+def _bare(metric: str) -> str:
+    for split in ("train_", "validation_", "test_"):
+        metric = metric.removeprefix(split)
+    return metric

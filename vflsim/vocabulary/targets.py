@@ -1,0 +1,230 @@
+"""When a run has reached a target. Stop rules, tables and figures all ask the :class:`Watch` in this file.
+
+An evaluation is noisy: near its plateau a metric passes a value now and then that it does not keep. So a target is
+reached when it is *held*: over a stretch of consecutive evaluations that all meet it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.metrics import COLUMNS, higher_is_better, is_share
+from vflsim.vocabulary.quantities import Count, Number, PositiveSeconds, Quantity
+
+Unit: TypeAlias = Literal["evaluations", "seconds", "rounds"]
+Row: TypeAlias = Mapping[str, float]
+"""A row of the metrics table: ``time_s``, ``round``, ``updates`` and whatever was evaluated."""
+
+_FOR = "for"
+_PERCENT = re.compile(r"(?P<amount>.*\S)\s*%\s*", re.DOTALL)
+_STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>evaluation|round)s?\s*", re.DOTALL)
+_COUNT: TypeAdapter[int] = TypeAdapter(Count)
+_SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
+_FORMS = "5 evaluations, 20 s or 30 rounds"
+
+
+@dataclass(frozen=True)
+class Held:
+    """How long a target must be met: so many evaluations in a row, virtual seconds, or rounds (server steps)."""
+
+    amount: float
+    unit: Unit
+
+    def __str__(self) -> str:
+        if self.unit == "seconds":
+            return f"{self.amount:g} s"
+        return f"{self.amount:g} {self.unit if self.amount != 1 else self.unit.removesuffix('s')}"
+
+
+USUALLY = Held(5, "evaluations")
+"""How long a target must be met where nothing is said."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric, the value that it has to reach, and how long it has to stay there."""
+
+    metric: str
+    value: float
+    held: Held = USUALLY
+
+    @cached_property
+    def higher_is_better(self) -> bool:
+        """Whether the metric grows as the model improves."""
+        return higher_is_better(self.metric)
+
+    @property
+    def bound(self) -> str:
+        """The metric and the value: ``test_accuracy ≥ 0.9``."""
+        return f"{self.metric} {'≥' if self.higher_is_better else '≤'} {self.value:g}"
+
+    def met(self, value: float) -> bool:
+        """Say whether a value is at least as good as the target's; NaN never is."""
+        return value >= self.value if self.higher_is_better else value <= self.value
+
+    def __str__(self) -> str:
+        return f"{self.bound} for {self.held}"
+
+
+class Watch:
+    """Fed with the rows of a run's metrics, in order, finds the first stretch that holds a target.
+
+    The stretch begins with an evaluation that meets the target, goes on as long as every evaluation does, and is
+    complete when it has lasted for ``held``: with its last evaluation, or at the first one that is so many seconds
+    or rounds after its beginning. The target is reached where the stretch begins; ``complete`` says whether it is.
+
+    A row at which no model has changed since the row before is no new evaluation: it counts for nothing but time.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.began: Row | None = None
+        """The row with which the stretch began that is complete, or that may still become so."""
+        self.complete = False
+        self._evaluations = 0
+        self._before: tuple[float, ...] | None = None
+
+    def add(self, row: Row) -> bool:
+        """Look at one row more; say whether the target has been reached and held."""
+        if self.complete:
+            return True
+        # The mean training loss is of the server's steps since the row before: without one there is none.
+        names = ("round",) if self.target.metric.startswith("train_") else ("round", "updates")
+        state = tuple(row[name] for name in names)
+        new, self._before = state != self._before, state
+        if new:
+            if not self.target.met(row.get(self.target.metric, float("nan"))):
+                self.began, self._evaluations = None, 0
+                return False
+            self.began = self.began or row
+            self._evaluations += 1
+        self.complete = self.began is not None and self._lasted(row, self.began) >= self.target.held.amount
+        return self.complete
+
+    def _lasted(self, row: Row, began: Row) -> float:
+        match self.target.held.unit:
+            case "seconds":
+                return row["time_s"] - began["time_s"]
+            case "rounds":
+                return row["round"] - began["round"]
+        return self._evaluations
+
+
+def _metric(name: str) -> str:
+    if name not in COLUMNS:
+        raise ValueError(f"there is no metric {name!r}; allowed: {', '.join(COLUMNS)}, and {_FOR} ({_FORMS})")
+    return name
+
+
+def _levels(targets: Any, info: ValidationInfo) -> Any:
+    """Levels of metrics that are shares as numbers: ``80 %`` is 0.8. What no run could reach is refused."""
+    if not isinstance(targets, Mapping):
+        return targets
+    symbols, levels, wrong = (info.context or {}).get("symbols") or {}, dict(targets), []
+    for metric in filter(_is_share_target, targets):
+        try:
+            levels[metric] = _level(targets[metric], symbols)
+        except ValueError as error:
+            problem = PydanticCustomError("value_error", "{error}", {"error": str(error)})
+            wrong.append(InitErrorDetails(type=problem, loc=(metric,), input=targets[metric]))
+    if wrong:
+        raise ValidationError.from_exception_data("target", wrong)
+    return levels
+
+
+def _is_share_target(name: Any) -> bool:
+    return name in COLUMNS and is_share(name)
+
+
+def _level(value: Any, symbols: Mapping[str, float]) -> float:
+    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    number = float(Quantity().convert(percent["amount"] if percent else value, symbols))
+    level = number / 100 if percent else number
+    if not 0 <= level <= 1:
+        remedy = f"; write {value} % if per cent are meant" if not percent and 1 < level <= 100 else ""
+        raise ValueError(f"{value} is out of range; allowed: 0 to 1, as in 0.8 or 80 %{remedy}")
+    return level
+
+
+class _HeldField:
+    """Annotation: ``5 evaluations``, ``20 s``, ``30 rounds`` become a ``Held``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(_held)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {
+            "type": "string",
+            "description": f"a number of evaluations, a duration, or a number of rounds: {_FORMS}",
+        }
+
+
+def _held(value: Any, info: ValidationInfo) -> Held:
+    if not isinstance(value, str) or re.fullmatch(r"[\s\d.eE+-]*", value):
+        raise ValueError(f"{value!r} does not say of what; allowed: {_FORMS}")
+    steps = _STEPS.fullmatch(value)
+    if steps is None:
+        return Held(_SECONDS.validate_python(value, context=info.context), "seconds")
+    unit: Unit = "rounds" if steps["unit"] == "round" else "evaluations"
+    return Held(_COUNT.validate_python(steps["amount"], context=info.context), unit)
+
+
+class Targets(Part):
+    """Metrics and the values they have to reach, each of them for so long: ``{test_accuracy: 0.9, for: 20 s}``."""
+
+    values: Annotated[dict[Annotated[str, AfterValidator(_metric)], Number], BeforeValidator(_levels)]
+    """Whichever is reached first counts. Metrics between 0 and 1 may be in per cent: ``test_accuracy: 80 %``."""
+    held: Annotated[Held, _HeldField()] = Field(USUALLY, alias=_FOR)
+    """Over so many evaluations in a row, virtual seconds or rounds must each evaluation meet the target."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apart(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return {"values": value}
+        values = {key: item for key, item in value.items() if key != _FOR}
+        if not values:
+            raise ValueError("a target without a metric; allowed: {test_accuracy: 0.9, for: 5 evaluations}, say")
+        return {"values": values, **({_FOR: value[_FOR]} if value.get(_FOR) is not None else {})}
+
+    @property
+    def each(self) -> tuple[Target, ...]:
+        """One target a metric, in the order given."""
+        return tuple(Target(metric, value, self.held) for metric, value in self.values.items())
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        own = handler.resolve_ref_schema(handler(schema))
+        value, held = own["properties"]["values"]["additionalProperties"], own["properties"][_FOR]
+        metrics = dict.fromkeys(COLUMNS, value)
+        return {
+            "type": "object",
+            "description": own.get("description", ""),
+            "properties": {**metrics, _FOR: held},
+            "additionalProperties": False,
+            "minProperties": 1,
+        }
+
+
+def named(places: Iterable[Targets | None]) -> tuple[Target, ...]:
+    """Collect the targets of several places of a scenario, each once, in order."""
+    return tuple(dict.fromkeys(target for place in places if place is not None for target in place.each))
