@@ -120,6 +120,18 @@ def test_censored_costs_are_hatched_and_counted(results: Results):
     assert [text.get_text() for text in axes.texts] == ["→ 0 of 3"] * 2
 
 
+def test_a_diverged_run_is_among_those_that_did_not_reach_the_target(tmp_path: Path):
+    folder = toy_results(tmp_path / "toy", horizon=40)
+    tables, info = toy_run("async", 1, horizon=4)
+    page = info.model_copy(update={"status": "diverged", "stop_reason": None, "error": "the loss is nan"})
+    write_run(run_folder(folder, "async", 1), tables, {}, page)
+    results = Results.open(folder)
+    axes = draw("target", results).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["→ 0 of 3", "→ 0 of 3", "→ 2 of 3"]
+    assert "diverged runs: async" in draw("target", results).get_suptitle()
+    assert "diverged runs left out: async" in str([text.get_text() for text in draw("time", results).axes[0].texts])
+
+
 def test_the_timeline_shows_the_window_asked_for(results: Results):
     figure = draw("timeline", results, protocols=["async"], seed=1, start=1, end=3)
     (axes,) = figure.axes
