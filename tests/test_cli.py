@@ -214,7 +214,7 @@ def test_a_study_of_which_every_run_fails_still_ends_orderly(vflsim: Callable[..
     assert "0 (2 diverged)" in ended.out
     for command, status in (("compare", 0), ("plot", 0), ("verify", 2)):
         assert vflsim(command, "results/tiny").status == status
-    assert vflsim("verify", "results/tiny").out.count("the run failed") == 2
+    assert vflsim("verify", "results/tiny").out.count("the run diverged") == 2
 
 
 def test_an_error_in_python_code_is_blamed_on_party_round_and_time(

@@ -66,7 +66,7 @@ def _study(folder: Path) -> Iterator[str]:
     for run in results.runs:
         problems = [] if OLDER in listed else [*of_run(run)]
         if run.failed:
-            problems.append(f"the run failed: {run.info.error}")
+            problems.append(f"the run {run.info.status}: {run.info.error}")
         else:
             try:
                 problems += verify_run(run.tables(), run.info)
