@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from vflsim.results.schema import RunInfo, RunTables
 
@@ -22,14 +25,72 @@ class Frames:
         self.rounds: pd.DataFrame | None = None if tables.rounds is None else tables.rounds.to_pandas()
         self.events: pd.DataFrame | None = None if tables.events is None else tables.events.to_pandas()
         self.end = float(self.metrics["time_s"].iloc[-1]) if len(self.metrics) else float("nan")
+        self._of: dict[str, pd.DataFrame] = {}
+
+    def of(self, prefix: str) -> pd.DataFrame:
+        """The events whose kind begins with ``prefix``; events must have been recorded."""
+        found = self._of.get(prefix)
+        if found is None:
+            assert self.events is not None
+            found = self._of[prefix] = self.events[begins(self.events["kind"], prefix)]
+        return found
 
 
 Rule = Callable[[Frames, RunInfo], Iterator[str]]
 """Yields one sentence for every way in which a run breaks it."""
 
 
-def each(broken: pd.DataFrame, sentence: str) -> Iterator[str]:
-    """One sentence for each of the first few events that break a rule, and how many more do."""
+def begins(kinds: pd.Series, prefix: str) -> NDArray[np.bool_]:
+    """Which of ``kinds``, a column of categories, begin with ``prefix``."""
+    meant = np.array([*(str(kind).startswith(prefix) for kind in kinds.cat.categories), False])
+    return meant[kinds.cat.codes.to_numpy()]  # −1, of none: the last
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The indices of one party's activities of one kind: how many there are, and distinct ones, and the highest."""
+
+    party: str
+    kind: str
+    count: int
+    distinct: int
+    highest: int
+
+
+def numbered(events: pd.DataFrame) -> tuple[NDArray[np.bool_], list[Numbers]]:
+    """Which of ``events`` use an index of their party and kind again, and the indices of every party and kind."""
+    party, kind, index = events["party"].cat.codes.to_numpy(), events["kind"].cat.codes.to_numpy(), events["index"]
+    numbers = index.to_numpy()
+    order = np.lexsort((numbers, kind, party))  # stable: of equal ones the first stays the first
+    others = np.flatnonzero((np.diff(party[order]) != 0) | (np.diff(kind[order]) != 0)) + 1
+    again, found = np.zeros(len(events), bool), []
+    for own in np.split(order, others) if len(order) else ():
+        again[own[1:]] = np.diff(numbers[own]) == 0
+        who, what = (str(events[name].iat[own[0]]) for name in ("party", "kind"))
+        found.append(Numbers(who, what, len(own), len(own) - int(again[own].sum()), int(numbers[own[-1]])))
+    return again, found
+
+
+def overlapping(events: pd.DataFrame, column: str) -> NDArray[np.bool_]:
+    """Which of ``events`` begin before one has ended that began earlier and has the same party in ``column``."""
+    codes, start, end = events[column].cat.codes.to_numpy(), events["start_s"].to_numpy(), events["end_s"].to_numpy()
+    order = np.lexsort((end, start, codes))  # stable
+    found = np.zeros(len(events), bool)
+    for own in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        if len(own) > 1 and codes[own[0]] >= 0:
+            found[own[1:]] = start[own[1:]] < np.fmax.accumulate(end[own])[:-1]
+    return found
+
+
+def each(events: pd.DataFrame, breaking: ArrayLike, sentence: str) -> Iterator[str]:
+    """One sentence for each of the first few ``events`` that break a rule, and how many more do.
+
+    ``breaking`` says of each event whether it does, shape (events,).
+    """
+    wrong = np.asarray(breaking, bool)
+    if not wrong.any():
+        return
+    broken = events[wrong]
     for _, event in broken.head(SHOWN).iterrows():
         to = f" to {event['peer']}" if isinstance(event["peer"], str) else ""
         span = f"{event['start_s']} s to {event['end_s']} s"

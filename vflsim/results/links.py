@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsim.results.frames import Frames, Rule, each
+from vflsim.results.frames import Frames, Rule, each, overlapping
 from vflsim.results.network import Rates
 from vflsim.results.schema import RunInfo
 from vflsim.streams import party_name
@@ -25,31 +25,26 @@ def _no_transfer_beats_its_links(frames: Frames, info: RunInfo) -> Iterator[str]
     """It lasts at least 8 · bytes ÷ the most that its slower link ever carries."""
     if frames.events is None or info.network is None or not info.reproducible:  # real clocks are not as exact
         return
-    transfers = _transfers(frames.events)
+    transfers = frames.of("transfer.")
     up, down = _highest(transfers["party"], info.network.up), _highest(transfers["peer"], info.network.down)
     least = 8 * transfers["bytes"].to_numpy() / np.minimum(up, down)
     lasted = (transfers["end_s"] - transfers["start_s"]).to_numpy()
     rounding = _SLACK * least + 4 * np.spacing(transfers["end_s"].to_numpy())
-    yield from each(transfers[lasted < least - rounding], "is faster than its links")
+    yield from each(transfers, lasted < least - rounding, "is faster than its links")
 
 
 def _fifo_links_move_one_message_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
     """The transfers of a party do not overlap, in either direction."""
     if frames.events is None or info.network is None or info.network.kind != "fifo":
         return
-    transfers = _transfers(frames.events)
-    moved = transfers[transfers["end_s"] > transfers["start_s"]].sort_values(["start_s", "end_s"], kind="stable")
+    transfers = frames.of("transfer.")
+    moved = transfers[(transfers["end_s"] > transfers["start_s"]).to_numpy()]
     for column, who, moving in (("party", "its sender", "sends"), ("peer", "its receiver", "receives")):
-        ended = moved.groupby(column, observed=True, sort=False)["end_s"].cummax()
-        before = ended.groupby(moved[column], observed=True, sort=False).shift()
-        yield from each(moved[moved["start_s"] < before], f"moves while {who} still {moving} something else")
+        broken = moved[overlapping(moved, column)].sort_values(["start_s", "end_s"], kind="stable")
+        yield from each(broken, np.ones(len(broken)), f"moves while {who} still {moving} something else")
 
 
 LINK_RULES: tuple[Rule, ...] = (_no_transfer_beats_its_links, _fifo_links_move_one_message_at_a_time)
-
-
-def _transfers(events: pd.DataFrame) -> pd.DataFrame:
-    return events[events["kind"].astype(str).str.startswith("transfer.")]
 
 
 def _highest(parties: pd.Series, rates: Rates) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vflsim.results.frames import Frames, Rule, each
+from vflsim.results.frames import Frames, Rule, begins, each
 from vflsim.results.schema import RunInfo
 from vflsim.streams import party_name
 
@@ -17,8 +17,11 @@ class Outages:
     """The outages among ``events``, by party, in order."""
 
     def __init__(self, events: pd.DataFrame) -> None:
-        outages = events[events["kind"] == "outage"].sort_values("start_s", kind="stable")
-        self.of = {str(party): own for party, own in outages.groupby("party", observed=True, sort=False)}
+        self.of: dict[str, pd.DataFrame] = {}
+        down = (events["kind"] == "outage").to_numpy()
+        if down.any():
+            outages = events[down].sort_values("start_s", kind="stable")
+            self.of = {str(party): own for party, own in outages.groupby("party", observed=True, sort=False)}
         self.most = max(map(len, self.of.values()), default=0)
         """How many outages a party had at most."""
 
@@ -65,7 +68,7 @@ def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
             "is not the last, yet unfinished": (own["outcome"] != "done") & (own["index"] < len(own) - 1),
         }
         for sentence, broken in rules.items():
-            yield from each(own[broken], sentence)
+            yield from each(own, broken, sentence)
 
 
 def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -73,12 +76,14 @@ def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None:
         return
     events, outages = frames.events, Outages(frames.events)
+    if not outages.of:
+        return
     crashing = [party_name(client) for client in info.crashing]
     own = events[events["party"].isin(crashing) & (events["kind"] != "outage")]
-    yield from each(own[outages.during(own, "party", "start_s")], "happens while its party is down")
+    yield from each(own, outages.during(own, "party", "start_s"), "happens while its party is down")
     sent = events[events["peer"].isin(crashing) & (events["outcome"] == "done")]
-    arrived = sent[sent["kind"].astype(str).str.startswith("transfer.")]
-    yield from each(arrived[outages.during(arrived, "peer", "end_s")], "arrives while its receiver is down")
+    arrived = sent[begins(sent["kind"], "transfer.")]
+    yield from each(arrived, outages.during(arrived, "peer", "end_s"), "arrives while its receiver is down")
 
 
 def _what_is_lost_is_lost_in_an_outage(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -87,7 +92,7 @@ def _what_is_lost_is_lost_in_an_outage(frames: Frames, info: RunInfo) -> Iterato
         return
     lost, outages = frames.events[frames.events["outcome"] == "lost"], Outages(frames.events)
     explained = outages.during(lost, "party", "end_s", ends=True) | outages.during(lost, "peer", "end_s", ends=True)
-    yield from each(lost[~explained], "was lost, yet nobody was down")
+    yield from each(lost, ~explained, "was lost, yet nobody was down")
 
 
 OUTAGE_RULES: tuple[Rule, ...] = (

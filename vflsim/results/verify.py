@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from vflsim.errors import ResultsError
-from vflsim.results.frames import ROUNDING, SHOWN, Frames, Rule, each
+from vflsim.results.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, numbered, overlapping
 from vflsim.results.inventory import OLDER, of_run, of_study, of_value
 from vflsim.results.links import LINK_RULES
 from vflsim.results.outages import OUTAGE_RULES, Outages
@@ -88,12 +88,11 @@ def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
     events = frames.events
     if events is None:
         return
-    untimed = events[["start_s", "end_s"]].isna().any(axis=1)
-    yield from each(events[untimed], "has no time")
-    yield from each(events[events["end_s"] < events["start_s"]], "has a negative duration")
-    yield from each(events[events["drawn_s"] < 0], "has drawn a negative duration")
-    yield from each(events[events["start_s"] < 0], "starts before the run")
-    yield from each(events[events["end_s"] > frames.end], f"ends after the run, which ended at {frames.end} s")
+    yield from each(events, events["start_s"].isna() | events["end_s"].isna(), "has no time")
+    yield from each(events, events["end_s"] < events["start_s"], "has a negative duration")
+    yield from each(events, events["drawn_s"] < 0, "has drawn a negative duration")
+    yield from each(events, events["start_s"] < 0, "starts before the run")
+    yield from each(events, events["end_s"] > frames.end, f"ends after the run, which ended at {frames.end} s")
 
 
 def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -101,23 +100,21 @@ def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     events = frames.events
     if events is None:
         return
-    yield from each(events[~events["outcome"].isin(OUTCOMES)], f"has an outcome that is none of {', '.join(OUTCOMES)}")
-    unfinished = events[(events["outcome"] == "unfinished") & (events["end_s"] != frames.end)]
-    yield from each(unfinished, f"is unfinished, yet the run went on until {frames.end} s")
-    negative = events[events["bytes"] < 0]
-    yield from each(negative, "sent a negative number of bytes")
+    yield from each(events, ~events["outcome"].isin(OUTCOMES), f"has an outcome that is none of {', '.join(OUTCOMES)}")
+    unfinished = (events["outcome"] == "unfinished") & (events["end_s"] != frames.end)
+    yield from each(events, unfinished, f"is unfinished, yet the run went on until {frames.end} s")
+    yield from each(events, events["bytes"] < 0, "sent a negative number of bytes")
 
 
 def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
     """The compute.* activities of a party do not overlap."""
     if frames.events is None:
         return
-    computes = frames.events[frames.events["kind"].astype(str).str.startswith("compute.")]
-    for party, own in computes.groupby("party", observed=True, sort=False):
+    computes = frames.of("compute.")
+    broken = computes[overlapping(computes, "party")]
+    for party, own in broken.groupby("party", observed=True, sort=False):
         own = own.sort_values(["start_s", "end_s"], kind="stable")
-        ended = own["end_s"].cummax().shift()
-        overlapping = own[own["start_s"] < ended]
-        yield from each(overlapping, f"begins while {party} still computes something else")
+        yield from each(own, np.ones(len(own)), f"begins while {party} still computes something else")
 
 
 def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -125,31 +122,32 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None:
         return
     drawn = frames.events[frames.events["drawn_s"].notna()]
-    yield from each(drawn[drawn.duplicated(["party", "kind", "index"])], "uses an index for the second time")
-    yield from each(drawn[drawn["index"] < 0], "was drawn, but has no index")
-    kinds = drawn["kind"].astype(str)
-    counted = drawn[~kinds.str.startswith("activation")]  # those that found their party busy are lost
-    for (party, kind), own in counted.groupby(["party", "kind"], observed=True, sort=False):
-        if own["index"].max() >= len(own):
-            yield f"{party} {kind}: {len(own)} events, but the highest index is {own['index'].max()}: some are missing"
+    again, numbers = numbered(drawn)
+    yield from each(drawn, again, "uses an index for the second time")
+    yield from each(drawn, drawn["index"] < 0, "was drawn, but has no index")
+    for own in numbers:
+        if own.highest >= own.count and not own.kind.startswith("activation"):  # those that found it busy are lost
+            said = f"{own.count} events, but the highest index is {own.highest}"
+            yield f"{own.party} {own.kind}: {said}: some are missing"
     if info.reproducible:  # the clock of a run in real time is the machine's
-        uploads = drawn[kinds.str.startswith("upload") & (drawn["outcome"] == "done")]
+        uploads = drawn[begins(drawn["kind"], "upload") & (drawn["outcome"] == "done").to_numpy()]
         outages = Outages(frames.events)
         lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # down, its party only paused
         off = (lasted - uploads["drawn_s"]).abs() > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
-        yield from each(uploads[off], "did not last as long as was drawn")
+        yield from each(uploads, off, "did not last as long as was drawn")
 
 
 def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party's messages of a kind are numbered as they are sent: none is missing, none stands there twice."""
     if frames.events is None:
         return
-    transfers = frames.events[frames.events["kind"].astype(str).str.startswith("transfer.")]
-    yield from each(transfers[transfers.duplicated(["party", "kind", "index"])], "is accounted for twice")
-    for (party, kind), numbers in transfers.groupby(["party", "kind"], observed=True, sort=False)["index"]:
-        lost = int(numbers.max()) + 1 - numbers.nunique()
-        if lost > 0:
-            yield f"events: {party} sent {int(numbers.max()) + 1} {kind}, of which {lost} are not accounted for"
+    transfers = frames.of("transfer.")
+    twice, numbers = numbered(transfers)
+    yield from each(transfers, twice, "is accounted for twice")
+    for own in numbers:
+        sent = own.highest + 1
+        if sent > own.distinct:
+            yield f"events: {own.party} sent {sent} {own.kind}, of which {sent - own.distinct} are not accounted for"
 
 
 def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -159,14 +157,15 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     """
     if frames.events is None or not len(frames.metrics):
         return
-    transfers = frames.events[frames.events["kind"].astype(str).str.startswith("transfer.")]
-    yield from each(transfers[transfers["peer"].isna()], "has no receiver")
+    transfers = frames.of("transfer.")
+    yield from each(transfers, transfers["peer"].isna(), "has no receiver")
     rows = frames.metrics["time_s"].to_numpy()
     sends, receives = transfers["party"] == SERVER, transfers["peer"] == SERVER
     links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
     for column, on_link in links.items():
-        own = transfers[on_link].sort_values("end_s", kind="stable")
-        ends, sums = own["end_s"].to_numpy(), np.concatenate([[0], own["bytes"].to_numpy().cumsum()])
+        ends, sizes = (transfers[name].to_numpy()[on_link] for name in ("end_s", "bytes"))
+        order = np.argsort(ends, kind="stable")
+        ends, sums = ends[order], np.concatenate([[0], sizes[order].cumsum()])
         least, most = (sums[np.searchsorted(ends, rows, side)] for side in ("left", "right"))
         least[-1] = most[-1] = sums[-1]
         counted = frames.metrics[column].to_numpy()

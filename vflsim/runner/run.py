@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -238,5 +239,10 @@ def _extra(recorder: Recorder) -> dict[str, pa.Table]:
 
 def versions() -> dict[str, str]:
     """Of Python and of the packages that decide results."""
+    return dict(_versions())
+
+
+@cache  # reading them takes as long as a short run
+def _versions() -> dict[str, str]:
     packages = ("vflsim", "torch", "numpy", "simpy", "scipy")
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}
