@@ -454,8 +454,10 @@ def test_damaged_results(name: str, command: str, vflsim: Callable[..., Ended], 
     before = tree()
     ended = vflsim(command, "results")
     if command == "verify" and path == METRICS:  # lists every problem, then counts them
-        one_message(ended, "results: 1 problem, listed above", "run the scenario again")
-        assert ended.out.startswith("wait/seed-0: ")
+        one_message(ended, "results: 2 problems, listed above", "run it again with --resume")
+        digest, reading = ended.out.splitlines()[:2]
+        assert digest.startswith("wait/seed-0: metrics.parquet ")
+        assert reading.startswith("wait/seed-0: results/wait/seed-0/metrics.parquet: damaged: ")
     else:
         one_message(ended, *fragments)
         named = path.partition("/")[0] if "run left" not in name else "results"

@@ -218,9 +218,9 @@ def test_resume_keeps_runs_from_before_there_were_digests_and_does_not_vouch_for
     }
 
 
-def test_a_run_that_failed_is_listed_too(tmp_path: Path) -> None:
+def test_a_run_that_diverged_is_listed_too(tmp_path: Path) -> None:
     huge = {"client_optimizer": {"kind": "sgd", "lr": 1e200}}
     done = run_study(tiny({"bad": {"kind": "synchronous", "training": huge}}), tmp_path)
     assert isinstance(done.failures["bad", 0], RunError)
     (problem,) = verify_folder(tmp_path)
-    assert problem.startswith("bad/seed-0: the run failed: ")
+    assert problem.startswith("bad/seed-0: the run diverged: ")
