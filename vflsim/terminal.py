@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from vflsim.errors import VflsimError
+from vflsim.results.closed_forms import LeftOut
 from vflsim.results.folder import Prepared
 from vflsim.results.layout import TextTable, say
 from vflsim.results.notes import target_note
@@ -129,6 +130,11 @@ class Display(Watcher):
     def found(self, stage: Stage) -> None:
         """Count it: an interruption says what is kept."""
         self._end(stage)
+
+    def failed_analysis(self, left_out: Sequence[LeftOut]) -> None:
+        """A line for every closed form."""
+        for each in left_out:
+            say(self._console, f"warning: left out of the closed forms: {each}")
 
     def _end(self, stage: Stage) -> None:
         self.count += stage not in self._ended

@@ -307,9 +307,9 @@ def test_the_curves_are_the_same_each_time_and_rise_from_0_to_1() -> None:
     said = raw({"sync": SYNC, "t": cancelling(2), "async": {"kind": "asynchronous"}})
     said["timing"] = {"clients": [EXPONENTIAL]}
     world = load(said)
-    table = closed_forms(world, Data(world))
+    table = closed_forms(world, Data(world)).table
     assert isinstance(table, pa.Table)
-    assert table.equals(closed_forms(world, Data(world)))
+    assert table.equals(closed_forms(world, Data(world)).table)
     frame = table.to_pandas()
     assert set(frame["protocol"]) == {"sync", "t", "async"}
     assert set(frame[frame["quantity"] == "client_age"]["client"]) == {1, 2, 3, 4}
@@ -355,12 +355,12 @@ def test_numbers_that_cannot_be_had_are_a_reason_and_no_error(tmp_path: Path) ->
         SYNC, {"select": "all", "compute": observed, "upload_delay": {"kind": "sum", "parts": [observed] * 2}}
     )
     assert "too large for its exact distribution" in reason(world)
-    assert closed_forms(world, Data(world)) is None
+    assert closed_forms(world, Data(world)).table.num_rows == 0
 
 
 def test_nothing_known_means_no_table() -> None:
     world = scenario({"kind": "ignore", "fastest": 2}, EXPONENTIAL)
-    assert closed_forms(world, Data(world)) is None
+    assert closed_forms(world, Data(world)).table.num_rows == 0
 
 
 def test_results_go_without_curves_that_would_take_longer_than_a_run() -> None:
@@ -369,5 +369,11 @@ def test_results_go_without_curves_that_would_take_longer_than_a_run() -> None:
         scenario({"kind": "synchronous"}, {"select": "all", "upload_delay": 0.1, "compute": compute})
         for compute in (law, {"kind": "sum", "parts": [law, law]})
     )
-    assert closed_forms(plain, Data(plain)) is not None  # 2 × 3 random times in a cycle
-    assert closed_forms(nested, Data(nested)) is None  # 2 × 6
+    assert closed_forms(plain, Data(plain)).left_out == ()  # 2 × 3 random times in a cycle
+    found = closed_forms(nested, Data(nested))
+    assert found.table.num_rows == 0
+    (left_out,) = found.left_out
+    assert (
+        str(left_out) == "it: round duration: a client's round has 12 random parts (more than 8): too long to compute"
+    )
+    assert not left_out.failed

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vflsim.runner.best_k import CodeChoice
     from vflsim.runner.build import LoadedData
     from vflsim.scenario.models import Scenario
+    from vflsim.timing.analysis.findings import ClosedForm, Formula
 
 
 @app.command()
@@ -50,24 +51,26 @@ def analyze(
 def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     """The numbers of all protocols in one table; below it, for each one, where they come from."""
     from vflsim.results.layout import TextTable, say
-    from vflsim.runner.findings import HEADER, row
+    from vflsim.runner.findings import HEADER, rows
     from vflsim.timing.analysis.findings import ClosedForm
 
-    cells = [row(each.protocol, finding) for each in analyses for finding in each.findings]
+    shown = {each.protocol: list(rows(each.protocol, each.findings)) for each in analyses}
+    cells = [row for each in shown.values() for row, _ in each]
     page.print(TextTable(HEADER, cells, title=f"{title}: closed forms", left=(0, 1, 8)))
-    for each in analyses:
+    for protocol, pairs in shown.items():
         page.print()
-        page.print(Text(each.protocol, style="bold"))
+        page.print(Text(protocol, style="bold"))
         said: set[str] = set()
-        for finding in each.findings:
+        findings = [finding for _, finding in pairs]
+        for finding in findings:
             if not isinstance(finding, ClosedForm):
                 say(page, f"  {finding.name}: none: {finding.reason}")
                 continue
-            lines = [formula.text for formula in finding.formulas()]
+            lines = [formula if isinstance(formula, str) else formula.text for formula in _formulas(finding)]
             for line in (line for line in lines if line not in said):
                 say(page, f"  {line}")
             said |= set(lines)
-        forms = [finding for finding in each.findings if isinstance(finding, ClosedForm)]
+        forms = [finding for finding in findings if isinstance(finding, ClosedForm)]
         conditions = dict.fromkeys(condition for form in forms for condition in form.conditions)
         for form in (form for form in forms if form.error > 0):
             conditions[f"{form.name}: by quadrature, the mean to within {form.error:.1g} {form.unit}"] = None
@@ -78,11 +81,12 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
 def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData, shown: list[object]) -> None:
     """Of a coded protocol: what every K and every T would mean, and which K is best; nothing that was ``shown``."""
     from vflsim.protocols.fedvs import FedVS
-    from vflsim.results.layout import TextTable
+    from vflsim.results.layout import TextTable, say
     from vflsim.runner.best_k import by_masks, by_segments
     from vflsim.runner.coded_stages import CodedStages
     from vflsim.runner.cycles import Unanalysable
     from vflsim.runner.findings import CHOICES, choice_row, verdict
+    from vflsim.timing.analysis.findings import NoClosedForm
 
     protocol, training = scenario.protocols[name].protocol, scenario.training_of(name)
     if not isinstance(protocol, FedVS):
@@ -102,8 +106,11 @@ def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData
             tables.append(
                 ("T", by_masks(scenario, name, data, stages), f"{name}: rounds against T, K = {protocol.K}", [])
             )
-    except (Unanalysable, ValueError, ArithmeticError):
+    except Unanalysable:
         return  # the reason stands with the closed forms
+    except Exception as error:
+        say(page, f"{name}: {NoClosedForm.because_of('rounds against K and T', error)}")
+        return
     shown += [without_k, without_t]
     for by, choices, title, notes in tables:
         page.print()
@@ -118,7 +125,22 @@ def _latex(analyses: Sequence[Analysis]) -> str:
     for each in analyses:
         lines.append(f"% {each.protocol}")
         lines += [f"% {f.name}: none: {f.reason}" for f in each.findings if not isinstance(f, ClosedForm)]
-        formulas = dict.fromkeys(x.latex for f in each.findings if isinstance(f, ClosedForm) for x in f.formulas())
+        found = [formula for f in each.findings if isinstance(f, ClosedForm) for formula in _formulas(f)]
+        lines += [f"% {formula}" for formula in found if isinstance(formula, str)]
+        formulas = dict.fromkeys(formula.latex for formula in found if not isinstance(formula, str))
         if formulas:
             lines += [r"\begin{align*}", " \\\\\n".join(f"  {formula}" for formula in formulas), r"\end{align*}"]
     return "\n".join(lines)
+
+
+def _formulas(form: ClosedForm) -> Sequence[Formula | str]:
+    """The formulas behind a closed form; where writing them down ends in an error, a line that says so."""
+    from vflsim.timing.analysis.findings import NoClosedForm
+
+    try:
+        found = form.formulas()
+        for formula in found:
+            _ = formula.text, formula.latex
+    except Exception as error:
+        return [f"{NoClosedForm.because_of(f'formula of {form.name}', error)}"]
+    return found

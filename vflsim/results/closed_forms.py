@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -38,7 +40,31 @@ _BETWEEN = 16
 _MOST_STEPS = 400
 _MOST_CLIENTS = 64
 
+_LEFT_OUT = b"left_out"
+"""The table's metadata have a JSON list of what is left out."""
+
 Curve: TypeAlias = tuple[str, str, int, Floats, Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A closed form that is not there, and why; ``failed``: it should be, and its computation has failed."""
+
+    protocol: str
+    quantity: str
+    reason: str
+    failed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.protocol}: {self.quantity}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForms:
+    """The table of ``closed_forms.parquet``, None where there is nothing to say, and what is left out of it."""
+
+    table: pa.Table | None
+    left_out: tuple[LeftOut, ...]
 
 
 def curves_of(protocol: str, findings: Sequence[ClosedForm]) -> list[Curve]:
@@ -68,10 +94,13 @@ def curves_of(protocol: str, findings: Sequence[ClosedForm]) -> list[Curve]:
     return [*found, *((protocol, "client_age", client, x, each[client], each[client]) for client in sorted(each))]
 
 
-def table_of(curves: Sequence[Curve]) -> pa.Table | None:
-    """Curves as a table, None without any."""
-    if not curves:
+def table_of(curves: Sequence[Curve], left_out: Sequence[LeftOut] = ()) -> pa.Table | None:
+    """Curves as a table, with what is left out in its metadata; None where there is neither."""
+    if not curves and not left_out:
         return None
+    schema = SCHEMA.with_metadata({_LEFT_OUT: json.dumps([asdict(each) for each in left_out])}) if left_out else SCHEMA
+    if not curves:
+        return schema.empty_table()
     columns = [
         [name for protocol, *_, x, _, _ in curves for name in [protocol] * len(x)],
         [name for _, quantity, _, x, _, _ in curves for name in [quantity] * len(x)],
@@ -79,7 +108,7 @@ def table_of(curves: Sequence[Curve]) -> pa.Table | None:
         *(np.concatenate([curve[place] for curve in curves]) for place in (3, 4, 5)),
     ]
     return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=schema
     )
 
 
@@ -94,7 +123,23 @@ def write_closed_forms(folder: Path | str, table: pa.Table | None) -> None:
 
 def read_closed_forms(folder: Path | str) -> pd.DataFrame | None:
     """The curves of a results folder, None where nothing has a closed form. Raises ResultsError where damaged."""
+    table = _read(Path(folder) / CLOSED_FORMS)
+    return None if table is None else table.to_pandas()
+
+
+def read_left_out(folder: Path | str) -> tuple[LeftOut, ...]:
+    """The closed forms that a results folder does not have, and why. Raises ResultsError where damaged."""
     path = Path(folder) / CLOSED_FORMS
+    table = _read(path)
+    if table is None:
+        return ()
+    try:
+        return tuple(LeftOut(**each) for each in json.loads((table.schema.metadata or {}).get(_LEFT_OUT, b"[]")))
+    except (ValueError, TypeError) as error:
+        raise _damaged(path, f"what is left out cannot be read: {error}") from error
+
+
+def _read(path: Path) -> pa.Table | None:
     if not path.is_file():
         return None
     try:
@@ -104,8 +149,7 @@ def read_closed_forms(folder: Path | str) -> pd.DataFrame | None:
     missing = [name for name in SCHEMA.names if name not in table.column_names]
     if missing:
         raise _damaged(path, f"no column {missing[0]}")
-    frame: pd.DataFrame = table.to_pandas()
-    return frame
+    return table
 
 
 def _damaged(path: Path, problem: str) -> ResultsError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -202,6 +202,14 @@ class Results:
         from vflsim.results.closed_forms import read_closed_forms
 
         return read_closed_forms(self.folder)
+
+    @cached_property
+    def closed_forms_left_out(self) -> pd.DataFrame:
+        """Closed forms that are not there: protocol, quantity, reason; failed, where an error is the reason."""
+        from vflsim.results.closed_forms import LeftOut, read_left_out
+
+        rows = [asdict(each) for each in read_left_out(self.folder)]
+        return pd.DataFrame(rows, columns=[field.name for field in fields(LeftOut)])
 
     @cached_property
     def evaluated(self) -> tuple[str, ...]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from vflsim.errors import VflsimError
 from vflsim.protocols import Protocol
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.centralised import Centralised
@@ -16,7 +13,7 @@ from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
 from vflsim.protocols.table import TableProtocol
-from vflsim.results.closed_forms import curves_of, table_of
+from vflsim.results.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.runner.build import Data, LoadedData
 from vflsim.runner.coded_rounds import coded
 from vflsim.runner.coded_stages import CodedStages
@@ -46,12 +43,12 @@ class Analysis:
 
 
 def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
-    """The closed forms of protocol ``name``, or the reasons why there are none.
+    """The closed forms of protocol ``name``, or the reasons why there are none; an error is such a reason, too.
 
     Times are those between the ends of neighbouring server steps, as in ``rounds.parquet``.
     """
-    protocol = scenario.protocols[name].protocol
     try:
+        protocol = scenario.protocols[name].protocol
         findings: tuple[Finding, ...]
         if isinstance(protocol, FedVS):
             findings = coded(CodedStages(scenario, name, data))
@@ -59,8 +56,8 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
             findings = _findings(protocol, Cycles(scenario, name, data))
     except Unanalysable as reason:
         findings = (NoClosedForm(ROUND, str(reason)),)
-    except (ValueError, ArithmeticError) as error:  # a delay's own numbers are out of reach
-        findings = (NoClosedForm(ROUND, _said(error)),)
+    except Exception as error:  # a delay's own numbers are out of reach, or a defect: no run shall go with it
+        findings = (NoClosedForm.because_of(ROUND, error),)
     return Analysis(name, tuple(map(_computable, findings)))
 
 
@@ -71,15 +68,11 @@ def _computable(finding: Finding) -> Finding:
     try:
         known = [finding.mean.low, finding.mean.high]
         known += [float(law.cdf(finding.mean.low)) for law in (finding.law, finding.slower) if law is not None]
-    except (ValueError, ArithmeticError) as error:
-        return NoClosedForm(finding.name, _said(error))
+    except Exception as error:
+        return NoClosedForm.because_of(finding.name, error)
     if any(map(math.isnan, known)):
         return NoClosedForm(finding.name, "its delays are too far apart in size for the arithmetic of floats")
     return finding
-
-
-def _said(error: Exception) -> str:
-    return error.what if isinstance(error, VflsimError) else str(error)
 
 
 def _findings(protocol: Protocol, cycles: Cycles) -> tuple[Finding, ...]:
@@ -100,20 +93,45 @@ def _findings(protocol: Protocol, cycles: Cycles) -> tuple[Finding, ...]:
     raise Unanalysable("nothing is known of the rounds of this protocol")
 
 
-def closed_forms(scenario: Scenario, data: Data) -> pa.Table | None:
-    """The curves of ``closed_forms.parquet``, None where nothing has a closed form. Deterministic.
+def closed_forms(scenario: Scenario, data: Data) -> ClosedForms:
+    """The curves beside the results, and why others are left out. Deterministic; an error is such a reason, too.
 
     Left out are protocols with very many clients, and all of them where a client's round consists of very many random
     times: their curves would take longer than a run.
     """
-    if _random_parts(scenario) > MOST_RANDOM_PARTS:
-        return None
-    curves = []
-    for name, entry in scenario.protocols.items():
-        if len(entry.protocol.participants(scenario.clients, scenario.symbols)) <= MOST_CLIENTS:
-            findings = analyse(scenario, name, data.of(scenario.training_of(name))).findings
-            curves += curves_of(name, [each for each in findings if isinstance(each, ClosedForm)])
-    return table_of(curves)
+    curves, left_out = list[Curve](), list[LeftOut]()
+    for name in scenario.protocols:
+        try:
+            known, reasons = _curves(scenario, name, data)
+        except Exception as error:
+            known, reasons = [], [NoClosedForm.because_of(ROUND, error)]
+        curves += known
+        left_out += [LeftOut(name, each.name, each.reason, each.failed) for each in reasons]
+    return ClosedForms(table_of(curves, left_out), tuple(left_out))
+
+
+def _curves(scenario: Scenario, name: str, data: Data) -> tuple[list[Curve], list[NoClosedForm]]:
+    """The curves of a protocol, and why others are left out: a quantity has the curves of all its clients, or none."""
+    many = len(scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols))
+    if many > MOST_CLIENTS:
+        why = f"the curves of {many:,} clients (more than {MOST_CLIENTS:,}) would take longer than a run"
+        return [], [NoClosedForm(ROUND, why)]
+    if (parts := _random_parts(scenario)) > MOST_RANDOM_PARTS:
+        why = f"a client's round has {parts} random parts (more than {MOST_RANDOM_PARTS}): too long to compute"
+        return [], [NoClosedForm(ROUND, why)]
+    curves, groups = list[Curve](), dict[str, list[Finding]]()
+    reasons = list[NoClosedForm]()
+    for finding in analyse(scenario, name, data.of(scenario.training_of(name))).findings:
+        groups.setdefault(finding.name, []).append(finding)
+    for quantity, findings in groups.items():
+        without = [each for each in findings if isinstance(each, NoClosedForm)]
+        reasons += without
+        if not without:
+            try:
+                curves += curves_of(name, [each for each in findings if isinstance(each, ClosedForm)])
+            except Exception as error:
+                reasons.append(NoClosedForm.because_of(quantity, error))
+    return curves, reasons
 
 
 def _random_parts(scenario: Scenario) -> int:

@@ -16,13 +16,14 @@ from vflsim.timing.analysis.findings import ClosedForm, Finding, Formulas, Range
 from vflsim.timing.analysis.formulas import ordinal
 from vflsim.timing.analysis.interpolation import Interpolated
 from vflsim.timing.analysis.late import LateShares
-from vflsim.timing.analysis.law import Law, OfDelay, Point
+from vflsim.timing.analysis.law import Law, Point
 from vflsim.timing.analysis.order import OrderStatistic, maximum, order_statistic
 from vflsim.timing.analysis.sums import Sum, shifted, total
 
 BARRIER = "share barrier"
 ONCE = "data sharing, once"
-_APART = 1e-9
+_MOST_ATOMS = 64
+"""Of all uploads together, for the law of who is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +121,15 @@ def _finished(stages: CodedStages, turn: Turn, fast: CodedRound, slow: CodedRoun
 
 
 def late_barrier(shares: Sequence[Law], uploads: Sequence[Law], threshold: int) -> Law:
-    """The law of max_m [(U_m − U₍R₎)⁺ + share_m]. Raises Unanalysable for uploads with some likely lengths.
-
-    Constant uploads are told apart by a billionth of the longest: of those that tie, any may be the R-th.
-    """
-    if any(_jumps(law) for law in uploads if not isinstance(law, Point)):
-        raise Unanalysable("upload delays that take single values may tie, and who then is late is not known")
-    apart = _APART * max(law.mean() for law in uploads)
-    told = [shifted(law, m * apart) if isinstance(law, Point) else law for m, law in enumerate(uploads)]
-    return LateShares(tuple(zip(shares, told, strict=True)), threshold)
+    """The law of max_m [(U_m − U₍R₎)⁺ + share_m]. Raises Unanalysable for uploads with very many likely lengths."""
+    if all(isinstance(law, Point) for law in uploads):
+        last = order_statistic(uploads, threshold).mean()
+        late = [max(0.0, law.mean() - last) for law in uploads]
+        return maximum([shifted(share, seconds) for share, seconds in zip(shares, late, strict=True)])
+    likely = {x for law in set(uploads) for x in law.atoms().values.tolist()}
+    if len(likely) > _MOST_ATOMS:
+        raise Unanalysable(f"uploads take {len(likely):,} single values, of which any two may tie: too many to count")
+    return LateShares(tuple(zip(shares, uploads, strict=True)), threshold)
 
 
 @lru_cache(64)
@@ -137,13 +138,6 @@ def tabled(law: Law) -> Law:
     if isinstance(law, LateShares | OrderStatistic):
         return Interpolated(law)
     return total([Point(law.constant), *map(tabled, law.parts)]) if isinstance(law, Sum) else law
-
-
-def _jumps(law: Law) -> bool:
-    """Whether a time takes single values with some probability."""
-    if isinstance(law, OfDelay):
-        return bool(law.delay.atoms()[1].sum() > 0)
-    return isinstance(law, Point) or (isinstance(law, Sum) and all(map(_jumps, law.parts)))
 
 
 def data_sharing(stages: CodedStages) -> ClosedForm:

@@ -23,7 +23,6 @@ from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import AnyCompute, duration
 from vflsim.timing.compute import law as drawn_law
-from vflsim.timing.delays import Constant
 from vflsim.timing.network import Dedicated, Fair, Fifo
 from vflsim.world.messages import Embedding
 
@@ -236,8 +235,7 @@ def law_of(delay: Delay, what: str, factor: float = 1.0) -> Law:
     """The law of ``factor`` times a draw. Raises Unanalysable where draws depend on the time."""
     if delay.in_time:
         raise Unanalysable(f"{what} comes in bursts: rounds depend on the ones before")
-    if factor == 0.0:
-        return Point(0.0)
-    if isinstance(delay, Constant):
-        return Point(factor * delay.value)
+    shortest, longest = delay.support()
+    if factor == 0.0 or shortest == longest:  # a mixture, a maximum or observed values may be constant, too
+        return Point(factor * shortest)
     return OfDelay(delay, 0.0, factor)

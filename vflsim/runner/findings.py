@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from vflsim.results.report import quantity
 from vflsim.runner.best_k import CodeChoice, best
 from vflsim.runner.rounds import numbered
-from vflsim.timing.analysis.findings import QUANTILES, ClosedForm, Finding, Range
+from vflsim.timing.analysis.findings import QUANTILES, ClosedForm, Finding, NoClosedForm, Range
 
 HEADER = ("protocol", "quantity", "mean", "sd", *(f"p{100 * level:g}" for level in QUANTILES), "known")
 """Columns of the table; times in seconds."""
@@ -30,6 +30,16 @@ def row(protocol: str, finding: Finding) -> tuple[str, ...]:
     sd = "–" if finding.sd is None else f"{finding.sd:.5g}"
     quantiles = ["–" if (value := finding.quantile(level)) is None else said(value) for level in QUANTILES]
     return (protocol, name, said(finding.mean), sd, *quantiles, finding.exactness)
+
+
+def rows(protocol: str, findings: Iterable[Finding]) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """The row of each finding, and the finding: no closed form if its numbers end in an error."""
+    for finding in findings:
+        try:
+            yield row(protocol, finding), finding
+        except Exception as error:
+            none = NoClosedForm.because_of(finding.name, error)
+            yield row(protocol, none), none
 
 
 def said(value: Range) -> str:

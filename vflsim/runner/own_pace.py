@@ -71,7 +71,7 @@ def _exact(cycles: Cycles, laws: list[Law], service: Law, t: int) -> list[Findin
             lambda: round_formulas(groups, names, t, service), law,
         )  # fmt: skip
         few = len(set(laws)) * len(laws) * t < 10**5
-        return [exact, _per_second(exact), *(ages(cycles, used_probabilities(laws, t)) if few else [])]
+        return [exact, _per_second(exact), *(ages(cycles, used_probabilities(laws, t), t) if few else [])]
     if memoryless and isinstance(service, Point) and len(set(laws)) == 1:
         clients, rate = len(laws), known[0]
         chain = ClosedForm(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from vflsim.runner.cycles import Cycles, Stages, Turn, Unanalysable
 from vflsim.timing.analysis.ages import Geometric, used_probabilities
-from vflsim.timing.analysis.findings import ClosedForm, Finding, Range
+from vflsim.timing.analysis.findings import ClosedForm, Finding, NoClosedForm, Range
 from vflsim.timing.analysis.formulas import age_formulas, ratio_formulas, round_formulas
 from vflsim.timing.analysis.law import Law, Mixture, Point
 from vflsim.timing.analysis.order import maximum, order_statistic
@@ -16,8 +17,13 @@ from vflsim.timing.analysis.sums import shifted, total
 ROUND = "round duration"
 LATER = "of rounds after the first, which is shorter"
 MIXED = "of a round picked at random: the last batch of an epoch is smaller"
+AGE = "client age"
 LONGEST_RECURSION = 500_000
 """Clients times t: how far the Poisson–binomial recursion goes."""
+_TIED = 1e-6
+"""How likely a tie must be to count."""
+_NEVER = 1e-12
+"""A client that steps use less often, they never use."""
 
 
 def centralised(cycles: Cycles) -> tuple[Finding, ...]:
@@ -71,7 +77,7 @@ def starting_afresh(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         and len(cycles.turns) == 1
         and len(set(cycles.cycles(cycles.turns[0]))) * many * t < 10**5
     ):
-        found += ages(cycles, used_probabilities(cycles.cycles(cycles.turns[0]), t))
+        found += ages(cycles, used_probabilities(cycles.cycles(cycles.turns[0]), t), t)
     return tuple(found)
 
 
@@ -89,14 +95,19 @@ def _check_return(way: Law, step: Law, least: float) -> None:
         )
 
 
-def ages(cycles: Cycles, used: Sequence[float]) -> list[Finding]:
-    """Client ages, where every step uses client m with the same probability whatever happened before."""
+def ages(cycles: Cycles, used: Sequence[float], t: int) -> list[Finding]:
+    """Client ages, where every step uses t clients, client m with the same probability whatever happened before."""
+    if math.fsum(used) < t - _TIED:
+        why = "clients may arrive at the same instant as the last that a step uses: who is used depends on their order"
+        return [NoClosedForm(AGE, why)]
     conditions = ("in the long run, over all server steps", "which clients a step uses is independent of other steps")
     groups: dict[float, list[int]] = {}
     for client, p in zip(cycles.clients, used, strict=True):
         groups.setdefault(p, []).append(client)
     return [
-        ClosedForm("client age", "steps", conditions, lambda p=p: age_formulas(p), Geometric(p), clients=tuple(members))  # type: ignore[misc]
+        ClosedForm(AGE, "steps", conditions, lambda p=p: age_formulas(p), Geometric(p), clients=tuple(members))  # type: ignore[misc]
+        if p > _NEVER
+        else NoClosedForm(AGE, f"steps never use {numbered(members)}: the age only grows")
         for p, members in groups.items()
     ]
 

@@ -111,7 +111,10 @@ def run_study(
                 withdraw(prepared)
             raise
         write_summary(Results.open(folder))
-        write_closed_forms(folder, closed_forms(scenario, data))  # last, since nothing else waits for it
+        forms = closed_forms(scenario, data)  # last, since nothing else waits for it
+        write_closed_forms(folder, forms.table)
+        if failed := [each for each in forms.left_out if each.failed]:
+            watcher.failed_analysis(failed)
         manifest.finish(PAGES)
     return Study(Results.open(folder), failures, len(kept), time.monotonic() - began)
 

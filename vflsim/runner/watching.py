@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vflsim.errors import VflsimError
+from vflsim.results.closed_forms import LeftOut
 from vflsim.results.folder import Prepared
 from vflsim.results.schema import RunInfo
 from vflsim.runner.conductor import Progress
@@ -74,6 +75,9 @@ class Watcher:
 
     def found(self, stage: Stage) -> None:
         """The study was interrupted; this run is written, whether or not it was reported as ended."""
+
+    def failed_analysis(self, left_out: Sequence[LeftOut]) -> None:
+        """Closed forms that should stand beside the results, but whose computation has failed."""
 
 
 def _origin(cause: BaseException) -> str:

@@ -46,6 +46,11 @@ class Atoms:
     masses: Floats
 
     @classmethod
+    def none(cls) -> Atoms:
+        """Give the discrete part of a law that has none."""
+        return cls(np.empty(0), np.empty(0))
+
+    @classmethod
     def merged(cls, values: Floats, masses: Floats) -> Atoms:
         """Give the law with values in order, equal ones as one."""
         unique, where = np.unique(values, return_inverse=True)

@@ -62,18 +62,24 @@ class Geometric(Law):
 def used_probabilities(laws: Sequence[Law], t: int) -> list[float]:
     """For each of independent times the probability that it is among the first t (ties are nobody's).
 
-    P(m among the t first) = ∫₀¹ P(fewer than t of the others are ≤ Q_m(u)) du, in panels between the kinks.
+    P(m among the t first) = ∫₀¹ P(fewer than t of the others are ≤ Q_m(u)) du, in panels between the kinks. Times that
+    differ by rounding alone are ties. All probabilities sum to t, less what ties for the t-th place take away.
     """
     kinks, found = np.array([x for x in union(laws) if math.isfinite(x)]), dict[Law, float]()
     for m, law in enumerate(laws):
         if law not in found:
-            ends = np.unique(np.concatenate([[0.0, 1.0], law.cdf(kinks)]))
+            levels = np.concatenate([[0.0, 1.0], law.cdf(kinks), law.cdf(np.nextafter(kinks, -math.inf))])
+            ends = np.unique(levels)
             width = np.diff(ends)[:, None]
             u, weights = (ends[:-1, None] + width * _U).ravel(), (width * _W).ravel()
-            x = law.quantile(np.minimum(u, 1 - 2.0**-53))
+            x = law.quantile(np.minimum(u, 1 - 2.0**-53)) * (1 + ROUNDING)
             others = [other.cdf(x) for j, other in enumerate(laws) if j != m]
-            found[law] = float(counts(others, t).sum(axis=0) @ weights)
+            found[law] = min(1.0, float(counts(others, t).sum(axis=0) @ weights))
     return [found[law] for law in laws]
+
+
+ROUNDING = 1e-12
+"""By so much, relatively, times may differ that are sums of the same terms in another order."""
 
 
 _U, _W = double_exponential(0.09)

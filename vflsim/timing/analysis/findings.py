@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from vflsim.errors import VflsimError
 from vflsim.timing.analysis.law import Law
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
 Unit: TypeAlias = Literal["s", "1/s", "steps", ""]
 _UNWIELDY = 10_000
+_LONGEST = 100
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 """Levels of the quantiles that are reported."""
 
@@ -124,10 +128,29 @@ class ClosedForm:
 
 @dataclass(frozen=True, slots=True)
 class NoClosedForm:
-    """There is none, for a reason."""
+    """There is none, for a reason; ``failed``: there should be one, and its computation has failed."""
 
     name: str
     reason: str
+    failed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: none: {self.reason}"
+
+    @classmethod
+    def because_of(cls, name: str, error: Exception) -> NoClosedForm:
+        """Of a computation that ended in an error: numbers out of reach, or a defect, given with its place."""
+        if isinstance(error, VflsimError):
+            return cls(name, error.what)
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f", {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        text = " ".join(str(error).split())[:_LONGEST]
+        return cls(
+            name,
+            f"its computation failed ({type(error).__name__}: {text}{place}); simulated times do not depend on it; "
+            "please report the scenario",
+            failed=True,
+        )
 
 
 Finding: TypeAlias = ClosedForm | NoClosedForm

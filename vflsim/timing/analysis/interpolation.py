@@ -45,6 +45,8 @@ class Interpolated(Law):
     def cdf(self, x: ArrayLike) -> Floats:
         points = floats(x)
         edges, coefficients = self._panels
+        if len(edges) == 1:  # a single value
+            return np.where(points >= edges[0], 1.0, 0.0)
         flat = points.ravel()
         panel = np.clip(np.searchsorted(edges, flat, side="right") - 1, 0, len(edges) - 2)
         a, b = edges[panel], edges[panel + 1]
@@ -70,6 +72,8 @@ class Interpolated(Law):
     def density(self, x: Floats) -> Floats:
         """The derivative of the cdf within the panels."""
         edges, coefficients = self._panels
+        if len(edges) == 1:
+            return np.zeros(np.shape(x))
         panel = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(edges) - 2)
         a, b = edges[panel], edges[panel + 1]
         slopes = floats(np.polynomial.chebyshev.chebder(coefficients))
@@ -78,8 +82,10 @@ class Interpolated(Law):
 
     @cached_property
     def _panels(self) -> tuple[Floats, Floats]:
-        """Edges (n + 1,) and Chebyshev coefficients (degree + 1, n)."""
+        """Edges (n + 1,) and Chebyshev coefficients (degree + 1, n); of a single value one edge, and no panel."""
         low, high = self.law.support
+        if low == high:
+            return np.array([low]), np.zeros((_DEGREE + 1, 0))
         variance = self.law.variance()
         scale = math.sqrt(variance) if math.isfinite(variance) else float(self.law.quantile(0.9)) - low
         scale = scale or 1.0
@@ -99,12 +105,18 @@ class Interpolated(Law):
             error = np.abs(c[-3:]).max(axis=0)
             # Small errors that halving does not make smaller are those of the cdf itself.
             noise = (error < _NOISE) & (error > before / 4)
-            rough = (error > _ERROR) & ~noise & (halving < _MOST_HALVINGS)
+            rough = (error > _ERROR) & ~noise
+            middle = a + (b - a) / 2
+            narrow = rough & ((halving == _MOST_HALVINGS) | (middle <= a) | (middle >= b))
+            if narrow.any():
+                # No polynomial follows a jump that no break has announced: it is put at the panel's end.
+                c[0, narrow], c[1:, narrow] = self.law.cdf(a[narrow]), 0.0
+            rough &= ~narrow
             done.append((a[~rough], c[:, ~rough]))
             if not rough.any():
                 break
-            middle = (a + b)[rough] / 2
-            a, b = np.concatenate([a[rough], middle]), np.concatenate([middle, b[rough]])
+            a, middle, b = a[rough], middle[rough], b[rough]
+            a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
             before = np.tile(error[rough], 2)
         starts = np.concatenate([part[0] for part in done])
         order = np.argsort(starts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from vflsim.timing.analysis.interpolation import Interpolated
 from vflsim.timing.analysis.law import Law, OfDelay, Point, union
-from vflsim.timing.analysis.order import order_statistic
+from vflsim.timing.analysis.order import counts, order_statistic
 from vflsim.timing.analysis.quadrature import double_exponential
 from vflsim.timing.base import Floats, floats
 from vflsim.timing.numeric import gauss
@@ -25,11 +25,12 @@ from vflsim.timing.numeric import gauss
 class LateShares(Law):
     """max_m [(U_m − U₍R₎)⁺ + share_m]: when all have shared, counted from the R-th upload of the round before.
 
-    ``clients`` are pairs of share and upload; uploads are continuous, or constants of which no two are equal. Given
-    that the R-th upload comes at u, and is client m's, any other client is either there already and has shared by z,
-    with probability P(U_j ≤ u) P(share_j ≤ z), or is late and has finished and shared by z, with
-    P(U_j > u, U_j − u + share_j ≤ z). The Poisson–binomial recursion counts R − 1 of the first kind, and the integral
-    goes over the levels of the law of U₍R₎ (of which m's part is its density times the chance of R − 1 before it).
+    ``clients`` are pairs of share and upload. Given that the R-th upload comes at u, any client is either there already
+    and has shared by z, with probability P(U_j ≤ u) P(share_j ≤ z), or is late and has finished and shared by z, with
+    P(U_j > u, U_j − u + share_j ≤ z). Where uploads have a density, the Poisson–binomial recursion counts R − 1 that
+    are there besides the R-th, and the integral goes over the levels of the law of U₍R₎ (of which client m's part is
+    its density times the chance of R − 1 before it). At an atom u of any upload, the R-th comes at u if fewer than R
+    are there before u, but not fewer than R by u: the difference of two such counts. Who comes at u itself is not late.
     """
 
     clients: tuple[tuple[Law, Law], ...]
@@ -44,7 +45,17 @@ class LateShares(Law):
     @property
     @override
     def breaks(self) -> tuple[float, ...]:
-        return union(share for share, _ in self.clients)
+        return self._breaks[0]
+
+    @cached_property
+    def _breaks(self) -> tuple[tuple[float, ...], bool]:
+        """The breaks, and whether these are all: there may be very many."""
+        shares = np.array([x for x in union(share for share, _ in self.clients) if math.isfinite(x)])
+        ends = np.array([x for x in union(upload for _, upload in self.clients) if math.isfinite(x)])
+        apart = np.unique(np.subtract.outer(np.union1d(ends, self._at), self._at))  # by so much some are late for atoms
+        late = np.unique(np.add.outer(shares, apart[apart > 0]))
+        few = len(late) <= _MOST_BREAKS
+        return tuple(np.union1d(shares, late).tolist() if few else shares.tolist()), few
 
     @override
     def variance(self) -> float:
@@ -59,7 +70,7 @@ class LateShares(Law):
     @cached_property
     def _mean(self) -> float:
         low, scale = self.support[0], math.sqrt(self.variance())
-        if not 0 < scale < math.inf:
+        if not 0 < scale < math.inf or not self._breaks[1]:
             return self._moments.mean
         edges = np.unique([low, *(x for x in self.breaks if low < x < math.inf), *(low + scale * _REACH)])
         if self.survival(edges[-1]) > _TAIL:
@@ -80,9 +91,29 @@ class LateShares(Law):
         for (share, upload), before, weight in zip(self._kinds, self._before, self._weights, strict=True):
             shared = share.cdf(z)[:, None]
             there.append(before * shared)
-            late.append(_late(share, upload, self._when[0], before, z))
+            late.append(_late(share, upload, self._when[0], z))
             last.append(weight * shared)
-        return np.asarray(self._one_last(there, late, last).sum(axis=1).clip(0.0, 1.0))
+        found = self._one_last(there, late, last).sum(axis=1) + self._shared_at(z)
+        return np.asarray(found.clip(0.0, 1.0))
+
+    def _shared_at(self, z: Floats) -> Floats:
+        """P(all have shared by z, and the R-th upload has come at an atom)."""
+        at = self._at
+        if not len(at):
+            return np.zeros(z.shape)
+        before, by = list[tuple[Floats, Floats]](), list[tuple[Floats, Floats]]()
+        for share, upload in self._kinds:
+            shared, later = share.cdf(z)[:, None], _late(share, upload, at, z)
+            here = upload.cdf(at)
+            sooner = here - _mass(upload, at)
+            before.append((sooner * shared, (here - sooner) * shared + later))
+            by.append((here * shared, later))
+        return np.asarray((self._fewer(before) - self._fewer(by)).sum(axis=1))
+
+    def _fewer(self, kinds: Sequence[tuple[Floats, Floats]]) -> Floats:
+        """The chance that fewer than R clients do the first of their two things, and all others the second."""
+        each = [kinds[kind] for kind in self._members]
+        return np.asarray(counts([one for one, _ in each], self.responders, [other for _, other in each]).sum(axis=0))
 
     def _one_last(self, there: Sequence[Floats], late: Sequence[Floats], last: Sequence[Floats]) -> Floats:
         """The sum over clients of ``last``, times the chance that R − 1 of the others are ``there`` and all else late.
@@ -117,23 +148,28 @@ class LateShares(Law):
 
     @cached_property
     def _when(self) -> tuple[Floats, Floats]:
-        """Times at which the R-th upload may come, and their probabilities: between kinks, smoothly in the levels."""
+        """Times between atoms at which the R-th upload may come, and their probabilities: smoothly in the levels."""
         uploads = [upload for _, upload in self.clients]
         law = order_statistic(uploads, self.responders)
         kinks = np.array([x for x in union(uploads) if np.isfinite(x)])
-        ends = np.unique(np.concatenate([[0.0, 1.0], law.cdf(kinks), law.cdf(np.nextafter(kinks, -np.inf))]))
-        width = np.diff(ends)[:, None]
-        levels = (ends[:-1, None] + width * _U).ravel()
+        up_to, before = law.cdf(kinks), law.cdf(np.nextafter(kinks, -np.inf))
+        ends = np.unique(np.concatenate([[0.0, 1.0], up_to, before]))
+        middle = (ends[:-1] + ends[1:]) / 2
+        jumps = ((before[:, None] < middle) & (middle < up_to[:, None]) & (up_to - before > _JUMP)[:, None]).any(axis=0)
+        low, width = ends[:-1][~jumps, None], np.diff(ends)[~jumps, None]
+        levels = (low + width * _U).ravel()
         return law.quantile(np.minimum(levels, 1 - 2.0**-53)), (width * _W).ravel()
+
+    @cached_property
+    def _at(self) -> Floats:
+        """The atoms of all uploads."""
+        return np.unique(np.concatenate([upload.atoms().values for _, upload in self._kinds]))
 
     @cached_property
     def _weights(self) -> tuple[Floats, ...]:
         """How likely each kind is the R-th at a node, but for the chance of R − 1 before it; all in all 1."""
         u, probability = self._when
-        densities = [_density(upload, u) for _, upload in self._kinds]
-        constants = [np.where(u == upload.support[0], isinstance(upload, Point), 0.0) for _, upload in self._kinds]
-        at_one = sum(constants) > 0
-        last = [np.where(at_one, fixed, f) for fixed, f in zip(constants, densities, strict=True)]
+        last = [_density(upload, u) for _, upload in self._kinds]
         whole = self._one_last(self._before, [1.0 - before for before in self._before], last)
         scale = np.divide(probability, whole, out=np.zeros_like(u), where=whole > 0)
         return tuple(each * scale for each in last)
@@ -150,11 +186,60 @@ def _density(law: Law, x: Floats) -> Floats:
     return (law if isinstance(law, Interpolated) else Interpolated(law)).density(x)
 
 
-def _late(share: Law, upload: Law, u: Floats, before: Floats, z: Floats) -> Floats:
-    """P(U > u, U − u + share ≤ z) = ∫₀^P(share ≤ z) [P(U ≤ u + z − Q_share(v)) − P(U ≤ u)] dv, (len(z), len(u))."""
-    width = share.cdf(z)[:, None]
-    ends = u[:, None] + (z[:, None] - share.quantile(width * _U))[:, None, :]
-    return np.asarray((np.maximum(upload.cdf(ends) - before[:, None], 0.0) @ _W) * width)
+def _late(share: Law, upload: Law, u: Floats, z: Floats) -> Floats:
+    """P(U > u, U − u + share ≤ z), (len(z), len(u)).
+
+    Of the atoms of U it is the sum of their masses times P(share ≤ z − (atom − u)). Of what else U has, with F(x) its
+    part of P(U ≤ x), it is ∫₀^P(share ≤ z) [F(u + z − Q_share(v)) − F(u)] dv, in panels between the share's own atoms.
+    """
+    found, atoms = np.zeros((len(z), len(u))), upload.atoms()
+    for place, mass in zip(atoms.values, atoms.masses, strict=True):
+        after = u < place
+        found[:, after] += mass * share.cdf(z[:, None] - (place - u[after]))
+    if not len(u) or atoms.masses.sum() > 1 - 1e-12:
+        return found
+
+    def without_atoms(x: Floats) -> Floats:
+        return upload.cdf(x) - atoms.cdf(x) if len(atoms.values) else upload.cdf(x)
+
+    before = without_atoms(u)
+    for weight, part in _components(share):
+        if isinstance(part, Point):
+            later = without_atoms(u + (z - part.value)[:, None])
+            found += weight * np.where((z >= part.value)[:, None], np.maximum(later - before, 0.0), 0.0)
+            continue
+        top, places = part.cdf(z), part.atoms().values
+        inner = np.unique(np.concatenate([part.cdf(places), part.cdf(np.nextafter(places, -np.inf))]))
+        ends = np.minimum(np.array([0.0, *inner, 1.0]), top[:, None])
+        for low, width in zip(ends[:, :-1].T, np.diff(ends, axis=1).T, strict=True):
+            if (width > 0).any():
+                levels = np.minimum(low[:, None] + width[:, None] * _U, top[:, None])
+                later = u[:, None] + (z[:, None] - part.quantile(levels))[:, None, :]
+                found += (np.maximum(without_atoms(later) - before[:, None], 0.0) @ _W) * (weight * width)[:, None]
+    return found
+
+
+def _components(law: Law) -> Iterator[tuple[float, Law]]:
+    """The parts of a mixture with their probabilities, of which each may know its quantiles; else the law itself."""
+    pieces = law.delay.pieces() if isinstance(law, OfDelay) else None
+    if not isinstance(law, OfDelay) or pieces is None or any(len(parts) > 1 for _, parts in pieces):
+        yield 1.0, law
+        return
+    for weight, (delay,) in pieces:
+        shortest, longest = delay.support()
+        part = OfDelay(delay, law.shift, law.scale)
+        if shortest == longest:
+            yield weight, Point(part.support[0])
+        else:
+            yield from ((weight * share, each) for share, each in _components(part))
+
+
+def _mass(law: Law, x: Floats) -> Floats:
+    """P(X = x)."""
+    atoms = law.atoms()
+    found = np.zeros(x.shape)
+    found[np.searchsorted(x, atoms.values)] = atoms.masses
+    return found
 
 
 _U, _W = double_exponential(0.115)
@@ -162,3 +247,5 @@ _TOGETHER = 16
 _GAUSS, _GAUSS_WEIGHTS = gauss(7)
 _REACH = 2.0 ** np.arange(-4, 7)
 _TAIL = 1e-10
+_JUMP = 1e-12
+_MOST_BREAKS = 64

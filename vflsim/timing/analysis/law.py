@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from vflsim.timing.analysis.quadrature import Moments, moments
 from vflsim.timing.base import Delay, Floats, floats
+from vflsim.timing.sums import Atoms
 
 
 class Law(ABC):
@@ -40,6 +41,10 @@ class Law(ABC):
     def survival(self, x: ArrayLike) -> Floats:
         """P(X > x), elementwise."""
         return 1.0 - self.cdf(x)
+
+    def atoms(self) -> Atoms:
+        """The times that have a probability of their own, in order; none where they are not known one by one."""
+        return Atoms.none()
 
     def mean(self) -> float:
         """The expectation."""
@@ -100,6 +105,10 @@ class Point(Law):
         return np.where(floats(x) >= self.value, 1.0, 0.0)
 
     @override
+    def atoms(self) -> Atoms:
+        return Atoms(np.array([self.value]), np.ones(1))
+
+    @override
     def mean(self) -> float:
         return self.value
 
@@ -138,6 +147,11 @@ class OfDelay(Law):
     @override
     def survival(self, x: ArrayLike) -> Floats:
         return self.delay.survival((floats(x) - self.shift) / self.scale)
+
+    @override
+    def atoms(self) -> Atoms:
+        values, masses = self.delay.atoms()
+        return Atoms(self.shift + self.scale * values, masses)
 
     @property
     @override
@@ -186,6 +200,12 @@ class Mixture(Law):
     @override
     def survival(self, x: ArrayLike) -> Floats:
         return np.asarray(sum(weight * law.survival(x) for weight, law in self.parts))
+
+    @override
+    def atoms(self) -> Atoms:
+        each = [(weight, law.atoms()) for weight, law in self.parts]
+        values = np.concatenate([atoms.values for _, atoms in each])
+        return Atoms.merged(values, np.concatenate([weight * atoms.masses for weight, atoms in each]))
 
     @override
     def mean(self) -> float:

@@ -22,10 +22,11 @@ def order_statistic(laws: Iterable[Law], t: int) -> Law:
     n = sum(count for _, count in groups)
     if not 1 <= t <= n:
         raise ValueError(f"the {t}-th smallest of {n} times; allowed: 1 to {n}")
-    if all(isinstance(law, Point) for law, _ in groups):
-        values = sorted(law.support[0] for law, count in groups for _ in range(count))
-        return Point(values[t - 1])
-    return groups[0][0] if n == 1 else OrderStatistic(groups, t)
+    if n == 1:
+        return groups[0][0]
+    found = OrderStatistic(groups, t)
+    shortest, longest = found.support
+    return Point(shortest) if shortest == longest else found  # t constants decide, whatever the others are
 
 
 def maximum(laws: Sequence[Law]) -> Law:

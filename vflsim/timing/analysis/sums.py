@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
 from typing import final
 
@@ -19,6 +19,7 @@ from vflsim.timing.analysis.quadrature import double_exponential
 from vflsim.timing.base import Floats, floats
 from vflsim.timing.composite import Sum as SumOfDelays
 from vflsim.timing.numeric import gauss
+from vflsim.timing.sums import Atoms
 
 ERROR = 1e-10
 """Absolute error of the cdf of a sum of laws that are smooth but for a few kinks."""
@@ -93,6 +94,13 @@ class Sum(Law):
     @override
     def survival(self, x: ArrayLike) -> Floats:
         return self._random.survival(floats(x) - self.constant)
+
+    @override
+    def atoms(self) -> Atoms:
+        each = [law.atoms() for law in self.parts]
+        if not all(len(atoms.values) for atoms in each):
+            return Atoms.none()
+        return reduce(Atoms.plus, each, Atoms(np.array([self.constant]), np.ones(1)))
 
     @override
     def mean(self) -> float:

@@ -1,0 +1,146 @@
+"""Rounds of a protocol, drawn with numpy from the delays of its clients' stages: a witness of closed forms.
+
+Of worlds in which no message waits for a link, and no share is under way for any time. ``RUNS`` independent runs, so
+that means have Student's intervals, whatever depends on what within a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from vflsim.runner.coded_stages import CodedStages
+from vflsim.runner.cycles import Cycles, Turn
+from vflsim.timing.analysis import Law, OfDelay, Point
+from vflsim.timing.analysis.sums import Sum
+
+RUNS = 20
+LEVEL = 0.999
+Z = float(stats.t.ppf(1 - (1 - LEVEL) / 2, RUNS - 1))
+Floats = np.ndarray
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Durations (runs, rounds), their parts by name, and which clients each round has used (runs, rounds, clients)."""
+
+    seconds: Floats
+    used: Floats | None = None
+    barrier: Floats | None = None
+    upload: Floats | None = None
+
+
+def half_width(values: Floats) -> float:
+    """Half the 99.9 % interval of the mean of values (runs, …)."""
+    means = values.reshape(RUNS, -1).mean(axis=1)
+    return float(Z * means.std(ddof=1) / np.sqrt(RUNS))
+
+
+def drawn(law: Law, size: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    """Times of a law, from the draws of the delays that it is made of."""
+    if isinstance(law, Point):
+        return np.full(size, law.value)
+    if isinstance(law, OfDelay):
+        uniforms = size if law.delay.uniforms == 1 else (*size, law.delay.uniforms)
+        return law.shift + law.scale * law.delay.sample(rng.random(uniforms))
+    assert isinstance(law, Sum), law
+    return law.constant + sum(drawn(part, size, rng) for part in law.parts)
+
+
+class Stock:
+    """Draws of each client and turn, made many at a time and used one by one."""
+
+    def __init__(self, cycles: Cycles, rng: np.random.Generator) -> None:
+        self._cycles, self._rng = cycles, rng
+        self.shares = [turn.share for turn in cycles.turns]
+
+    def cycles(self, count: int) -> Floats:
+        """(RUNS, count, clients): each with a turn of its own."""
+        size = RUNS, count
+        return np.stack(
+            [
+                self._of(size, [self._cycles.cycle(client, turn) for turn in self._cycles.turns])
+                for client in self._cycles.clients
+            ],
+            axis=-1,
+        )
+
+    def services(self, count: int) -> Floats:
+        """(RUNS, count)."""
+        return self._of((RUNS, count), [self._cycles.service(turn.now) for turn in self._cycles.turns])
+
+    def rounds(self, count: int) -> tuple[Floats, Floats]:
+        """Cycles (RUNS, count, clients) and services (RUNS, count) of rounds that have one turn for everybody."""
+        turns, which = self._cycles.turns, self._which((RUNS, count))
+        cycles, services = np.zeros((RUNS, count, len(self._cycles.clients))), np.zeros((RUNS, count))
+        for number, turn in enumerate(turns):
+            here = which == number
+            size = (int(here.sum()),)
+            services[here] = drawn(self._cycles.service(turn.now), size, self._rng)
+            for place, client in enumerate(self._cycles.clients):
+                cycles[here, place] = drawn(self._cycles.cycle(client, turn), size, self._rng)
+        return cycles, services
+
+    def _which(self, size: tuple[int, ...]) -> Floats:
+        return self._rng.choice(len(self.shares), size, p=self.shares)
+
+    def _of(self, size: tuple[int, ...], laws: list[Law]) -> Floats:
+        which = self._which(size)
+        return np.choose(which, [drawn(law, size, self._rng) for law in laws])
+
+
+def starting_afresh(cycles: Cycles, t: int, count: int, rng: np.random.Generator) -> Rounds:
+    """Every client begins anew with each server step, which takes the t first (ties: in order; t = 0: none)."""
+    times, services = Stock(cycles, rng).rounds(count)
+    order = np.argsort(times, axis=-1, kind="stable")
+    used = np.zeros(times.shape, bool)
+    np.put_along_axis(used, order[..., :t], values=True, axis=-1)
+    last = np.take_along_axis(times, order[..., t - 1 : t], axis=-1)[..., 0] if t else 0.0
+    return Rounds(last + services, used)
+
+
+def own_pace(cycles: Cycles, t: int, count: int, rng: np.random.Generator) -> Rounds:
+    """Late clients arrive later, and wait while the server is busy; a quarter of the steps is warm-up.
+
+    Every run begins with phases of its own: some clocks take very long to forget when they began.
+    """
+    warm_up = count // 4
+    steps, many = count + warm_up, len(cycles.clients)
+    stock = Stock(cycles, rng)
+    times, services = stock.cycles(steps + 1), stock.services(steps)
+    ready, now = times[:, 0] + rng.uniform(0, 2 * times[:, 0].sum(axis=-1, keepdims=True), (RUNS, many)), np.zeros(RUNS)
+    ends, used = np.empty((RUNS, steps)), np.zeros((RUNS, steps, many), bool)
+    for step in range(steps):
+        first = np.argsort(ready, axis=-1, kind="stable")[:, :t]
+        last = np.take_along_axis(ready, first[:, -1:], axis=-1)[:, 0]
+        now = np.maximum(now, last) + services[:, step]
+        ends[:, step] = now
+        np.put_along_axis(used[:, step], first, values=True, axis=-1)
+        again = now[:, None] + np.take_along_axis(times[:, step + 1], first, axis=-1)
+        np.put_along_axis(ready, first, again, axis=-1)
+    return Rounds(np.diff(ends, axis=1)[:, warm_up - 1 :], used[:, warm_up:])
+
+
+def coded(stages: CodedStages, count: int, rng: np.random.Generator) -> Rounds:
+    """A barrier of shares, the R-th upload, and a server step; late uploads are dropped, or finished first."""
+    which = rng.choice(len(stages.turns), (RUNS, count), p=[turn.share for turn in stages.turns])
+    barrier, upload, step = np.zeros(which.shape), np.zeros(which.shape), np.zeros(which.shape)
+    for number, turn in enumerate(stages.turns):
+        here = which == number
+        size = (int(here.sum()),)
+
+        def answers(turn: Turn, size: tuple[int, ...] = size) -> Floats:
+            return np.stack([drawn(stages.answering(client, turn), size, rng) for client in stages.clients])
+
+        def fastest(uploads: Floats) -> Floats:
+            return np.asarray(np.sort(uploads, axis=0)[stages.plan.threshold - 1])
+
+        shares = np.stack([drawn(stages.sharing(client, turn), size, rng) for client in stages.clients])
+        if stages.finishing:
+            before = answers(Turn(turn.share, turn.before, turn.before))
+            shares += np.maximum(before - fastest(before), 0.0)
+        barrier[here], upload[here] = shares.max(axis=0), fastest(answers(turn))
+        step[here] = drawn(stages.stepping(turn), size, rng)
+    return Rounds(barrier + upload + step, None, barrier, upload)
