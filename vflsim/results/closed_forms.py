@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
+from vflsim.files import opened
 from vflsim.results.write import write_file
 from vflsim.timing.analysis.findings import ClosedForm
 from vflsim.timing.base import Floats
@@ -143,7 +144,8 @@ def _read(path: Path) -> pa.Table | None:
     if not path.is_file():
         return None
     try:
-        table = pq.read_table(path, partitioning=None)
+        with opened(path) as file:
+            table = pq.read_table(file, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
     missing = [name for name in SCHEMA.names if name not in table.column_names]

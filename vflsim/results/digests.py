@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vflsim.files import opened
 from vflsim.results.schema import FileFacts
 
 
@@ -39,7 +40,7 @@ def strangers(folder: Path, known: Container[str]) -> Iterator[str]:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

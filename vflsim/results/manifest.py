@@ -18,6 +18,7 @@ from typing import final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vflsim.errors import ResultsError
+from vflsim.files import text
 from vflsim.results.digests import changes, facts_of
 from vflsim.results.folder import set_aside
 from vflsim.results.schema import FileFacts
@@ -39,7 +40,7 @@ class Manifest(BaseModel):
         """The manifest of a results folder, None where there is none. Raises ResultsError where it is damaged."""
         path = Path(folder) / MANIFEST
         try:
-            return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            return cls.model_validate(json.loads(text(path)))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

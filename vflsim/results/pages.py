@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from vflsim.errors import ResultsError
+from vflsim.files import text
 from vflsim.results.schema import RunInfo
 from vflsim.results.write import RUN
 
@@ -19,7 +20,7 @@ from vflsim.results.write import RUN
 def read_scenario(path: Path) -> Mapping[str, Any]:
     """A scenario as it was kept with its results. Raises ResultsError where it is damaged."""
     try:
-        scenario = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        scenario = YAML(typ="safe", pure=True).load(text(path))
     except (YAMLError, OSError, UnicodeDecodeError) as error:
         raise damaged(path, str(error)) from error
     if not isinstance(scenario, dict) or not isinstance(scenario.get("protocols"), dict):
@@ -31,7 +32,7 @@ def read_info(folder: Path) -> RunInfo:
     """The facts about the run in a folder. Raises ResultsError where they are damaged, or another run's."""
     path = folder / RUN
     try:
-        info = RunInfo.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        info = RunInfo.model_validate(json.loads(text(path)))
     except (OSError, ValueError) as error:
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise damaged(path, problem) from error

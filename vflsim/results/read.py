@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
+from vflsim.files import content, opened
 from vflsim.results.pages import damaged, read_info, read_scenario
 from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of, split_of
 from vflsim.results.write import SCENARIO, SWEEP, WEIGHTS
@@ -75,7 +76,8 @@ class StoredRun:
                 remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
             )
         try:
-            table = pq.read_table(self._path(name), partitioning=None, columns=columns and list(columns))
+            with opened(self._path(name)) as file:
+                table = pq.read_table(file, partitioning=None, columns=columns and list(columns))
         except (pa.ArrowException, OSError) as error:
             raise damaged(self._path(name), str(error)) from error
         wanted = columns or columns_of(name, table.column_names)
@@ -106,7 +108,7 @@ class StoredRun:
 
         path = self.folder / WEIGHTS
         try:
-            return load(path.read_bytes())
+            return load(content(path))
         except (SafetensorError, OSError) as error:
             raise damaged(path, str(error)) from error
 

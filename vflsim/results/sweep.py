@@ -13,6 +13,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vflsim.errors import ResultsError
+from vflsim.files import text
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import summarise
 from vflsim.results.write import SWEEP
@@ -48,7 +49,7 @@ class SweepPage(BaseModel):
         """The page of a folder. Raises ResultsError where there is none, or it is damaged."""
         path = Path(folder) / SWEEP
         try:
-            return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            return cls.model_validate(json.loads(text(path)))
         except (OSError, ValueError) as error:
             if not path.is_file():
                 what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"

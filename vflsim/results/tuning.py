@@ -19,6 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vflsim.errors import ResultsError
+from vflsim.files import text
 from vflsim.results.pages import damaged
 from vflsim.results.plateau import plateau_of
 from vflsim.results.sweep import Sweep
@@ -74,7 +75,7 @@ class Tuning:
         """Open the folder of a finished tuning. Raises ResultsError where it is none, or is damaged."""
         path = Path(folder) / TUNING
         try:
-            page = TuningPage.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            page = TuningPage.model_validate(json.loads(text(path)))
         except FileNotFoundError as error:
             raise ResultsError(f"no {TUNING} in it", str(folder), "a folder that vflsim tune has finished") from error
         except (OSError, ValueError) as error:
