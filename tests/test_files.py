@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import os
 import signal
@@ -17,7 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from vflsim import files
-from vflsim.errors import DataError, ScenarioError, VflsimError
+from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
+from vflsim.results.pages import read_info, read_scenario
+from vflsim.results.read import StoredRun
+from vflsim.results.sweep import SweepPage
 from vflsim.runner.checks import read_and_check
 from vflsim.scenario import load
 from vflsim.scenario.document import read
@@ -132,6 +136,42 @@ def test_a_scenario_is_a_regular_file(kind: str, called: str, tmp_path: Path) ->
         path.symlink_to("/dev/zero")
     with pytest.raises(ScenarioError, match=f"it is {called}, not a regular file"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param(lambda folder: read_scenario(folder / "file"), id="scenario"),
+        pytest.param(lambda folder: read_info(folder), id="run.json"),
+        pytest.param(lambda folder: StoredRun(folder, None).table("metrics"), id="metrics"),
+        pytest.param(lambda folder: StoredRun(folder, None).weights(), id="weights"),
+        pytest.param(lambda folder: SweepPage.read(folder), id="sweep.json"),
+    ],
+)
+def test_results_are_regular_files(reads: Callable[[Path], object], tmp_path: Path) -> None:
+    for name in ("file", "run.json", "metrics.parquet", "weights.safetensors", "sweep.json"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ResultsError):
+        reads(tmp_path)
+
+
+WRITERS = {"results/write.py", "results/lock.py"}
+
+
+@pytest.mark.parametrize("package", ["timing", "learning", "scenario", "results"])
+def test_nothing_else_opens_a_file_by_its_path(package: str) -> None:
+    """``open``, ``path.read_text`` and ``np.load`` belong into ``vflsim/files.py``."""
+    root = Path(files.__file__).parent
+    for path in sorted((root / package).rglob("*.py")):
+        if path.relative_to(root).as_posix() in WRITERS:
+            continue
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            of = call.func
+            builtin = isinstance(of, ast.Name) and of.id == "open"
+            method = isinstance(of, ast.Attribute) and of.attr in {"read_text", "read_bytes"}
+            numpy = ast.unparse(of) in {"np.load", "np.loadtxt", "np.genfromtxt", "np.fromfile", "path.open"}
+            opens = builtin or method or numpy
+            assert not opens, f"{path}:{call.lineno}: {ast.unparse(call)}"
 
 
 @pytest.mark.parametrize(("role", "ending"), EVERY)

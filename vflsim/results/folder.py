@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from vflsim.errors import ResultsError
+from vflsim.files import content
 from vflsim.results.write import LOCK, MANIFEST, PAGES, SCENARIO, errors_named, followed, remove, write_file
 
 _ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
@@ -41,7 +42,7 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
     prepared = Prepared("created", out)
     with errors_named(out):
         if out.exists() and _content(out):
-            if (out / SCENARIO).is_file() and (out / SCENARIO).read_bytes() == scenario_text.encode():
+            if (out / SCENARIO).is_file() and content(out / SCENARIO) == scenario_text.encode():
                 _clear_leftovers(out)
                 return Prepared("kept", out)
             _refuse_foreign(out)
