@@ -24,12 +24,18 @@ Floats = np.ndarray
 
 @dataclass(frozen=True)
 class Rounds:
-    """Durations (runs, rounds), their parts by name, and which clients each round has used (runs, rounds, clients)."""
+    """Durations (runs, rounds), which clients each round has used (runs, rounds, clients), and what else is known.
+
+    Of t-synchronous rounds, how long those of ``everybody`` are; of coded ones their parts, and the time of sharing the
+    data ``once``.
+    """
 
     seconds: Floats
     used: Floats | None = None
+    everybody: Floats | None = None
     barrier: Floats | None = None
     upload: Floats | None = None
+    once: Floats | None = None
 
 
 def half_width(values: Floats) -> float:
@@ -98,7 +104,7 @@ def starting_afresh(cycles: Cycles, t: int, count: int, rng: np.random.Generator
     used = np.zeros(times.shape, bool)
     np.put_along_axis(used, order[..., :t], values=True, axis=-1)
     last = np.take_along_axis(times, order[..., t - 1 : t], axis=-1)[..., 0] if t else 0.0
-    return Rounds(last + services, used)
+    return Rounds(last + services, used, times.max(axis=-1) + services)
 
 
 def own_pace(cycles: Cycles, t: int, count: int, rng: np.random.Generator) -> Rounds:
@@ -143,4 +149,5 @@ def coded(stages: CodedStages, count: int, rng: np.random.Generator) -> Rounds:
             shares += np.maximum(before - fastest(before), 0.0)
         barrier[here], upload[here] = shares.max(axis=0), fastest(answers(turn))
         step[here] = drawn(stages.stepping(turn), size, rng)
-    return Rounds(barrier + upload + step, None, barrier, upload)
+    once = np.stack([drawn(stages.data_sharing(client), which.shape, rng) for client in stages.clients]).max(axis=0)
+    return Rounds(barrier + upload + step, None, None, barrier, upload, once)

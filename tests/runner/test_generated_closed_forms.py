@@ -1,7 +1,7 @@
 """Closed forms of generated scenarios: atoms beside densities, equal atoms at several clients, clients without delays.
 
 ``VFLSIM_CLOSED_FORMS=334 pytest tests/runner/test_generated_closed_forms.py`` checks so many scenarios a protocol;
-``python tests/closed_form_worlds.py`` 2,000 in all, prints all that is wrong, and simulates every tenth of them.
+``python tests/closed_form_checks.py`` 2,000 in all, prints all that is wrong, and simulates every tenth of them.
 
 What is outside of its 99.9 % interval is checked again with another seed and eight times as many rounds, at the same
 level: the level of a wrong alarm is some 10⁻⁶ a check.
@@ -11,7 +11,8 @@ import os
 from typing import Any
 
 import pytest
-from closed_form_worlds import KINDS, LAWS, delays, seen, worlds
+from closed_form_checks import seen
+from closed_form_worlds import KINDS, LAWS, delays, worlds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_worlds import raw

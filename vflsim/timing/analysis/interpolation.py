@@ -15,11 +15,15 @@ from vflsim.timing.analysis.law import Law
 from vflsim.timing.base import Floats, floats
 
 _DEGREE = 14
-_ERROR = 1e-12
 _TAIL = 1e-15
 _JUMP = 1e-9
 _NOISE = 1e-9
+NARROW = 1e-13
+"""The width of a panel, relatively, within which a jump is not looked for."""
+_WIDE = 6
 _MOST_HALVINGS = 40
+_MOST_PANELS = 4_000
+_TOGETHER = 2**16
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
 _TO_COEFFICIENTS = np.linalg.inv(np.polynomial.chebyshev.chebvander(_NODES, _DEGREE))
 
@@ -48,12 +52,21 @@ class Interpolated(Law):
         if len(edges) == 1:  # a single value
             return np.where(points >= edges[0], 1.0, 0.0)
         flat = points.ravel()
-        panel = np.clip(np.searchsorted(edges, flat, side="right") - 1, 0, len(edges) - 2)
-        a, b = edges[panel], edges[panel + 1]
-        z = np.clip((2 * flat - a - b) / (b - a), -1.0, 1.0)
-        value = _clenshaw(coefficients[:, panel], z)
+        value = np.empty(flat.shape)
+        for start in range(0, len(flat), _TOGETHER):
+            here = flat[start : start + _TOGETHER]
+            panel = np.clip(np.searchsorted(edges, here, side="right") - 1, 0, len(edges) - 2)
+            a, b = edges[panel], edges[panel + 1]
+            z = np.clip((2 * here - a - b) / (b - a), -1.0, 1.0)
+            value[start : start + _TOGETHER] = _clenshaw(coefficients[:, panel], z)
         value = np.where(flat < edges[0], 0.0, np.where(flat >= edges[-1], 1.0, np.clip(value, 0.0, 1.0)))
         return value.reshape(points.shape)
+
+    @override
+    def error(self) -> float:
+        # An error of the cdf counts wherever there is probability: within some standard deviations.
+        known = math.isfinite(spread := math.sqrt(self.variance()))
+        return super().error() + (self.law.accuracy * _WIDE * spread if known else 0.0)
 
     @cached_property
     def mass(self) -> tuple[Floats, Floats]:
@@ -105,15 +118,18 @@ class Interpolated(Law):
             error = np.abs(c[-3:]).max(axis=0)
             # Small errors that halving does not make smaller are those of the cdf itself.
             noise = (error < _NOISE) & (error > before / 4)
-            rough = (error > _ERROR) & ~noise
+            rough = (error > self.law.accuracy) & ~noise
             middle = a + (b - a) / 2
-            narrow = rough & ((halving == _MOST_HALVINGS) | (middle <= a) | (middle >= b))
+            narrow = rough & ((halving == _MOST_HALVINGS) | (middle <= a) | (middle >= b) | (b - a <= NARROW * b))
             if narrow.any():
                 # No polynomial follows a jump that no break has announced: it is put at the panel's end.
                 c[0, narrow], c[1:, narrow] = self.law.cdf(a[narrow]), 0.0
             rough &= ~narrow
             done.append((a[~rough], c[:, ~rough]))
             if not rough.any():
+                break
+            if sum(len(starts) for starts, _ in done) + rough.sum() > _MOST_PANELS:
+                done.append((a[rough], c[:, rough]))
                 break
             a, middle, b = a[rough], middle[rough], b[rough]
             a, b = np.concatenate([a, middle]), np.concatenate([middle, b])

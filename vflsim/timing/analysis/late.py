@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.timing.analysis.interpolation import Interpolated
+from vflsim.timing.analysis.interpolation import NARROW, Interpolated
 from vflsim.timing.analysis.law import Law, OfDelay, Point, union
 from vflsim.timing.analysis.order import counts, order_statistic
 from vflsim.timing.analysis.quadrature import double_exponential
+from vflsim.timing.analysis.sums import knows_quantiles
 from vflsim.timing.base import Floats, floats
 from vflsim.timing.numeric import gauss
 
@@ -54,8 +56,19 @@ class LateShares(Law):
         ends = np.array([x for x in union(upload for _, upload in self.clients) if math.isfinite(x)])
         apart = np.unique(np.subtract.outer(np.union1d(ends, self._at), self._at))  # by so much some are late for atoms
         late = np.unique(np.add.outer(shares, apart[apart > 0]))
-        few = len(late) <= _MOST_BREAKS
-        return tuple(np.union1d(shares, late).tolist() if few else shares.tolist()), few
+        late = late[np.append(True, np.diff(late) > _SAME * late[1:])] if len(late) else late
+        if len(late) > _MOST_BREAKS:
+            return tuple(shares.tolist()), False
+        # A jump is at one of these but for rounding: between two points beside it.
+        near = np.concatenate([late * (1 - NARROW / 4), late * (1 + NARROW / 4)])
+        return tuple(np.union1d(shares, near).tolist()), True
+
+    @property
+    @override
+    def accuracy(self) -> float:
+        # Where uploads have atoms or ends, the integrand has kinks that depend on u and on z.
+        plain = not len(self._at) and all(math.isinf(upload.support[1]) for _, upload in self._kinds)
+        return super().accuracy if plain else _WITH_KINKS
 
     @override
     def variance(self) -> float:
@@ -202,21 +215,35 @@ def _late(share: Law, upload: Law, u: Floats, z: Floats) -> Floats:
     def without_atoms(x: Floats) -> Floats:
         return upload.cdf(x) - atoms.cdf(x) if len(atoms.values) else upload.cdf(x)
 
-    before = without_atoms(u)
+    before, both = without_atoms(u), u + z[:, None]
     for weight, part in _components(share):
         if isinstance(part, Point):
-            later = without_atoms(u + (z - part.value)[:, None])
-            found += weight * np.where((z >= part.value)[:, None], np.maximum(later - before, 0.0), 0.0)
+            later = np.maximum(without_atoms(both - part.value) - before, 0.0)
+            found += weight * np.where((z >= part.value)[:, None], later, 0.0)
             continue
-        top, places = part.cdf(z), part.atoms().values
-        inner = np.unique(np.concatenate([part.cdf(places), part.cdf(np.nextafter(places, -np.inf))]))
-        ends = np.minimum(np.array([0.0, *inner, 1.0]), top[:, None])
-        for low, width in zip(ends[:, :-1].T, np.diff(ends, axis=1).T, strict=True):
+        for low, high in pairwise(_panels(part, [x for x in upload.breaks if u.min() < x < math.inf], z, both)):
+            width = high - low
             if (width > 0).any():
-                levels = np.minimum(low[:, None] + width[:, None] * _U, top[:, None])
-                later = u[:, None] + (z[:, None] - part.quantile(levels))[:, None, :]
-                found += (np.maximum(without_atoms(later) - before[:, None], 0.0) @ _W) * (weight * width)[:, None]
+                levels = np.minimum(low[..., None] + width[..., None] * _U, high[..., None])
+                later = both[..., None] - part.quantile(levels)
+                found += weight * width * (np.maximum(without_atoms(later) - before[:, None], 0.0) @ _W)
     return found
+
+
+def _panels(share: Law, kinks: Sequence[float], z: Floats, both: Floats) -> Sequence[Floats]:
+    """Ascending levels v of a share, up to P(share ≤ z), between which Q_share(v) and F(u + z − Q_share(v)) are smooth.
+
+    Of shape (len(z), 1), or (len(z), len(u)) where F has kinks later than u. Quantiles that are a search are too dear
+    for that: what they miss at kinks is small beside what they cost.
+    """
+    places, top = share.atoms().values, share.cdf(z)[:, None]
+    levels = [np.full_like(top, level) for level in (0.0, 1.0)]
+    for place in places:
+        levels += [np.full_like(top, share.cdf(x)) for x in (np.nextafter(place, -np.inf), place)]
+    if kinks and knows_quantiles(share):
+        levels += [share.cdf(both - kink) for kink in kinks]
+    stacked = np.sort(np.stack(np.broadcast_arrays(*levels)), axis=0)
+    return [*np.minimum(stacked, top)]
 
 
 def _components(law: Law) -> Iterator[tuple[float, Law]]:
@@ -248,4 +275,6 @@ _GAUSS, _GAUSS_WEIGHTS = gauss(7)
 _REACH = 2.0 ** np.arange(-4, 7)
 _TAIL = 1e-10
 _JUMP = 1e-12
+_SAME = 1e-12
+_WITH_KINKS = 1e-6
 _MOST_BREAKS = 64

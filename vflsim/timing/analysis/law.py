@@ -46,6 +46,11 @@ class Law(ABC):
         """The times that have a probability of their own, in order; none where they are not known one by one."""
         return Atoms.none()
 
+    @property
+    def accuracy(self) -> float:
+        """The absolute error of the cdf, beyond which a table of it need not go."""
+        return 1e-12
+
     def mean(self) -> float:
         """The expectation."""
         return self._moments.mean

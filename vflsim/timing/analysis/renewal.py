@@ -169,26 +169,41 @@ class Residual(Law):
         points = floats(x)
         if isinstance(self.law, Point):
             return np.clip(points / self.law.value, 0.0, 1.0)
-        wanted = np.unique(np.clip(points.ravel(), 0.0, None))
-        inner = [edge for edge in self.law.breaks if 0 < edge < wanted[-1]]
-        edges = np.unique(np.concatenate([[0.0], wanted, inner]))
-        if len(edges) == 1:
-            return np.zeros(points.shape)
-        sums = np.concatenate([[0.0], np.cumsum(_panels(self.law, edges))])
-        return np.clip(sums[np.searchsorted(edges, np.clip(points, 0.0, None))] / self.law.mean(), 0.0, 1.0)
+        edges, up_to = self._up_to
+        flat = np.clip(points.ravel(), 0.0, None)
+        place = np.searchsorted(edges, flat, side="right") - 1
+        found = up_to[place] + _between(self.law, edges[place], flat)
+        return np.clip(found / self.law.mean(), 0.0, 1.0).reshape(points.shape)
+
+    @cached_property
+    def _up_to(self) -> tuple[Floats, Floats]:
+        """Times between which P(X > y) is smooth on its own scale, jumps of it included, and ∫ P(X > y) dy up to each.
+
+        A sum need not say where its cdf jumps: its table has found out.
+        """
+        edges = np.union1d(Interpolated(self.law).edges, [0.0, *(x for x in self.law.breaks if math.isfinite(x))])
+        if math.isinf(self.law.support[1]):
+            edges = np.append(edges, edges[-1] * 2.0 ** np.arange(1, 100))
+        edges = edges[edges >= 0]
+        return edges, np.append(0.0, np.cumsum(_between(self.law, edges[:-1], edges[1:])))
 
 
-def _panels(law: Law, edges: Floats) -> Floats:
-    """∫ P(X > y) dy between neighbouring edges: Gauss–Legendre, each panel in eight parts."""
+def _between(law: Law, low: Floats, high: Floats) -> Floats:
+    """∫ P(X > y) dy from each ``low`` to its ``high``: Gauss–Legendre, in eight parts."""
     parts = 8
-    steps = np.diff(edges) / parts
-    starts = edges[:-1, None] + steps[:, None] * np.arange(parts)
-    points = starts[..., None] + steps[:, None, None] * _U
-    return np.asarray((law.survival(points) @ _W).sum(axis=1) * steps)
+    steps = (high - low) / parts
+    found = np.empty(len(steps))
+    for start in range(0, len(steps), _TOGETHER):
+        here = slice(start, start + _TOGETHER)
+        starts = low[here, None] + steps[here, None] * np.arange(parts)
+        points = starts[..., None] + steps[here, None, None] * _U
+        found[here] = (law.survival(points) @ _W).sum(axis=1) * steps[here]
+    return found
 
 
 _FINE = 1e-3
 """Of its mean: steps so small that clocks on them hardly ever strike together."""
 _SAME = 1e-6
+_TOGETHER = 4_096
 _LEGENDRE = np.polynomial.legendre.leggauss(10)
 _U, _W = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2

@@ -157,11 +157,16 @@ class Convolution(Law):
     @override
     def cdf(self, x: ArrayLike) -> Floats:
         points = floats(x)
+        together = _TOGETHER
         if is_discrete(self.second):
             over = self._over_atoms
+        elif knows_quantiles(self.second):
+            over = self._over_levels
         else:
-            over = self._over_levels if knows_quantiles(self.second) else self._over_density
-        found = [over(part) for part in np.array_split(points.ravel(), 1 + points.size // _TOGETHER)]
+            over = self._over_density
+            panels = len(self._table.edges) + (len(self.first.edges) if isinstance(self.first, Interpolated) else 0)
+            together = min(_TOGETHER, 1 + _CELLS // (panels * len(_GAUSS)))
+        found = [over(part) for part in np.array_split(points.ravel(), 1 + points.size // together)]
         return np.clip(np.concatenate(found), 0.0, 1.0).reshape(points.shape)
 
     def _over_levels(self, x: Floats) -> Floats:
