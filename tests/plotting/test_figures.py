@@ -153,7 +153,7 @@ def test_the_timeline_shows_the_window_asked_for(results: Results):
         ("utilisation", {"protocols": ["wait"], "seed": 99}, "0, 1, 2"),
         ("speedup", {"baseline": "nonsense"}, "wait, ignore, t-sync, async"),
         ("time", {"metric": "nonsense"}, "test_loss, test_accuracy"),
-        ("target", {"target": {"nonsense": 1.0}}, "test_loss, test_accuracy"),
+        ("target", {"target": {"validation_auc": 1.0}}, "test_loss, test_accuracy, train_loss"),
     ],
 )
 def test_a_name_that_the_results_do_not_have_is_refused_with_those_they_have(

@@ -19,7 +19,7 @@ def world(server: Any, **changes: Any) -> Scenario:
     return load(raw(
         {"it": {"kind": "centralised"}}, partition={"clients": CLIENTS, "by": "columns"},
         models__client={"kind": "mlp", "hidden": [HIDDEN], "embedding": EMBEDDING}, models__server={"kind": "linear"},
-        timing={"server": {"compute": server}, "clients": {"select": "all", "compute": {"kind": "flops", "rate": 1}}},
+        timing={"server": {"compute": server}, "clients": {"select": "all", "compute": {"kind": "flops", "rate": "1 FLOPS"}}},
         **changes,
     ))  # fmt: skip
 

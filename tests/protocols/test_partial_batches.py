@@ -101,7 +101,7 @@ def test_flops_count_the_rows_of_the_last_batch() -> None:
     """A linear embedding of b rows takes 2 · 8 · 6 b FLOPs, and so does its step; K = 1 answers 8 times as many."""
     timing = {
         "server": {"compute": "0.1 s"},
-        "clients": {"select": "all", "compute": {"kind": "flops", "rate": 96}, "upload_delay": "2 s"},
+        "clients": {"select": "all", "compute": {"kind": "flops", "rate": "96 FLOPS"}, "upload_delay": "2 s"},
     }
     found = lasting(world(KINDS["synchronous"], timing=timing))
     assert found["compute.embed"] == found["compute.client_step"] == [LAST, BATCH]

@@ -306,7 +306,7 @@ def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it
     reached = "test_accuracy ≥ 0.99 for 5 evaluations"
     assert len(sweep.estimates("time_to_target", reached)) == len(sweep.estimates("end")) == 4
     for arguments, what, allowed in (
-        (["nonsense"], "there is no measure 'nonsense'", "end_test_loss, "),
+        (["nonsense"], "there is no measure 'nonsense'", "time_to_target, "),
         (["time_to_target"], "time_to_target is about a target", f"target: {reached}"),
         (["time_to_target", "test_accuracy"], "there is no target 'test_accuracy' of time_to_target", reached),
         (["end", reached], f"there is no target '{reached}' of end", "none: end is about no target"),
@@ -334,6 +334,6 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
     assert lasting.rows[0][1] == lasting.rows[1][1]
     assert lasting.rows[0][2] != lasting.rows[1][2]
     assert "±" in lasting.rows[0][1]
-    assert reaching.title == "tiny: time to test_accuracy ≥ 0.5"
+    assert reaching.title == "tiny: time to test_accuracy ≥ 0.5 for 5 evaluations"
     assert all(cell.endswith("s") for row in reaching.rows for cell in row[1:])
     assert "Means over seeds" in " ".join(reaching.notes)
