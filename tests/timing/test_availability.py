@@ -8,6 +8,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
+from vflsim.errors import RunError
+from vflsim.timing import availability
 from vflsim.timing.availability import AVAILABILITIES, Alternating, Always, AnyAvailability, AvailabilityKind, Failure
 from vflsim.timing.sampler import Sampler
 
@@ -185,3 +187,12 @@ def test_a_long_horizon_costs_memory_for_what_was_asked_only():
     made = profile.profile(0, 1)
     made.value(10.0)
     assert len(made._changes) < 40
+
+
+def test_turns_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An activity of 10^20 s would meet 10^19 outages: an error, not a run that never ends."""
+    monkeypatch.setattr(availability, "MOST_TURNS", 1000)
+    profile = Alternating(up=10, down=1, interrupted="resumed").profile(0, 1)  # type: ignore[arg-type]
+    assert profile.finish(0.0, 100.0) < 200
+    with pytest.raises(RunError, match=r"up and down 1,000 times by 5500 s"):
+        profile.finish(0.0, 1e20)

@@ -15,12 +15,16 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 from typing_extensions import override
 
+from vflsim.errors import RunError
 from vflsim.timing.delays import AnyDelay
 from vflsim.timing.files import columns_of
 from vflsim.timing.profile import Flat, Profile, Steps
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
 from vflsim.vocabulary.quantities import SHORTEST, TIME, Period, Quantity
+
+MOST_TURNS = 10_000_000
+"""Periods after which a client's availability is given up: what it does takes too long for outages so short."""
 
 Interrupted: TypeAlias = Literal["lost", "resumed"]
 """What an outage does to work and messages under way: gone for good, or standing still meanwhile."""
@@ -168,6 +172,12 @@ class Turns(Profile):
         changes = self._changes
         while changes[-1] <= t:
             last, turn = changes[-1], len(changes) - 1
+            if turn == MOST_TURNS:
+                raise RunError(
+                    f"a client has been up and down {turn:,} times by {last:g} s, and is still not done by {t:g} s",
+                    allowed="activities that last as long as a few outages",
+                    remedy="lengthen its up or down, or shorten what it does",
+                )
             changes.append(last + self._samplers[turn % 2].draw(turn // 2, last))
         place = bisect_right(changes, t)  # a period of no time at all is passed over
         return self._values[(place - 1) % 2], changes[place]
