@@ -12,6 +12,7 @@ from vflsim.scenario.models import Scenario
 
 CLIENTS, COLUMNS, HIDDEN, EMBEDDING, CLASSES = 8, 8, 4, 6, 10
 RATE = 1_000.0
+SLOW = {"kind": "flops", "rate": "1 FLOPS"}
 
 
 def world(server: Any, **changes: Any) -> Scenario:
@@ -19,7 +20,7 @@ def world(server: Any, **changes: Any) -> Scenario:
     return load(raw(
         {"it": {"kind": "centralised"}}, partition={"clients": CLIENTS, "by": "columns"},
         models__client={"kind": "mlp", "hidden": [HIDDEN], "embedding": EMBEDDING}, models__server={"kind": "linear"},
-        timing={"server": {"compute": server}, "clients": {"select": "all", "compute": {"kind": "flops", "rate": "1 FLOPS"}}},
+        timing={"server": {"compute": server}, "clients": {"select": "all", "compute": SLOW}},
         **changes,
     ))  # fmt: skip
 
