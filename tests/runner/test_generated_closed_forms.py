@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_worlds import raw
 
-EXAMPLES = int(os.environ.get("VFLSIM_CLOSED_FORMS", "8"))
+EXAMPLES = int(os.environ.get("VFLSIM_CLOSED_FORMS", "2"))
 OFTEN = settings(
     max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
