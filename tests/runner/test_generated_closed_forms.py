@@ -8,6 +8,7 @@ level: the level of a wrong alarm is some 10⁻⁶ a check.
 """
 
 import os
+from itertools import product
 from typing import Any
 
 import pytest
@@ -64,8 +65,13 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("delays_are", DEGENERATE)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+BY_HAND = {("finished", mixed) for mixed in ("a maximum that is constant", "atoms beside densities", "an atom at zero")}
+"""Laws of ``late: finished`` that take a minute or more: ``closed_form_checks.py`` has their like."""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "delays_are"), [pair for pair in product(PROTOCOLS, DEGENERATE) if pair not in BY_HAND]
+)
 def test_degenerate_delays_have_closed_forms_or_a_reason(protocol: str, delays_are: str) -> None:
     clients = [
         {"select": str(client), "upload_delay": delay} for client, delay in enumerate(DEGENERATE[delays_are], start=1)
@@ -75,7 +81,7 @@ def test_degenerate_delays_have_closed_forms_or_a_reason(protocol: str, delays_a
 
 
 @pytest.mark.parametrize("kind", LAWS)
-@pytest.mark.parametrize("protocol", ["synchronous", "cancel", "asynchronous", "fedvs", "finished"])
+@pytest.mark.parametrize("protocol", ["synchronous", "cancel", "asynchronous", "fedvs"])
 def test_every_kind_of_delay_beside_constants_has_closed_forms_or_a_reason(protocol: str, kind: str) -> None:
     """At one client of four; two others are constant and alike."""
 
