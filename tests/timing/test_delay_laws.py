@@ -118,6 +118,13 @@ def samples(kind, place):
     return np.sort([sampler.draw(k, 60.0 * k) for k in range(10_000)])
 
 
+def test_the_maximum_of_a_delay_that_is_cut_off_at_zero_has_a_mean():
+    """Just above the cut, rounding must not make its cdf negative."""
+    delay = Normal(mean=0.25, sd=0.3)
+    assert np.all(delay.cdf(np.geomspace(1e-18, 1e-10, 1000)) >= 0)
+    assert Maximum(parts=(delay,)).expectation() == pytest.approx(delay.expectation(), rel=1e-9)
+
+
 def test_every_kind_has_its_cases():
     assert set(CASES) == set(DELAYS)
     for kind in DELAYS:

@@ -56,7 +56,7 @@ class Normal(Delay):
     def cdf(self, x: ArrayLike) -> Floats:
         z = self._standard(x)
         below, cut = ndtr(z), ndtr(-self.mean / self.sd)
-        return np.asarray(np.where(z > 0, 1 - ndtr(-z) / self._kept, (below - cut) / self._kept))
+        return np.asarray(np.where(z > 0, 1 - ndtr(-z) / self._kept, np.maximum(below - cut, 0.0) / self._kept))
 
     @override
     def survival(self, x: ArrayLike) -> Floats:
