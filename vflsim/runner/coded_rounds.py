@@ -22,7 +22,7 @@ from vflsim.timing.analysis.sums import Sum, shifted, total
 
 BARRIER = "share barrier"
 ONCE = "data sharing, once"
-_MOST_ATOMS = 64
+_MOST_ATOMS = 32
 """Of all uploads together, for the law of who is late."""
 
 
