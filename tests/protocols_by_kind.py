@@ -31,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "fdml-exclude": {"kind": "fdml", "exclude": "N", "models": HEADS},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
+    "easter": {"kind": "easter", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

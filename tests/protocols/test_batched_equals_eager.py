@@ -352,7 +352,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
     models = [{"select": "all", **MODELS[draw(kinds)]}]
     if not alike:
         models.append({"select": str(draw(st.integers(1, clients))), **MODELS[draw(kinds)]})
-    if protocol["kind"] != "centralised" and draw(st.integers(0, 4)) == 0:
+    if protocol["kind"] not in ("centralised", "easter") and draw(st.integers(0, 4)) == 0:
         protocol["mechanism"] = GAUSSIAN
     return scenario_of(
         protocol,
