@@ -6,6 +6,7 @@ import math
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
+from vflsim.learning.models.server import ServerModel
 from vflsim.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
 from vflsim.scenario.models import Scenario
@@ -45,6 +46,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         aggregate=models.aggregate,
         server_model=models.server,
         active_model=active_model(scenario, name),
+        predictors=predictors(scenario, name),
         training=scenario.training_of(name),
         codec=scenario.codec_of(name),
         mechanism=_planned(scenario, name, data.rows),
@@ -104,6 +106,16 @@ def client_models(scenario: Scenario, name: str) -> tuple[ClientModel, ...]:
 def active_model(scenario: Scenario, name: str) -> ClientModel | None:
     """Return the server's embedding model under protocol ``name``; None where the server holds no features."""
     return scenario.models_of(name).active if scenario.partition.active else None
+
+
+def predictors(scenario: Scenario, name: str) -> tuple[ServerModel, ...]:
+    """Return the prediction nets of all clients under protocol ``name``, in client order."""
+    split = scenario.models_of(name)
+    models: list[ServerModel] = [split.server] * scenario.clients
+    for entry in split.predictor or ():
+        for client, model in entry:
+            models[client - 1] = model
+    return tuple(models)
 
 
 def _client_models(split: Models, clients: int) -> tuple[ClientModel, ...]:

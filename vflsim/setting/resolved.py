@@ -15,6 +15,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import AnyNetwork
 
@@ -25,6 +26,7 @@ class Setting:
 
     ``clients`` are the participants, in client order. ``timings`` has the server at 0 and client m at m; ``models`` has
     client m at m − 1, participant or not. ``active_model`` embeds the server's own features, if it holds any.
+    ``predictors`` has the prediction net of client m at m − 1, for protocols where every party has one.
     ``evaluation_takes_time``: evaluation is part of the run's virtual time.
     """
 
@@ -40,6 +42,7 @@ class Setting:
     data: LoadedData
     evaluation_takes_time: bool = False
     active_model: ClientModel | None = None
+    predictors: tuple[ServerModel, ...] = ()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -79,6 +82,24 @@ class Setting:
     def server_inputs(self) -> int:
         """The inputs of the server's model."""
         return self.bound_aggregate.width(self.joined_widths)
+
+    def predictor_of(self, party: int) -> ServerModel:
+        """Return the prediction net of a party: the server's model, or a client's."""
+        return self.predictors[party - 1] if party else self.server_model
+
+    def embedding_model_of(self, party: int) -> ClientModel:
+        """Return the embedding model of a client or of the active party. Raises ``ValueError`` for another server."""
+        model = self.models[party - 1] if party else self.active_model
+        if model is None:
+            raise ValueError("the server holds no features, so it has no embedding model")
+        return model
+
+    def tops(self, of_parties: bool) -> dict[int, tuple[ServerModel, int]]:
+        """Return by party the models on embeddings, and their inputs: the server's alone, or all prediction nets."""
+        if not of_parties:
+            return {SERVER: (self.server_model, self.server_inputs)}
+        parties = [*([] if self.active_model is None else [SERVER]), *self.clients]
+        return {party: (self.predictor_of(party), self.embedding_model_of(party).embedding) for party in parties}
 
     def alike(self, client: int) -> tuple[int, tuple[int, ...]]:
         """Return a key that is equal for clients with the same model and the same shape of features."""

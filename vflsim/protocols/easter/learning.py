@@ -26,12 +26,11 @@ class EasterParty(PartyLearner):
 
     def __init__(self, setting: Setting, party: int, seed: int) -> None:
         super().__init__(setting.data.parts(party, setting.training, seed))
-        model = setting.models[party - 1] if party else setting.active_model
-        assert model is not None, "check() asks for it"
+        model = setting.embedding_model_of(party)
         shape, width, outputs = tuple(self.features("train").shape[1:]), model.embedding, setting.data.outputs
         self.parties, self.width, self.outputs = 1 + len(setting.clients), width, outputs
         rule = setting.training.client_optimizer if party else setting.training.server_optimizer
-        embed, predict = partial(model.build, shape), partial(setting.server_model.build, width, outputs)
+        embed, predict = partial(model.build, shape), partial(setting.predictor_of(party).build, width, outputs)
         # In these orders initial weights are those of a split network: its bottoms, its top, and its active bottom.
         if party != SERVER:
             self.embedding = self.add_model("embedding", embed, rule)

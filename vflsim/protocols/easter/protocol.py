@@ -29,6 +29,7 @@ class Easter(Protocol):
     kind: Literal["easter"] = "easter"
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    uses_predictors: ClassVar[bool] = True
     scores_parties: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
     waits_for_all: ClassVar[bool] = True
