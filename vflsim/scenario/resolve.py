@@ -48,6 +48,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         training=scenario.training_of(name),
         codec=scenario.codec_of(name),
         mechanism=_planned(scenario, name, data.rows),
+        blinding=scenario.blinding_of(name),
         data=data,
         evaluation_takes_time=scenario.evaluate_of(name).costs_time,
     )

@@ -106,6 +106,7 @@ def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
         embedding=model.embedding,
         batch=setting.batch,
         mechanism=setting.mechanism,
+        blinded_sum=setting.blinded_sum,
         seed=seed,
     )
 
@@ -130,6 +131,7 @@ def server_parts(
         table=table,
         active=_active_parts(setting, seed),
         beside=beside,
+        blinded_sum=setting.blinded_sum,
     )
 
 

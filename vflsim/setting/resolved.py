@@ -15,6 +15,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum, Blinding
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import AnyNetwork
 
@@ -40,11 +41,22 @@ class Setting:
     data: LoadedData
     evaluation_takes_time: bool = False
     active_model: ClientModel | None = None
+    blinding: Blinding | None = None
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of features, weights and embeddings."""
         return self.training.torch_dtype
+
+    @cached_property
+    def blinded_sum(self) -> BlindedSum | None:
+        """The sum of the participants' blinded embeddings; None without blinding."""
+        return None if self.blinding is None else BlindedSum(self.blinding, self.clients, self.dtype)
+
+    @property
+    def uploaded(self) -> torch.dtype:
+        """The dtype of an uploaded embedding."""
+        return self.dtype if self.blinded_sum is None else self.blinded_sum.uploaded
 
     @property
     def device(self) -> torch.device:

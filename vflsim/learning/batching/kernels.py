@@ -49,7 +49,7 @@ def stack_clients(
 
     All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). Where the aggregate is a
     sum or mean, and no ``table`` needs every row, clients that release their embeddings as they are only ever need
-    their sum.
+    their sum. Clients that blind them need it in evaluation alone.
     """
     groups: dict[ClientModel, list[int]] = {}
     others: Counter[str] = Counter()
@@ -70,7 +70,8 @@ def stack_clients(
         sums_only = sums and all(learners[client].releases is None for client in clients)
         for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
-            kind([learners[client] for client in some], features, sums_only and not table, sums_only)
+            training = sums_only and not table and all(learners[client].blinder is None for client in clients)
+            kind([learners[client] for client in some], features, training, sums_only)
     return [f"{count} {what}" for what, count in others.items()]
 
 
