@@ -13,6 +13,7 @@ from vflsim.scenario.split_model import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
 from vflsim.timing.party import PartyTiming
+from vflsim.vocabulary.entries import for_each
 
 
 def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
@@ -107,14 +108,4 @@ def active_model(scenario: Scenario, name: str) -> ClientModel | None:
 
 
 def _client_models(split: Models, clients: int) -> tuple[ClientModel, ...]:
-    models: list[ClientModel | None] = [None] * clients
-    for entry in split.client:
-        for client, model in entry:
-            models[client - 1] = model
-    without = [client for client, model in enumerate(models, start=1) if model is None]
-    if without:
-        raise ValueError(
-            f"client {without[0]} has no model ({len(without)} of {clients} have none); "
-            "allowed: entries that together select every client; begin with an entry `select: all`"
-        )
-    return tuple(model for model in models if model is not None)
+    return for_each(split.client, clients, "model")

@@ -13,8 +13,10 @@ from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
+from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import AnyNetwork
 
@@ -79,6 +81,14 @@ class Setting:
     def server_inputs(self) -> int:
         """The inputs of the server's model."""
         return self.bound_aggregate.width(self.joined_widths)
+
+    def optimizer_of(self, party: int) -> Optimizer:
+        """Return the update rule of a party's weights; the server has number 0."""
+        return self.training.server_optimizer if party == SERVER else self._client_optimizers[party - 1]
+
+    @cached_property
+    def _client_optimizers(self) -> tuple[Optimizer, ...]:
+        return self.training.client_optimizers(len(self.models))
 
     def alike(self, client: int) -> tuple[int, tuple[int, ...]]:
         """Return a key that is equal for clients with the same model and the same shape of features."""
