@@ -73,6 +73,10 @@ def _models(scenario: Scenario, name: str) -> Iterator[Problem]:
         scenario.models_of(name).aggregate.check([model.embedding for model in joined], 1 if active is None else 0)
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
+    try:
+        scenario.training_of(name).client_optimizers(scenario.clients)
+    except ValueError as error:
+        yield Problem.of_message(location_of(scenario, name, "training", "client_optimizer"), str(error))
 
 
 def _server(scenario: Scenario, name: str, task: str | None, classes: int | None) -> Iterator[Problem]:

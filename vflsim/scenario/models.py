@@ -16,7 +16,6 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
 from vflsim.scenario.document import Document
-from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.split_model import Models
 from vflsim.scenario.stop import Evaluate, Stop
@@ -26,6 +25,7 @@ from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, Fifo

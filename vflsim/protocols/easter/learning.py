@@ -29,7 +29,7 @@ class EasterParty(PartyLearner):
         model = setting.embedding_model_of(party)
         shape, width, outputs = tuple(self.features("train").shape[1:]), model.embedding, setting.data.outputs
         self.parties, self.width, self.outputs = 1 + len(setting.clients), width, outputs
-        rule = setting.training.client_optimizer if party else setting.training.server_optimizer
+        rule = setting.optimizer_of(party)
         embed, predict = partial(model.build, shape), partial(setting.predictor_of(party).build, width, outputs)
         # In these orders initial weights are those of a split network: its bottoms, its top, and its active bottom.
         if party != SERVER:
