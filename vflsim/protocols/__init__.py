@@ -9,6 +9,7 @@ from pydantic import Field
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.centralised import Centralised
+from vflsim.protocols.easter import Easter
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
@@ -29,6 +30,7 @@ ProtocolKind: TypeAlias = (
     | VimAdmmJ
     | Fdml
     | FedBcd
+    | Easter
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

@@ -79,6 +79,8 @@ class Protocol(Part, ABC):
     """Whether parties have their own predictors, with metrics in columns such as ``test_accuracy.client-2``."""
     uses_active_features: ClassVar[bool] = False
     """Whether the server's learner uses its own features (``partition.active``)."""
+    uses_predictors: ClassVar[bool] = False
+    """Whether every party has a prediction net on an embedding of its own model's width (``models.predictor``)."""
     runs_on_cpu: ClassVar[bool] = False
     """Whether runs stay on the CPU, regardless of a study's device."""
     vectorised_keys: ClassVar[frozenset[str] | None] = None

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 
 from vflsim.learning.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.models.server import ServerModel
 from vflsim.learning.tasks import task_of
 from vflsim.privacy.base import Mechanism
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem
-from vflsim.scenario.resolve import active_model, check_context, client_models, party_timings, planned_rounds
+from vflsim.scenario.resolve import (
+    active_model,
+    check_context,
+    client_models,
+    party_timings,
+    planned_rounds,
+    predictors,
+)
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import Flops
@@ -67,21 +75,37 @@ def _models(scenario: Scenario, name: str) -> Iterator[Problem]:
         scenario.models_of(name).aggregate.check([model.embedding for model in joined], 1 if active is None else 0)
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
+    try:
+        scenario.training_of(name).client_optimizers(scenario.clients)
+    except ValueError as error:
+        yield Problem.of_message(location_of(scenario, name, "training", "client_optimizer"), str(error))
 
 
 def _server(scenario: Scenario, name: str, task: str | None, classes: int | None) -> Iterator[Problem]:
-    """Check that the server's model maps the joined embeddings to the outputs of the task."""
+    """Check that the models on embeddings, the server's or every party's, map them to the outputs of the task."""
     if task is None or (task == "multiclass" and classes is None):
         return
-    models, split = client_models(scenario, name), scenario.models_of(name)
-    clients = scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
-    active = active_model(scenario, name)
-    joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
-    width = split.aggregate.width([model.embedding for model in joined])
-    try:
-        split.server.check(width, task_of(task).outputs(classes))
-    except ValueError as error:
-        yield Problem.of_message(location_of(scenario, name, "models", "server"), str(error))
+    for key, who, model, inputs in _tops(scenario, name):
+        try:
+            model.check(inputs, task_of(task).outputs(classes))
+        except ValueError as error:
+            yield Problem.of_message(location_of(scenario, name, "models", key), f"{who}{error}")
+            return
+
+
+def _tops(scenario: Scenario, name: str) -> Iterator[tuple[str, str, ServerModel, int]]:
+    """Yield the models on embeddings: key, party, model, and the width of its inputs."""
+    models, split, active = client_models(scenario, name), scenario.models_of(name), active_model(scenario, name)
+    protocol = scenario.protocols[name].protocol
+    clients = protocol.participants(scenario.clients, scenario.symbols)
+    if not protocol.uses_predictors:
+        joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
+        yield "server", "", split.server, split.aggregate.width([model.embedding for model in joined])
+        return
+    if active is not None:
+        yield "server", "", split.server, active.embedding
+    key, nets = "server" if split.predictor is None else "predictor", predictors(scenario, name)
+    yield from ((key, f"client {m}: ", nets[m - 1], models[m - 1].embedding) for m in clients)
 
 
 def _features(scenario: Scenario) -> Iterator[Problem]:
@@ -189,6 +213,12 @@ def _active(scenario: Scenario, name: str) -> Iterator[Problem]:
     if scenario.models_of(name).active is not None and not scenario.partition.active:
         what = "the server has a model for features of its own, and holds none"
         yield Problem(loc, what, remedy="set partition.active: true, or leave models.active out")
+    if scenario.models_of(name).predictor is not None and not protocol.uses_predictors:
+        users = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.uses_predictors)
+        what = f"protocol {name!r} of kind {protocol.kind} has one model on all embeddings, and no prediction nets"
+        remedy = "leave it out, or give it in the entries of the protocols that use it"
+        key = location_of(scenario, name, "models", "predictor")
+        yield Problem(key, what, f"with protocols of kind {users}", remedy)
 
 
 def _loss(scenario: Scenario, name: str, task: str | None) -> Iterator[Problem]:

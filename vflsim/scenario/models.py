@@ -17,7 +17,6 @@ from vflsim.learning.training import Training
 from vflsim.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.protocols import Protocol
 from vflsim.scenario.document import Document
-from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.split_model import Models
 from vflsim.scenario.stop import Evaluate, Stop
@@ -27,6 +26,7 @@ from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, Fifo

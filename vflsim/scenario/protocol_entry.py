@@ -14,10 +14,10 @@ from vflsim.learning.training import TrainingOverride
 from vflsim.privacy.blinding import AnyBlinding
 from vflsim.privacy.mechanisms import AnyMechanism
 from vflsim.protocols import AnyProtocol
-from vflsim.scenario.entries import with_keys
 from vflsim.scenario.split_model import ModelsOverride
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.entries import with_keys
 
 _OVERRIDES = ("models", "training", "stop", "evaluate", "mechanism", "blinding", "codec")
 
