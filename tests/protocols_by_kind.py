@@ -32,6 +32,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
     "easter": {"kind": "easter", "models": {"aggregate": "mean"}},
+    "easter-clear": {"kind": "easter", "blinding": "off", "models": {"aggregate": "mean"}},
+    "synchronous-blinded": {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}},
+    "ignore-blinded": {
+        "kind": "ignore",
+        "fastest": 2,
+        "blinding": {"bits": 64, "fraction": 40},
+        "models": {"aggregate": "sum"},
+    },
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

@@ -170,6 +170,8 @@ def test_every_operation_says_what_it_reads_and_keeps_its_promises(protocol: str
 
 # --- shapes ---------------------------------------------------------------------------------------------------------
 
+EQUAL = [[f"{first}..{first + 11}"] for first in range(0, 60, 12)]
+"""12 features for each of 5 clients."""
 OTHERS = {"wait": "ignore-deadline", "own pace": "asynchronous-bounded", "by t": "t-synchronous"}
 others = pytest.mark.parametrize("protocol", OTHERS.values(), ids=OTHERS)
 LINEAR, MLP = MODELS["linear"], MODELS["mlp"]
@@ -217,6 +219,15 @@ def test_clients_with_embeddings_of_different_widths(protocol: str) -> None:
     models = [{"select": "all", **LINEAR, "embedding": 4}, {"select": "2..3", **LINEAR, "embedding": 3}]
     scenario = scenario_of(KINDS[protocol], models__client=models, models__aggregate="concat", **rule("momentum"))
     assert sorted(map(sorted, stacks_of(scenario))) == [[1], [2, 3]]
+    assert_batched_equals_eager(scenario)
+
+
+@pytest.mark.parametrize("protocol", ["synchronous", "asynchronous", "fedbcd", "vimadmm", "fdml", "fedvs"])
+def test_clients_with_different_optimisers(protocol: str) -> None:
+    rules = [RULES["momentum"], {"select": "2", **RULES["adam"]}, {"select": "4", **RULES["momentum"], "lr": "m / 100"}]
+    own = {"training": {"client_optimizer": rules}}
+    scenario = scenario_of({**KINDS[protocol], **own}, partition={"clients": 5, "by": "explicit", "columns": EQUAL})
+    assert sorted(map(sorted, stacks_of(scenario))) == [[1, 3, 5], [2], [4]]
     assert_batched_equals_eager(scenario)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from vflsim.analysis.of_delay import OfDelay
 from vflsim.analysis.sums import total
@@ -245,11 +246,11 @@ class Cycles(Stages):
 
     def _up(self, client: int, rows: int, sharing: int = 1) -> float:
         ids = rows if self._training.batches == "own" else 0
-        size = self._codec.size_of(self._specs(self._exchange(client, rows).up), ids)
+        size = self._codec.size_of(self._specs(self._exchange(client, rows).up, self.setting.uploaded), ids)
         return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
 
-    def _specs(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Spec]:
-        return {name: Spec(shape, self._training.torch_dtype) for name, shape in shapes.items()}
+    def _specs(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype | None = None) -> dict[str, Spec]:
+        return {name: Spec(shape, dtype or self._training.torch_dtype) for name, shape in shapes.items()}
 
 
 def law_of(delay: Delay, what: str, factor: float = 1.0) -> Law:

@@ -18,6 +18,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.operations import Handle
 from vflsim.learning.training import Training
+from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.setting import Exchange, Learners, Setting, linear_heads, split_learners, stack_split_learners
@@ -94,6 +95,8 @@ class Protocol(Part, ABC):
     """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
+    default_blinding: ClassVar[Blinding | None] = None
+    """The blinding of an entry without the key ``blinding``."""
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the participating clients in client order; others are absent from training and evaluation."""
@@ -107,6 +110,10 @@ class Protocol(Part, ABC):
         """Raise ``ValueError`` if the protocol cannot run with these clients, batches or models."""
         if self.needs_shared_batches and context.batches == "own":
             raise ValueError("this protocol's clients must work on the same batch; allowed: training.batches: shared")
+
+    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+        """Raise ``ValueError`` if the protocol cannot run with clients that blind their embeddings."""
+        raise ValueError("the server of this protocol needs each embedding by itself, not only the sum of all")
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vflsim.learning.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.tasks import task_of
@@ -50,6 +51,7 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
         if not wrong_models[name]:
             yield from list(_protocol(scenario, name)) or _server(scenario, name, task, classes)
         yield from _mechanism(scenario, name)
+        yield from _blinding(scenario, name)
         yield from _active(scenario, name)
         yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
@@ -73,6 +75,10 @@ def _models(scenario: Scenario, name: str) -> Iterator[Problem]:
         scenario.models_of(name).aggregate.check([model.embedding for model in joined], 1 if active is None else 0)
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
+    try:
+        scenario.training_of(name).client_optimizers(scenario.clients)
+    except ValueError as error:
+        yield Problem.of_message(location_of(scenario, name, "training", "client_optimizer"), str(error))
 
 
 def _server(scenario: Scenario, name: str, task: str | None, classes: int | None) -> Iterator[Problem]:
@@ -174,6 +180,23 @@ def _accounting(scenario: Scenario, name: str, mechanism: Mechanism) -> Iterator
         what = "the noise is for a whole run, and how many mini-batches a client releases in it is not known"
         allowed = "without a plan: stop.rounds or stop.epochs, steps that wait for every client, and no crashes"
         yield Problem(loc, what, allowed, "add `rounds: …`, the most mini-batches that a client may release")
+
+
+def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Check that the server needs only a sum or mean of embeddings, and that the fixed point holds it."""
+    entry, blinding, loc = scenario.protocols[name], scenario.blinding_of(name), ("protocols", name, "blinding")
+    if blinding is None:
+        return
+    aggregate = scenario.models_of(name).aggregate
+    if not isinstance(aggregate, MeanAggregate | SumAggregate):
+        what = f"aggregate: {aggregate.kind} needs each embedding by itself, and blinding leaves only their sum"
+        yield Problem(loc, what, "with aggregate: mean, sum", "change models.aggregate, or set `blinding: off`")
+    try:
+        context = check_context(scenario, name)
+        entry.protocol.check_blinding(blinding, context)
+        blinding.largest(len(entry.protocol.participants(context.clients, context.symbols)))
+    except ValueError as error:
+        yield Problem.of_message(loc, str(error))
 
 
 def _active(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -9,8 +9,8 @@ from pydantic import Field
 from vflsim.learning.aggregates import AnyAggregate
 from vflsim.learning.models.client import AnyClientModel, ClientModel
 from vflsim.learning.models.server import AnyServerModel, ServerModel
-from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 
 ClientModels: TypeAlias = Annotated[
     tuple[Annotated[Entry[ClientModel], PerClient(AnyClientModel)], ...], Field(min_length=1), OneOrMany()

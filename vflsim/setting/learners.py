@@ -102,10 +102,11 @@ def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
         features=setting.data.features[client - 1],
         build=partial(seeded, draft, weights, setting.dtype, setting.device),
         draft=draft,
-        optimizer=setting.training.client_optimizer,
+        optimizer=setting.optimizer_of(client),
         embedding=model.embedding,
         batch=setting.batch,
         mechanism=setting.mechanism,
+        blinded_sum=setting.blinded_sum,
         seed=seed,
     )
 
@@ -122,7 +123,7 @@ def server_parts(
         labels=setting.data.labels,
         build=partial(seeded, draft, weights, setting.dtype, setting.device),
         draft=draft,
-        optimizer=setting.training.server_optimizer,
+        optimizer=setting.optimizer_of(SERVER),
         aggregate=setting.bound_aggregate,
         task=setting.data.task,
         batch=setting.batch,
@@ -130,6 +131,7 @@ def server_parts(
         table=table,
         active=_active_parts(setting, seed),
         beside=beside,
+        blinded_sum=setting.blinded_sum,
     )
 
 
@@ -145,7 +147,7 @@ def _active_parts(setting: Setting, seed: int) -> ClientParts | None:
         features=features,
         build=partial(seeded, draft, weights, setting.dtype, setting.device),
         draft=draft,
-        optimizer=setting.training.server_optimizer,
+        optimizer=setting.optimizer_of(SERVER),
         embedding=model.embedding,
         batch=setting.batch,
     )

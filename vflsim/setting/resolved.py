@@ -13,8 +13,10 @@ from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
+from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum, Blinding
 from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import AnyNetwork
@@ -42,12 +44,23 @@ class Setting:
     data: LoadedData
     evaluation_takes_time: bool = False
     active_model: ClientModel | None = None
+    blinding: Blinding | None = None
     predictors: tuple[ServerModel, ...] = ()
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of features, weights and embeddings."""
         return self.training.torch_dtype
+
+    @cached_property
+    def blinded_sum(self) -> BlindedSum | None:
+        """The sum of the participants' blinded embeddings; None without blinding."""
+        return None if self.blinding is None else BlindedSum(self.blinding, self.clients, self.dtype)
+
+    @property
+    def uploaded(self) -> torch.dtype:
+        """The dtype of an uploaded embedding."""
+        return self.dtype if self.blinded_sum is None else self.blinded_sum.uploaded
 
     @property
     def device(self) -> torch.device:
@@ -100,6 +113,14 @@ class Setting:
             return {SERVER: (self.server_model, self.server_inputs)}
         parties = [*([] if self.active_model is None else [SERVER]), *self.clients]
         return {party: (self.predictor_of(party), self.embedding_model_of(party).embedding) for party in parties}
+
+    def optimizer_of(self, party: int) -> Optimizer:
+        """Return the update rule of a party's weights; the server has number 0."""
+        return self.training.server_optimizer if party == SERVER else self._client_optimizers[party - 1]
+
+    @cached_property
+    def _client_optimizers(self) -> tuple[Optimizer, ...]:
+        return self.training.client_optimizers(len(self.models))
 
     def alike(self, client: int) -> tuple[int, tuple[int, ...]]:
         """Return a key that is equal for clients with the same model and the same shape of features."""

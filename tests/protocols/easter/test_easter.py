@@ -22,7 +22,7 @@ both = pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eag
 
 
 def easter(*others: str, **changes: Any) -> Scenario:
-    """A scenario of an active party and three passive ones."""
+    """A scenario of an active party and three passive ones, without the rounding of blinding."""
     active: dict[str, Any] = {
         "partition": {"clients": 3, "active": True},
         "models__active": {"kind": "mlp", "hidden": [7], "embedding": 6},
@@ -30,7 +30,8 @@ def easter(*others: str, **changes: Any) -> Scenario:
         "stop": {"updates": 3 * ROUNDS},
         "evaluate": {"every": "100 rounds"},
     }
-    return load(raw({kind: {"kind": kind} for kind in ("easter", *others)}, **{**active, **changes}))
+    protocols = {"easter": {"kind": "easter", "blinding": "off"}, **{kind: {"kind": kind} for kind in others}}
+    return load(raw(protocols, **{**active, **changes}))
 
 
 HETEROGENEOUS: dict[str, Any] = {

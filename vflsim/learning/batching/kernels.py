@@ -23,6 +23,7 @@ from vflsim.learning.models.client import (
     ModuleClient,
     PolynomialClient,
 )
+from vflsim.learning.optimizers import Optimizer
 
 KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     LinearClient: ProductStack,
@@ -49,9 +50,9 @@ def stack_clients(
 
     All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). Where the aggregate is a
     sum or mean, and no ``table`` needs every row, clients that release their embeddings as they are only ever need
-    their sum.
+    their sum; those that blind them, in evaluation. Clients of a stack have the same model and the same optimiser.
     """
-    groups: dict[ClientModel, list[int]] = {}
+    groups: dict[tuple[ClientModel, Optimizer], list[int]] = {}
     others: Counter[str] = Counter()
     for client in learners:
         model = models[client]
@@ -62,15 +63,16 @@ def stack_clients(
         if isinstance(why, str):
             others[f"{model.kind} clients one by one: {why}"] += 1
         else:
-            groups.setdefault(model, []).append(client)
+            groups.setdefault((model, learners[client].parts.optimizer), []).append(client)
     sums = isinstance(aggregate, MeanAggregate | SumAggregate)
-    for model, clients in groups.items():
+    for (model, _), clients in groups.items():
         kind = KERNELS[type(model)]
         assert not isinstance(kind, str)
         sums_only = sums and all(learners[client].releases is None for client in clients)
         for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
-            kind([learners[client] for client in some], features, sums_only and not table, sums_only)
+            training = sums_only and not table and all(learners[client].blinder is None for client in clients)
+            kind([learners[client] for client in some], features, training, sums_only)
     return [f"{count} {what}" for what, count in others.items()]
 
 

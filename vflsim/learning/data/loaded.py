@@ -14,6 +14,7 @@ from vflsim.learning.party import PartyParts
 from vflsim.learning.tasks import PredictionTask, task_of
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -74,7 +75,14 @@ class LoadedData:
             data.name, joint, columns, features, shapes, labels, task, outputs, data.class_names, data.guessed, active
         )
 
-    def parts(self, party: int, training: Training, seed: int, mechanism: Mechanism | None = None) -> PartyParts:
+    def parts(
+        self,
+        party: int,
+        training: Training,
+        seed: int,
+        mechanism: Mechanism | None = None,
+        blinded_sum: BlindedSum | None = None,
+    ) -> PartyParts:
         """Return what a party holds: features of a client; labels, and features if it is active, of the server."""
         server = party == SERVER
         return PartyParts(
@@ -87,6 +95,7 @@ class LoadedData:
             labels=self.labels if server else None,
             task=self.task if server else None,
             mechanism=mechanism,
+            blinded_sum=blinded_sum,
         )
 
     @property

@@ -25,11 +25,11 @@ class EasterParty(PartyLearner):
     """
 
     def __init__(self, setting: Setting, party: int, seed: int) -> None:
-        super().__init__(setting.data.parts(party, setting.training, seed))
+        super().__init__(setting.data.parts(party, setting.training, seed, blinded_sum=setting.blinded_sum))
         model = setting.embedding_model_of(party)
         shape, width, outputs = tuple(self.features("train").shape[1:]), model.embedding, setting.data.outputs
         self.parties, self.width, self.outputs = 1 + len(setting.clients), width, outputs
-        rule = setting.training.client_optimizer if party else setting.training.server_optimizer
+        rule = setting.optimizer_of(party)
         embed, predict = partial(model.build, shape), partial(setting.predictor_of(party).build, width, outputs)
         # In these orders initial weights are those of a split network: its bottoms, its top, and its active bottom.
         if party != SERVER:
@@ -43,11 +43,12 @@ class EasterParty(PartyLearner):
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
-        """Embed the party's features of ``batch``, (b, embedding)."""
-        h = self.promise(len(batch), self.width)
+        """Embed the party's features of ``batch``, (b, embedding); a passive party blinds them (Eq. 6)."""
+        release, rows = self.release("embed", batch), len(batch)
+        h = self.promise(rows, self.width, dtype=release.dtype)
         return self.operation(
-            "embed", lambda: h.set(self._embedded.forward(batch)), h,
-            rows=len(batch), cost=partial(self.embedding.forward_flops, len(batch)),
+            "embed", lambda: h.set(release(self._embedded.forward(batch))), h,
+            rows=rows, cost=lambda: self.embedding.forward_flops(rows) + release.flops(rows * self.width),
         )  # fmt: skip
 
     def predict(self, received: Received) -> Operation[Handle[Tensor]]:
@@ -102,12 +103,22 @@ class ActiveParty(EasterParty):
         self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
 
     def join(self, own: Handle[Tensor], theirs: Sequence[Received], kind: str = "join") -> Operation[Handle[Tensor]]:
-        """Compute E = (E_a + Σ_k E_k) / C (Eq. 7). Like every aggregate, it costs no FLOPs."""
-        inputs, mean = [own, *_in_client_order(theirs).values()], self.promise(*own.shape)
-        return self.operation(
-            kind, lambda: mean.set(torch.stack([each.value for each in inputs]).sum(0) / self.parties), mean,
-            inputs=inputs, rows=own.shape[0], units=0,
-        )  # fmt: skip
+        """Compute E = (E_a + Σ_k E_k) / C (Eq. 7). Like every aggregate, it costs no FLOPs.
+
+        The E_k of a round are blinded (``kind`` join), those of an evaluation are not.
+        """
+        others, mean = _in_client_order(theirs), self.promise(*own.shape)
+        group = self.held.blinded_sum if kind == "join" else None
+
+        def run() -> None:
+            values = {client: each.value for client, each in others.items()}
+            if group is None:
+                total = torch.stack([own.value, *values.values()]).sum(0)
+            else:
+                total = own.value + group.total(values)
+            mean.set(total / self.parties)
+
+        return self.operation(kind, run, mean, inputs=[own, *others.values()], rows=own.shape[0], units=0)
 
     def server_step(
         self, batch: Batch, mine: Handle[Tensor], theirs: Sequence[Received]

@@ -11,7 +11,9 @@ from torch import Tensor
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
+from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.evaluation import Scores
@@ -35,13 +37,16 @@ class Easter(Protocol):
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
     awaited_replies: ClassVar[tuple[str, ...]] = ("prediction",)
+    default_blinding: ClassVar[Blinding | None] = Blinding()
 
     async def server(self, node: Node[ActiveParty]) -> None:
         """The active party: join all embeddings (lines 3–6); take every prediction's loss (lines 8–12); step."""
+        await relay_keys(node)
         for t in node.rounds():
             batch = node.batch(t)
             own = await node.compute(node.learner.embed(batch))
-            embeddings = await node.gather("embedding", senders=node.clients, round=t)
+            if not (embeddings := await of_all(node, t)):
+                continue
             joined = await node.compute(node.learner.join(own, embeddings))
             mean = GlobalEmbedding(batch, joined, round=t)
             trips = (self.second_trip(node, client, mean) for client in node.clients)
@@ -60,7 +65,8 @@ class Easter(Protocol):
                 await node.back(client)
 
     async def client(self, node: Node[EasterParty]) -> None:
-        """A passive party: send E_k; predict from E and send R_k; step both nets along the gradient (line 14)."""
+        """A passive party: send [E_k]; predict from E and send R_k; step both nets along the gradient (line 14)."""
+        await agree_on_keys(node)
         for t in node.rounds(over="gradient"):
             batch = node.batch(t)
             async with node.until("gradient", round=t):  # a client that crashed after its prediction is not asked again
@@ -71,7 +77,8 @@ class Easter(Protocol):
                 prediction = await node.compute(node.learner.predict(mean))
                 await node.upload("server", Prediction(batch, prediction, round=t))
             gradient = await node.recv("gradient", round=t)
-            await node.compute(node.learner.client_step(batch, gradient))
+            if gradient.value is not None:
+                await node.compute(node.learner.client_step(batch, gradient))
 
     # --- evaluation: the same two trips, without losses -------------------------------------------------------------
 
@@ -118,6 +125,9 @@ class Easter(Protocol):
                 "the active party has an embedding net, too, and the server holds no features; "
                 "set partition.active: true and models.active"
             )
+
+    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+        """Accept it: the active party needs Σ_k E_k."""
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each."""
