@@ -200,14 +200,16 @@ def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 
 def _active(scenario: Scenario, name: str) -> Iterator[Problem]:
-    protocol = scenario.protocols[name].protocol
-    if scenario.partition.active and not protocol.uses_active_features:
+    entry = scenario.protocols[name]
+    protocol, loc = entry.protocol, location_of(scenario, name, "models", "active")
+    unused = entry.models is not None and "active" in entry.models.model_fields_set and entry.models.active is None
+    if scenario.partition.active and not protocol.uses_active_features and not unused:
         users = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.uses_active_features)
-        what = f"protocol {name!r} of kind {protocol.kind} would ignore the features of the server"
+        what = f"protocol {name!r} of kind {protocol.kind} cannot use the features of the server"
         allowed = f"true with protocols of kind {users}; otherwise false" if users else "false"
-        yield Problem(("partition", "active"), what, allowed, f"leave active out, or protocol {name!r}")
-    loc = location_of(scenario, name, "models", "active")
-    if scenario.partition.active and scenario.models_of(name).active is None:
+        remedy = f"give {name!r} `models: {{active: null}}`, which leaves them unused, or leave active out"
+        yield Problem(("partition", "active"), what, allowed, remedy)
+    if scenario.partition.active and scenario.models_of(name).active is None and not unused:
         what = "the server holds features (partition.active), and has no model to embed them"
         yield Problem(loc, what, "a client model, such as {kind: linear, embedding: 8}", "add it")
     if scenario.models_of(name).active is not None and not scenario.partition.active:

@@ -24,7 +24,7 @@ Predictors: TypeAlias = Annotated[
 
 
 class ModelsOverride(Part):
-    """The parts of the split model that one protocol replaces."""
+    """The parts of the split model that one protocol replaces; ``active: null`` leaves the server's features unused."""
 
     client: ClientModels | None = None
     aggregate: AnyAggregate | None = None
@@ -52,4 +52,6 @@ class Models(Part):
         if by is None:
             return self
         given = {key: getattr(by, key) for key in by.model_fields_set}
-        return self.model_copy(update={key: value for key, value in given.items() if value is not None})
+        return self.model_copy(
+            update={key: value for key, value in given.items() if value is not None or key == "active"}
+        )
