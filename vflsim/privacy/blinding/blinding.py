@@ -61,7 +61,10 @@ class OnOrOff:
     """Annotation: ``on`` is short for the defaults, and ``off`` stays ``off``. YAML 1.1's booleans mean the same."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(_chosen, handler.generate_schema(Blinding))
+        written = core_schema.plain_serializer_function_ser_schema(_plain)
+        return core_schema.no_info_wrap_validator_function(
+            _chosen, handler.generate_schema(Blinding), serialization=written
+        )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [{"enum": ["on", "off", True, False]}, handler(schema)]}
@@ -75,6 +78,10 @@ def _chosen(value: Any, validate: Callable[[Any], Blinding]) -> Blinding | Liter
     if isinstance(value, Mapping | Blinding):
         return validate(value)
     raise ValueError(f"{value!r} says nothing of blinding; allowed: on, off, or a mapping of bits, fraction, missing")
+
+
+def _plain(value: Blinding | str) -> Any:
+    return value.model_dump() if isinstance(value, Blinding) else value
 
 
 AnyBlinding = Annotated[Blinding | Literal["off"], OnOrOff()]
