@@ -171,7 +171,7 @@ class Cycles(Stages):
         timing = self._timings[client]
         key = (
             *(timing.compute, timing.upload_delay, timing.activation),
-            *(timing.link, self._widths[client - 1], self._data.shapes[client - 1] if self._by_flops else None),
+            *(timing.link, self._widths[client - 1], self.setting.alike(client) if self._by_flops else None),
             *(client if self._network.latency is not None else None, turn, used),
         )
         if key not in self._known:
