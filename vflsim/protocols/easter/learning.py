@@ -47,7 +47,7 @@ class EasterParty(PartyLearner):
         h = self.promise(len(batch), self.width)
         return self.operation(
             "embed", lambda: h.set(self._embedded.forward(batch)), h,
-            rows=len(batch), cost=partial(self.embedding.forward_flops, len(batch)),
+            rows=len(batch), cost=partial(self.flops, "embed", len(batch)),
         )  # fmt: skip
 
     def predict(self, received: Received) -> Operation[Handle[Tensor]]:
@@ -55,7 +55,7 @@ class EasterParty(PartyLearner):
         batch, value, prediction = received.batch, received.value, self.promise(len(received.batch), self.outputs)
         return self.operation(
             "predict", lambda: prediction.set(self._predicted.forward(batch, value.value)), prediction,
-            inputs=[value], rows=len(batch), cost=partial(self.predictor.forward_flops, len(batch)),
+            inputs=[value], rows=len(batch), cost=partial(self.flops, "predict", len(batch)),
         )  # fmt: skip
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
@@ -63,7 +63,7 @@ class EasterParty(PartyLearner):
         value = gradient.value
         return self.operation(
             "client_step", lambda: self._descend_both(batch, value.value), None,
-            inputs=[value], rows=len(batch), cost=partial(self.step_flops, len(batch)), counts="update",
+            inputs=[value], rows=len(batch), cost=partial(self.flops, "client_step", len(batch)), counts="update",
         )  # fmt: skip
 
     def _descend_both(self, batch: Batch, gradient: Tensor) -> None:
@@ -72,8 +72,10 @@ class EasterParty(PartyLearner):
         assert slope is not None, "a prediction depends on the global embedding"
         self._embedded.backward(batch, slope / self.parties)
 
-    def step_flops(self, rows: int) -> float:
-        """Count the FLOPs of both backward passes."""
+    def flops(self, kind: str, rows: int) -> float:
+        """Count the FLOPs of an embedding, a prediction, or a step: both backward passes."""
+        if kind in ("embed", "predict"):
+            return (self.embedding if kind == "embed" else self.predictor).forward_flops(rows)
         return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
@@ -81,13 +83,13 @@ class EasterParty(PartyLearner):
     def embed_split(self, split: Split) -> Operation[Handle[Tensor]]:
         """Embed all rows of a split."""
         x = self.features(split)
-        h, cost = self.promise(len(x), self.width), partial(self.embedding.forward_flops, len(x))
+        h, cost = self.promise(len(x), self.width), partial(self.flops, "embed", len(x))
         return self.operation("evaluate", lambda: h.set(self.embedding(x)), h, rows=len(x), cost=cost)
 
     def predict_split(self, received: Received) -> Operation[Handle[Tensor]]:
         """Predict from the global embedding of all rows of a split."""
         value, rows = received.value, received.value.shape[0]
-        prediction, cost = self.promise(rows, self.outputs), partial(self.predictor.forward_flops, rows)
+        prediction, cost = self.promise(rows, self.outputs), partial(self.flops, "predict", rows)
         return self.operation(
             "evaluate", lambda: prediction.set(self.predictor(value.value)), prediction,
             inputs=[value], rows=rows, cost=cost,
@@ -130,7 +132,7 @@ class ActiveParty(EasterParty):
 
         return self.operation(
             "server_step", run, gradients, inputs=predictions.values(), promises=[loss, *gradients.values()],
-            rows=len(batch), cost=partial(self.step_flops, len(batch)), counts="round",
+            rows=len(batch), cost=partial(self.flops, "server_step", len(batch)), counts="round",
             commit=lambda: self.staleness.complete([(batch, self.clients)], loss),
         )  # fmt: skip
 
@@ -150,7 +152,7 @@ class ActiveParty(EasterParty):
         rows = mean.shape[0]
         return self.operation(
             "evaluate", run, result, inputs=[mean, *predictions.values()], rows=rows,
-            cost=partial(self.predictor.forward_flops, rows),
+            cost=partial(self.flops, "predict", rows),
         )  # fmt: skip
 
 
