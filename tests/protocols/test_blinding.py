@@ -23,10 +23,12 @@ from tiny_worlds import (
 )
 from torch import Tensor
 
+from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import BlindingError, IncompleteRoundError, NoProgressError
 from vflsim.privacy.blinding import BlindedSum
 from vflsim.privacy.blinding.masks import Masks
 from vflsim.scenario import load
+from vflsim.scenario.resolve import setting
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
 
@@ -124,6 +126,22 @@ def test_masking_counts_as_operations_of_the_embedding() -> None:
     clear, blinded = (events(run(scenario, name), "compute.embed", "client-1").iloc[0] for name in ("clear", "blinded"))
     more = (blinded["end_s"] - blinded["start_s"] - (clear["end_s"] - clear["start_s"])) * 1e6
     assert more == pytest.approx(3 * (8 * 976 + 120))  # 120 elements of 4 bytes: 8 blocks for each of 3 other clients
+
+
+@each_kind
+def test_closed_forms_know_the_bytes_and_the_operations_of_blinding(name: str) -> None:
+    link = {"up": "1 Mbps", "down": "1 Mbps", "latency": "2 ms"}
+    everybody = {"select": "all", "compute": {"kind": "flops", "rate": "1 MFLOPS"}, "link": link}
+    timing = {"network": "dedicated", "clients": everybody}
+    scenario = pair(name, timing=timing, training__last_batch="drop")
+    means = []
+    for each in ("clear", "blinded"):
+        (form,) = scenario.protocols[each].protocol.closed_forms(setting(scenario, each, data_of(scenario)))
+        assert isinstance(form, ClosedForm)
+        took = rounds(run(scenario, each)).iloc[1:]
+        assert (took["end_s"] - took["start_s"]).to_numpy() == pytest.approx(form.mean.low, rel=1e-9)
+        means.append(form.mean.low)
+    assert means[0] != means[1]
 
 
 @each_kind
