@@ -35,7 +35,7 @@ NAMES_WHAT_IS_MISSING = {
     r"|round \d+ cannot be completed, nor any later one: it needs \d+ of \d+ clients, and client-\d+.* for good",
     DeadlockError: r"deadlock: nothing can happen any more; server waits for ",
     NoProgressError: r"client \d+ has gone down [\d,]+ times, and round \d+ is still not complete; .*waits for "
-    r"|[\d,]+ rounds in a row were given up, the latest after deadline: ",
+    r"|[\d,]+ rounds in a row were given up, the latest (after deadline: |without client-\d+)",
 }
 
 
@@ -136,11 +136,28 @@ def local(pick: random.Random) -> dict[str, Any]:
     return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
 
 
+def blinded(pick: random.Random, clients: int) -> dict[str, Any]:
+    """A protocol whose clients blind their embeddings, with any rule for missing ones."""
+    missing = pick.choice(["wait", "skip", "stop"])
+    few = {"fastest": pick.randint(1, clients) if missing == "wait" else clients}
+    said = pick.choice(
+        [
+            {"kind": "synchronous"},
+            {"kind": "easter"},
+            {"kind": "ignore", **pick.choice([{"deadline": pick.choice(["9 ms", "30 ms"])}, few])},
+        ]
+    )
+    return {**said, "blinding": {"missing": missing, "bits": pick.choice([32, 64])}}
+
+
 def drawn(seed: int, kind: str = "") -> Scenario:
-    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``: fedvs, or local steps."""
+    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``: fedvs, local, blinded."""
     pick = random.Random(seed)
     clients = pick.randint(3, 7) if kind == "fedvs" else pick.randint(1, 5)
-    said = fedvs(pick, clients) if kind == "fedvs" else local(pick) if kind else protocol(pick, clients)
+    if kind in ("fedvs", "blinded"):
+        said = (fedvs if kind == "fedvs" else blinded)(pick, clients)
+    else:
+        said = local(pick) if kind else protocol(pick, clients)
     table = said["kind"] in ("t_synchronous", "asynchronous")
     own = table and not said.get("cancel") and pick.random() < 0.4
     link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}
@@ -175,7 +192,7 @@ def drawn(seed: int, kind: str = "") -> Scenario:
             partition={"clients": clients, "by": "columns"},
             training__batches="own" if own else "shared",
             training__batch=pick.choice([20, 90]),
-            models__aggregate=pick.choice(["mean", "max", "concat"]) if kind != "fedvs" else "mean",
+            models__aggregate="mean" if kind in ("fedvs", "blinded") else pick.choice(["mean", "max", "concat"]),
             stop={"time": "20 s", **pick.choice([{"rounds": 12}, {"time": "200 ms"}, {"updates": 25}])},
             evaluate={
                 "every": pick.choice(["3 rounds", "5 ms"]),
@@ -254,7 +271,7 @@ def watched_sums(scenario: Scenario, name: str) -> Iterator[list[tuple[int, ...]
 def main() -> None:
     """``python tests/fault_worlds.py [FIRST] [END] [KIND]``: run scenarios FIRST (0) to END (1000), count their ends.
 
-    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD.
+    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD; ``blinded``: with blinded embeddings.
     """
     import sys
     from collections import Counter

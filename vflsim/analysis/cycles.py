@@ -163,6 +163,11 @@ class Cycles(Stages):
             for turn in others
         )
 
+    @property
+    def uploaded(self) -> torch.dtype:
+        """The dtype of what clients upload."""
+        return self.setting.uploaded
+
     def cycle(self, client: int, turn: Turn, used: bool = True) -> Law:
         """Return the law from the end of a server step to the arrival of this client's next embedding, without queues.
 
@@ -172,7 +177,7 @@ class Cycles(Stages):
         timing = self._timings[client]
         key = (
             *(timing.compute, timing.upload_delay, timing.activation),
-            *(timing.link, self._widths[client - 1], self._data.shapes[client - 1] if self._by_flops else None),
+            *(timing.link, self._widths[client - 1], self.setting.alike(client) if self._by_flops else None),
             *(client if self._network.latency is not None else None, turn, used),
         )
         if key not in self._known:
@@ -246,7 +251,7 @@ class Cycles(Stages):
 
     def _up(self, client: int, rows: int, sharing: int = 1) -> float:
         ids = rows if self._training.batches == "own" else 0
-        size = self._codec.size_of(self._specs(self._exchange(client, rows).up, self.setting.uploaded), ids)
+        size = self._codec.size_of(self._specs(self._exchange(client, rows).up, self.uploaded), ids)
         return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
 
     def _specs(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype | None = None) -> dict[str, Spec]:

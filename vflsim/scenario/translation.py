@@ -154,5 +154,5 @@ def _about_value(loc: Location, kind: str, context: Mapping[str, Any], message: 
 
 
 def _words(listed: object) -> list[str]:
-    """Return the words in pydantic's ``'a', 'b' or 'c'``."""
-    return re.findall(r"'([^']*)'", str(listed or ""))
+    """Return the words in pydantic's ``'a', 'b' or 'c'``, and the numbers in its ``1 or 2``."""
+    return [word or number for word, number in re.findall(r"'([^']*)'|(\d+)", str(listed or ""))]

@@ -122,9 +122,9 @@ class Setting:
     def _client_optimizers(self) -> tuple[Optimizer, ...]:
         return self.training.client_optimizers(len(self.models))
 
-    def alike(self, client: int) -> tuple[int, tuple[int, ...]]:
-        """Return a key that is equal for clients with the same model and the same shape of features."""
-        return id(self.models[client - 1]), self.data.shapes[client - 1]
+    def alike(self, client: int) -> tuple[object, ...]:
+        """Return a key that is equal for clients with the same models and the same shape of features."""
+        return id(self.models[client - 1]), id(self.predictor_of(client)), self.data.shapes[client - 1]
 
     def on(self, device: str) -> Setting:
         """Return a copy with the data on another device."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from vflsim.vocabulary.base import Part, Shorthand
+from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import Index
 
 BLINDING_OFF: Literal["off"] = "off"
@@ -54,15 +57,31 @@ class Blinding(Part):
         )
 
 
-def _expanded(value: Any) -> Any:
-    """``on`` is short for ``{}``: the defaults. YAML 1.1's booleans mean the same."""
-    if isinstance(value, bool):
-        return {} if value else BLINDING_OFF
-    return {} if value == "on" else value
+class OnOrOff:
+    """Annotation: ``on`` is short for the defaults, and ``off`` stays ``off``. YAML 1.1's booleans mean the same."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(_plain)
+        return core_schema.no_info_wrap_validator_function(
+            _chosen, handler.generate_schema(Blinding), serialization=written
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"enum": ["on", "off", True, False]}, handler(schema)]}
 
 
-BlindingChoice: TypeAlias = Blinding | Literal["off"]
-AnyBlinding = Annotated[
-    Annotated[Blinding | Literal["off"], Field(union_mode="left_to_right")],
-    Shorthand(_expanded, {"enum": ["on", "off", True, False]}),
-]
+def _chosen(value: Any, validate: Callable[[Any], Blinding]) -> Blinding | Literal["off"]:
+    if value is False or value == BLINDING_OFF:
+        return BLINDING_OFF
+    if value is True or value == "on":
+        return Blinding()
+    if isinstance(value, Mapping | Blinding):
+        return validate(value)
+    raise ValueError(f"{value!r} says nothing of blinding; allowed: on, off, or a mapping of bits, fraction, missing")
+
+
+def _plain(value: Blinding | str) -> Any:
+    return value.model_dump() if isinstance(value, Blinding) else value
+
+
+AnyBlinding = Annotated[Blinding | Literal["off"], OnOrOff()]

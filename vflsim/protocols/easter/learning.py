@@ -48,7 +48,7 @@ class EasterParty(PartyLearner):
         h = self.promise(rows, self.width, dtype=release.dtype)
         return self.operation(
             "embed", lambda: h.set(release(self._embedded.forward(batch))), h,
-            rows=rows, cost=lambda: self.embedding.forward_flops(rows) + release.flops(rows * self.width),
+            rows=rows, cost=partial(self.flops, "embed", rows),
         )  # fmt: skip
 
     def predict(self, received: Received) -> Operation[Handle[Tensor]]:
@@ -56,7 +56,7 @@ class EasterParty(PartyLearner):
         batch, value, prediction = received.batch, received.value, self.promise(len(received.batch), self.outputs)
         return self.operation(
             "predict", lambda: prediction.set(self._predicted.forward(batch, value.value)), prediction,
-            inputs=[value], rows=len(batch), cost=partial(self.predictor.forward_flops, len(batch)),
+            inputs=[value], rows=len(batch), cost=partial(self.flops, "predict", len(batch)),
         )  # fmt: skip
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
@@ -64,7 +64,7 @@ class EasterParty(PartyLearner):
         value = gradient.value
         return self.operation(
             "client_step", lambda: self._descend_both(batch, value.value), None,
-            inputs=[value], rows=len(batch), cost=partial(self.step_flops, len(batch)), counts="update",
+            inputs=[value], rows=len(batch), cost=partial(self.flops, "client_step", len(batch)), counts="update",
         )  # fmt: skip
 
     def _descend_both(self, batch: Batch, gradient: Tensor) -> None:
@@ -73,8 +73,13 @@ class EasterParty(PartyLearner):
         assert slope is not None, "a prediction depends on the global embedding"
         self._embedded.backward(batch, slope / self.parties)
 
-    def step_flops(self, rows: int) -> float:
-        """Count the FLOPs of both backward passes."""
+    def flops(self, kind: str, rows: int) -> float:
+        """Count the FLOPs of an embedding (and its masks), a prediction, or a step: both backward passes."""
+        if kind == "embed":
+            masks = 0.0 if self.blinder is None else self.blinder.flops(rows * self.width)
+            return self.embedding.forward_flops(rows) + masks
+        if kind == "predict":
+            return self.predictor.forward_flops(rows)
         return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
@@ -88,7 +93,7 @@ class EasterParty(PartyLearner):
     def predict_split(self, received: Received) -> Operation[Handle[Tensor]]:
         """Predict from the global embedding of all rows of a split."""
         value, rows = received.value, received.value.shape[0]
-        prediction, cost = self.promise(rows, self.outputs), partial(self.predictor.forward_flops, rows)
+        prediction, cost = self.promise(rows, self.outputs), partial(self.flops, "predict", rows)
         return self.operation(
             "evaluate", lambda: prediction.set(self.predictor(value.value)), prediction,
             inputs=[value], rows=rows, cost=cost,
@@ -141,7 +146,7 @@ class ActiveParty(EasterParty):
 
         return self.operation(
             "server_step", run, gradients, inputs=predictions.values(), promises=[loss, *gradients.values()],
-            rows=len(batch), cost=partial(self.step_flops, len(batch)), counts="round",
+            rows=len(batch), cost=partial(self.flops, "server_step", len(batch)), counts="round",
             commit=lambda: self.staleness.complete([(batch, self.clients)], loss),
         )  # fmt: skip
 
@@ -161,7 +166,7 @@ class ActiveParty(EasterParty):
         rows = mean.shape[0]
         return self.operation(
             "evaluate", run, result, inputs=[mean, *predictions.values()], rows=rows,
-            cost=partial(self.predictor.forward_flops, rows),
+            cost=partial(self.flops, "predict", rows),
         )  # fmt: skip
 
 

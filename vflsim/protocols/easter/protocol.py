@@ -8,16 +8,19 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
+from vflsim.analysis.findings import Finding
+from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
+from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Learners, Setting
+from vflsim.setting import Exchange, Learners, Setting
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 
@@ -133,6 +136,15 @@ class Easter(Protocol):
         """Make parties with two nets each."""
         clients = {client: EasterParty(setting, client, seed) for client in setting.clients}
         return Learners(ActiveParty(setting, seed), clients)
+
+    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
+        """The first trip: an embedding up, a gradient down, one step. The second has their shapes the other way."""
+        once = super().exchange(setting, client, rows)
+        return Exchange(once.up, {ONLY: (rows, setting.data.outputs)})
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """A round is the longest of the first trips, the longest of the second ones, and a server step."""
+        return two_trips(self, setting)
 
     def describe(self, setting: Setting) -> str:
         """Count the models."""
