@@ -32,6 +32,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
     "easter": {"kind": "easter", "models": {"aggregate": "mean"}},
+    "local": {"kind": "local"},
+    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
+    "agg_vfl": {"kind": "agg_vfl"},
+    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum"},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

@@ -14,6 +14,7 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
@@ -116,11 +117,7 @@ class Easter(Protocol):
                 f"parties predict from the mean of all embeddings, not {context.aggregate}; "
                 "allowed: models.aggregate: mean"
             )
-        if context.active is None:
-            raise ValueError(
-                "the active party has an embedding net, too, and the server holds no features; "
-                "set partition.active: true and models.active"
-            )
+        need_features(context)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each."""
