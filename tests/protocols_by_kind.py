@@ -40,6 +40,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "blinding": {"bits": 64, "fraction": 40},
         "models": {"aggregate": "sum"},
     },
+    "local": {"kind": "local"},
+    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
+    "agg_vfl": {"kind": "agg_vfl"},
+    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum"},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

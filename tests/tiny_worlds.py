@@ -91,7 +91,7 @@ NOISY: dict[str, Any] = {
 """Steps so long that an asynchronous run's accuracy rises to about 0.65 and jumps by 0.1 all the way."""
 
 
-NEEDS_ACTIVE = {"easter"}
+NEEDS_ACTIVE = {"easter", "local", "agg_vfl"}
 """Protocols whose server holds features: ``raw`` gives it some."""
 
 

@@ -54,6 +54,7 @@ TOGETHER = [
 
 def scenario_of(protocol: dict[str, Any], **changes: Any) -> Scenario:
     """A hundred events and more, in random order, and an evaluation now and then."""
+    alone = {"stop": {"rounds": 12}} if protocol["kind"] == "local" else {}  # without clients there are no updates
     return tiny(
         {"it": protocol},
         **{
@@ -63,6 +64,7 @@ def scenario_of(protocol: dict[str, Any], **changes: Any) -> Scenario:
             "stop": {"updates": 48},
             "evaluate": {"every": "12 rounds"},
             **changes,
+            **alone,
         },
     )
 
@@ -363,7 +365,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
     models = [{"select": "all", **MODELS[draw(kinds)]}]
     if not alike:
         models.append({"select": str(draw(st.integers(1, clients))), **MODELS[draw(kinds)]})
-    if protocol["kind"] not in ("centralised", "easter") and draw(st.integers(0, 4)) == 0:
+    if protocol["kind"] not in ("centralised", "easter", "local", "agg_vfl") and draw(st.integers(0, 4)) == 0:
         protocol["mechanism"] = GAUSSIAN
     return scenario_of(
         protocol,

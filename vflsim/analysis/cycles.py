@@ -133,7 +133,7 @@ class Stages:
         operation: Operation[Any]
         if party == SERVER:
             message = Embedding(batch, Handle((rows, 1), self._training.torch_dtype), round=0)
-            message.sender = self.clients[0]
+            message.sender = next(iter(self.clients), SERVER)
             operation = server.server_step([message])
         elif kind in ("embed", "answer"):
             operation = getattr(clients[party], kind)(batch)

@@ -68,9 +68,9 @@ class ServerStep:
         """Return ∂ℓ/∂h_m for the embedding that came with ``message``: its own batch's loss, undivided."""
         return self._gradients[id(message)]
 
-    def promise(self, message: Received, dtype: torch.dtype) -> Handle[Tensor]:
-        """Promise a gradient for ``message``, shaped like its embedding, and of ``dtype``."""
-        handle: Handle[Tensor] = Handle(message.value.shape, dtype)
+    def promise(self, message: Received, dtype: torch.dtype | None = None) -> Handle[Tensor]:
+        """Promise a gradient for ``message``, shaped like its embedding, of its dtype unless given."""
+        handle: Handle[Tensor] = Handle(message.value.shape, dtype or message.value.dtype)
         self._gradients[id(message)] = handle
         return handle
 

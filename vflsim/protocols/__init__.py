@@ -9,7 +9,7 @@ from pydantic import Field
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.centralised import Centralised
-from vflsim.protocols.easter import Easter
+from vflsim.protocols.easter import AggVfl, Easter, Local, PyVertical
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
@@ -31,6 +31,9 @@ ProtocolKind: TypeAlias = (
     | Fdml
     | FedBcd
     | Easter
+    | Local
+    | PyVertical
+    | AggVfl
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

@@ -241,6 +241,11 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
         what = "time would never pass: no party, link or delay takes any"
         remedy = "give durations in `timing`, or stop by rounds, updates or epochs"
         yield Problem(location_of(scenario, name, "stop", "time"), what, remedy=remedy)
+    nobody = not scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    if nobody and stop.criteria.keys() == {"updates"}:
+        what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
+        remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
+        yield Problem(location_of(scenario, name, "stop", "updates"), what, "rounds, epochs or time beside it", remedy)
     if stop.epsilon is not None and scenario.protocols[name].mechanism is None:
         what = f"protocol {name!r} spends no ε: it has no mechanism"
         remedy = f"add one, or `stop: {{epsilon: null}}` to {name!r}"

@@ -1,4 +1,4 @@
-"""The parties of EASTER: each has an embedding net and a prediction net."""
+"""The parties of EASTER."""
 
 from __future__ import annotations
 
@@ -12,31 +12,19 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import PartyLearner, Received, finite_loss
+from vflsim.learning.party import Received, finite_loss
 from vflsim.learning.staleness import Staleness
+from vflsim.protocols.easter.nets import TwoNets, of_parties
 from vflsim.setting import Setting
-from vflsim.streams import SERVER, party_name
+from vflsim.streams import SERVER
 
 
-class EasterParty(PartyLearner):
-    """A party with h(θ, D), which embeds its features, and p(θ, E), which predicts from the global embedding.
-
-    One optimiser rule trains both. ``parties`` is C.
-    """
+class EasterParty(TwoNets):
+    """A party that predicts from the global embedding. ``parties`` is C."""
 
     def __init__(self, setting: Setting, party: int, seed: int) -> None:
-        super().__init__(setting.data.parts(party, setting.training, seed, blinded_sum=setting.blinded_sum))
-        model = setting.embedding_model_of(party)
-        shape, width, outputs = tuple(self.features("train").shape[1:]), model.embedding, setting.data.outputs
-        self.parties, self.width, self.outputs = 1 + len(setting.clients), width, outputs
-        rule = setting.optimizer_of(party)
-        embed, predict = partial(model.build, shape), partial(setting.predictor_of(party).build, width, outputs)
-        # In these orders initial weights are those of a split network: its bottoms, its top, and its active bottom.
-        if party != SERVER:
-            self.embedding = self.add_model("embedding", embed, rule)
-        self.predictor = self.add_model("predictor", predict, rule, inputs=(width,))
-        if party == SERVER:
-            self.embedding = self.add_model("embedding", embed, rule)
+        super().__init__(setting, party, seed)
+        self.parties = 1 + len(setting.clients)
         self._embedded = self.add_graph("embedded", self.embedding, self.embedding)
         self._predicted = self.add_graph("predicted", self.predictor, self.predictor, features=False)
 
@@ -74,13 +62,9 @@ class EasterParty(PartyLearner):
         self._embedded.backward(batch, slope / self.parties)
 
     def flops(self, kind: str, rows: int) -> float:
-        """Count the FLOPs of an embedding (and its masks), a prediction, or a step: both backward passes."""
-        if kind == "embed":
-            masks = 0.0 if self.blinder is None else self.blinder.flops(rows * self.width)
-            return self.embedding.forward_flops(rows) + masks
-        if kind == "predict":
-            return self.predictor.forward_flops(rows)
-        return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
+        """Count the masks of an embedding, too."""
+        masks = self.blinder.flops(rows * self.width) if kind == "embed" and self.blinder is not None else 0.0
+        return super().flops(kind, rows) + masks
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
@@ -157,11 +141,10 @@ class ActiveParty(EasterParty):
         predictions, result = _in_client_order(theirs), Handle[dict[str, float]]()
 
         def run() -> None:
-            scores = {party_name(SERVER): self.scores(self.predictor(mean.value), split)}
-            scores |= {party_name(client): self.scores(each.value, split) for client, each in predictions.items()}
-            means = {name: fmean(each[name] for each in scores.values()) for name in scores[party_name(SERVER)]}
-            own = {f"{name}.{party}": value for party, each in scores.items() for name, value in each.items()}
-            result.set(means | own)
+            scores = {SERVER: self.scores(self.predictor(mean.value), split)}
+            scores |= {client: self.scores(each.value, split) for client, each in predictions.items()}
+            means = {name: fmean(each[name] for each in scores.values()) for name in scores[SERVER]}
+            result.set(means | of_parties(scores))
 
         rows = mean.shape[0]
         return self.operation(

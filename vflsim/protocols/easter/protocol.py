@@ -16,6 +16,7 @@ from vflsim.learning.operations import Handle
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
+from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
@@ -123,11 +124,7 @@ class Easter(Protocol):
                 f"parties predict from the mean of all embeddings, not {context.aggregate}; "
                 "allowed: models.aggregate: mean"
             )
-        if context.active is None:
-            raise ValueError(
-                "the active party has an embedding net, too, and the server holds no features; "
-                "set partition.active: true and models.active"
-            )
+        need_features(context)
 
     def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
         """Accept it: the active party needs Σ_k E_k."""

@@ -23,7 +23,7 @@ class HeadsFirstServer(HeadsServer):
         The loss is that before the step. Raises ``NonFiniteError`` when it runs.
         """
         ordered, step = in_client_order(embeddings), ServerStep()
-        promised = [step.promise(message, self.dtype) for message in ordered]
+        promised = [step.promise(message) for message in ordered]
 
         def run(batch: Batch, h: Tensor) -> None:
             loss = self.loss_of(self.top(h), batch)

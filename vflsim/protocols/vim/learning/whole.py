@@ -103,7 +103,7 @@ class LogitsServer(PartyLearner):
     def server_step(self, messages: Sequence[Received]) -> Operation[Any]:
         """Compute ∂ℓ/∂o^k for every client, from messages of (b, d_c). Raises ``NonFiniteError`` when it runs."""
         ordered, step = in_client_order(messages), ServerStep()
-        promised = [step.promise(message, self.dtype) for message in ordered]
+        promised = [step.promise(message) for message in ordered]
 
         def run(batch: Batch, prediction: Tensor) -> None:
             prediction.requires_grad_()
