@@ -37,10 +37,17 @@ class Codec(Part, ABC):
     """Whether all tensors arrive unchanged, so that ``through`` is skipped."""
     elementwise: ClassVar[bool] = True
     """Whether ``through`` acts on each element alone, so that tensors of several clients may be stacked."""
-    remembers: ClassVar[bool] = False
-    """Whether ``transmit`` keeps a memory from one tensor to the next (error feedback)."""
     straight_through: ClassVar[bool] = True
     """Whether the gradient of the received tensor serves as that of the sent one; else ``backward`` converts it."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether ``transmit`` keeps a memory from one tensor to the next (error feedback)."""
+        return False
+
+    def keyed(self, key: int) -> Codec:
+        """Return the codec for one tensor, whose random numbers follow from a ``key`` of 64 bits."""
+        return self
 
     # --- one tensor --------------------------------------------------------------------------------------------------
 

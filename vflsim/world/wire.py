@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
 
 from vflsim.codecs import Codec
-from vflsim.codecs.frame import Spec
+from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.executor import Executor
 from vflsim.learning.operations import Handle, Operation
-from vflsim.streams import SHARED
+from vflsim.streams import SHARED, stream_key
 from vflsim.world.messages import Message
 
 
@@ -30,8 +31,10 @@ class Wires:
     Tensors that are alike pass an element-wise codec together, as one stack.
     """
 
-    def __init__(self, codec: Codec, executor: Executor) -> None:
-        self.codec, self.executor = codec, executor
+    def __init__(self, codec: Codec, executor: Executor, seed: int = 0) -> None:
+        self.codec, self.executor, self.seed = codec, executor, seed
+        self.arrived: WeakSet[Handle[Any]] = WeakSet()
+        """The tensors that have passed the codec: whoever passes one on sends the bytes that it came in."""
         self._stacked: dict[Spec, _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 
@@ -58,13 +61,16 @@ class Wire:
     """One party's end of the wire.
 
     Invariants: values are decoded only when they are read; a tensor that is sent to several parties by a codec without
-    memory is put through it once; the memory moves on with every tensor sent, whether or not it arrives.
+    memory is put through it once, and one that has arrived is passed on as it came; the memory moves on with every
+    tensor sent, whether or not it arrives. The n-th tensor of a message kind and name gets the n-th key, for each
+    party, with a sequence of its own for evaluation.
     """
 
     def __init__(self, party: int, wires: Wires) -> None:
         self._party, self._wires = party, wires
         self._sent: WeakKeyDictionary[Handle[Any], Handle[Any]] = WeakKeyDictionary()
         self._memory: dict[str, Tensor] = {}
+        self._encoded: Counter[str] = Counter()
 
     def carry(self, message: Message, remember: bool = True) -> None:
         """Replace the floating-point tensors of ``message`` by the tensors that arrive.
@@ -74,15 +80,21 @@ class Wire:
         codec = self._wires.codec
         if codec.lossless:
             return
+        purpose = f"codec.{message.kind}" if remember else f"codec.evaluation.{message.kind}"
         remember = remember and codec.remembers
         stream = f"{message.receiver}/{message.kind}/"
+
+        def passed(handle: Handle[Any], name: str) -> Handle[Any]:
+            return self._passed(handle, f"{purpose}/{name}", stream + name if remember else None)
+
         if message.value is not None:
-            message.value = self._passed(message.value, stream if remember else None)
+            message.value = passed(message.value, ONLY)
         if message.tensors:
-            message.tensors = {
-                name: self._passed(handle, stream + name if remember else None)
-                for name, handle in message.tensors.items()
-            }
+            message.tensors = {name: passed(handle, name) for name, handle in message.tensors.items()}
+
+    def arrived(self, sent: Handle[Any]) -> Handle[Any]:
+        """Return what the receivers get of a tensor that this party has sent, by a codec without memory."""
+        return self._sent.get(sent, sent)
 
     def state(self) -> dict[str, Tensor]:
         """The codec's memory by stream: the tensors themselves."""
@@ -92,14 +104,17 @@ class Wire:
         """Load the memory of an earlier wire."""
         self._memory = {stream: memory.clone() for stream, memory in state.items()}
 
-    def _passed(self, sent: Handle[Any], stream: str | None) -> Handle[Any]:
-        if not sent.dtype.is_floating_point:
+    def _passed(self, sent: Handle[Any], purpose: str, stream: str | None) -> Handle[Any]:
+        if not sent.dtype.is_floating_point or sent in self._wires.arrived:
             return sent
         if stream is None and (known := self._sent.get(sent)) is not None:
             return known
         arrived: Handle[Any] = Handle(sent.shape, sent.dtype)
+        self._wires.arrived.add(arrived)
+        place = f"{purpose}/{self._encoded[purpose]}"
+        self._encoded[purpose] += 1
         operation: Operation[None] = Operation(
-            "codec", self._party, partial(self._transmit, sent, arrived, stream), None, nbytes=arrived.nbytes,
+            "codec", self._party, partial(self._transmit, sent, arrived, place, stream), None, nbytes=arrived.nbytes,
             inputs=(sent,), promises=(arrived,),
         )  # fmt: skip
         if stream is None:
@@ -109,8 +124,8 @@ class Wire:
         self._wires.executor.submit(operation)
         return arrived
 
-    def _transmit(self, sent: Handle[Any], arrived: Handle[Any], stream: str | None) -> None:
-        codec = self._wires.codec
+    def _transmit(self, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None) -> None:
+        codec = self._wires.codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
         with torch.no_grad():
             if stream is None:
                 arrived.set(codec.through(sent.value))
