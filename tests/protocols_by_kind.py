@@ -31,6 +31,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "fdml-exclude": {"kind": "fdml", "exclude": "N", "models": HEADS},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
+    "fedbcd-recomputed": {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed"},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "fraction": 0.4}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

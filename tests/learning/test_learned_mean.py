@@ -95,6 +95,7 @@ def test_one_step_by_hand() -> None:
         {"kind": "asynchronous"},
         {"kind": "centralised"},
         {"kind": "fedbcd", "local_steps": 2},
+        {"kind": "c_vfl", "local_steps": 2},
         {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
     ],
     ids=lambda said: "-".join(map(str, said.values())),

@@ -34,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "vimadmm-j": {"kind": "vimadmm_j", "rho": 1, "local_steps": 2, "models": HEADS},
     "fdml": {"kind": "fdml", "models": HEADS},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
 }
 

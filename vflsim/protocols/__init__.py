@@ -8,6 +8,7 @@ from pydantic import Field
 
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.c_vfl import CVfl
 from vflsim.protocols.centralised import Centralised
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
@@ -29,6 +30,7 @@ ProtocolKind: TypeAlias = (
     | VimAdmmJ
     | Fdml
     | FedBcd
+    | CVfl
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]
