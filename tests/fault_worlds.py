@@ -132,6 +132,7 @@ def local(pick: random.Random) -> dict[str, Any]:
             {"kind": "fedbcd", "local_steps": steps},
             {"kind": "fedbcd", "local_steps": steps, "gradients": "recomputed"},
             {"kind": "c_vfl", "local_steps": steps, "codec": {"kind": "scalar_quantiser", "bits": 6}},
+            {"kind": "ef_vfl", "local_steps": steps, "labels": "private", "codec": {"kind": "top_k", "fraction": 0.5}},
             {"kind": "fedbcd", "local_steps": steps, "order": "sequential", "server_steps": pick.randint(1, 4)},
         ]
     )

@@ -19,6 +19,11 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
     "stochastic": {"kind": "scalar_quantiser", "bits": 5, "dither": "non_subtractive", "error_feedback": True},
     "vector": {"kind": "vector_quantiser", "bits": 4},
     "top_k": {"kind": "top_k", "fraction": 0.5},
+    "by_direction": {
+        "kind": "by_direction",
+        "up": {"kind": "scalar_quantiser", "bits": 3, "error_feedback": True},
+        "down": {"kind": "vector_quantiser", "bits": 5},
+    },
     "feedback": {"kind": "top_k", "fraction": 0.5, "error_feedback": True},
 }
 every = pytest.mark.parametrize("codec", COMPRESSORS.values(), ids=COMPRESSORS)
@@ -79,3 +84,24 @@ def test_finer_quantisers_learn_what_plain_messages_do() -> None:
     ]
     assert far[0] > 4 * far[1] > 4 * far[2] > 0
     assert metrics(plain)["train_loss"].iloc[-1] < metrics(plain)["train_loss"].iloc[1]
+
+
+def test_each_direction_has_its_own_codec() -> None:
+    """Bytes up are those of one codec, bytes down those of the other; the vectorised path counts the same."""
+    up, down = COMPRESSORS["scalar"], COMPRESSORS["top_k"]
+    found = {}
+    for name, codec in {"up": up, "down": down, "both": {"kind": "by_direction", "up": up, "down": down}}.items():
+        outcome = run(scenario_of("synchronous", codec, evaluate={"every": "7 rounds"}))
+        found[name] = metrics(outcome)[["bytes_up", "bytes_down"]].iloc[-1]
+    assert found["both"]["bytes_up"] == found["up"]["bytes_up"] != found["down"]["bytes_up"]
+    assert found["both"]["bytes_down"] == found["down"]["bytes_down"] != found["up"]["bytes_down"]
+
+
+def test_one_direction_can_be_left_exact() -> None:
+    """Embeddings and gradients: both change training, each alone less."""
+    codec = {"kind": "scalar_quantiser", "bits": 2, "dither": "none"}
+    plain, both = (run(scenario_of("synchronous", each)) for each in ("plain", codec))
+    for direction in ("up", "down"):
+        alone = run(scenario_of("synchronous", {"kind": "by_direction", direction: codec}))
+        assert apart(plain, alone) > 1e-4
+        assert apart(both, alone) > 1e-4

@@ -96,6 +96,8 @@ def test_one_step_by_hand() -> None:
         {"kind": "centralised"},
         {"kind": "fedbcd", "local_steps": 2},
         {"kind": "c_vfl", "local_steps": 2},
+        {"kind": "ef_vfl"},
+        {"kind": "ef_vfl", "labels": "private"},
         {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
     ],
     ids=lambda said: "-".join(map(str, said.values())),

@@ -8,7 +8,9 @@ from vflsim.protocols import PROTOCOLS
 from vflsim.vocabulary.selections import others
 
 USED = {"synchronous": 4, "centralised": 4, "ignore-exclude": 3, "ignore-fastest": 2, "asynchronous": 1}
-USED |= {name: 4 - name.endswith("exclude") for name in ALL if name.startswith(("vim", "fdml", "fedbcd", "c_vfl"))}
+USED |= {
+    name: 4 - name.endswith("exclude") for name in ALL if name.startswith(("vim", "fdml", "fedbcd", "c_vfl", "ef_vfl"))
+}
 USED |= {name: 3 for name in ALL if name.startswith("fedvs")}
 USED |= {name: 2 for name in ALL if name.startswith("t-synchronous")} | {"asynchronous-bounded": 1}
 

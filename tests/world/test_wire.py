@@ -167,7 +167,7 @@ def test_what_has_arrived_is_passed_on_as_it_came() -> None:
     sent = message.value
     up.carry(message)
     assert sent is not None
-    assert message.value is up.arrived(sent) is not sent
+    assert message.value is up.as_received(sent) is not sent
     passed_on = Message(value=message.value)
     down.carry(passed_on)
     assert passed_on.value is message.value

@@ -7,13 +7,11 @@ from typing import Annotated, TypeAlias, get_args
 from pydantic import Field
 
 from vflsim.codecs.base import Codec
+from vflsim.codecs.by_direction import ByDirection, OneKind
 from vflsim.codecs.plain import Plain
-from vflsim.codecs.scalar_quantiser import ScalarQuantiser
-from vflsim.codecs.top_k import TopK
-from vflsim.codecs.vector_quantiser import VectorQuantiser
 from vflsim.vocabulary.imported import OrModule
 
-CodecKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK
+CodecKind: TypeAlias = OneKind | ByDirection
 CODECS: tuple[type[Codec], ...] = get_args(CodecKind)
 AnyCodec = Annotated[CodecKind, Field(discriminator="kind"), OrModule(Codec)]
 

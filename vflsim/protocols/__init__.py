@@ -10,6 +10,7 @@ from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.c_vfl import CVfl
 from vflsim.protocols.centralised import Centralised
+from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
@@ -31,6 +32,7 @@ ProtocolKind: TypeAlias = (
     | Fdml
     | FedBcd
     | CVfl
+    | EfVfl
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -33,28 +33,31 @@ class Wires:
 
     def __init__(self, codec: Codec, executor: Executor, seed: int = 0) -> None:
         self.codec, self.executor, self.seed = codec, executor, seed
-        self.arrived: WeakSet[Handle[Any]] = WeakSet()
-        """The tensors that have passed the codec: whoever passes one on sends the bytes that it came in."""
-        self._stacked: dict[Spec, _Stacked] = {}
+        self.arrived: WeakKeyDictionary[Handle[Any], Codec] = WeakKeyDictionary()
+        """The tensors that have been sent, and by which codec: whoever passes one on sends the bytes it came in."""
+        self._stacked: dict[tuple[int, Spec], _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 
     def size(self, message: Message) -> int:
         """Count the bytes of a message on the wire. Messages of one shape are counted once."""
         value, batch = message.value, message.batch
         ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
+        codec = self.codec.towards(message.receiver)
         if message.tensors:
-            return self.codec.size_of(specs_of(message), ids)
-        key = ids if value is None else (value.shape, value.dtype, ids)
+            passed_on = {name: self.arrived[each] for name, each in message.carried.items() if each in self.arrived}
+            return codec.size_of(specs_of(message), ids, passed_on)
+        codec = codec if value is None else self.arrived.get(value, codec)
+        key = ids if value is None else (id(codec), value.shape, value.dtype, ids)
         size = self._sizes.get(key)
         if size is None:
-            size = self._sizes[key] = self.codec.size_of(specs_of(message), ids)
+            size = self._sizes[key] = codec.size_of(specs_of(message), ids)
         return size
 
-    def kernel(self, spec: Spec) -> _Stacked | None:
-        """Return the kernel that puts tensors of several parties through the codec in one call, None if none can."""
-        if not self.codec.elementwise or self.codec.remembers:
+    def kernel(self, codec: Codec, spec: Spec) -> _Stacked | None:
+        """Return the kernel that puts tensors of several parties through a codec in one call, None if none can."""
+        if not codec.elementwise or codec.remembers:
             return None
-        return self._stacked.setdefault(spec, _Stacked(self.codec))
+        return self._stacked.setdefault((id(codec), spec), _Stacked(codec))
 
 
 class Wire:
@@ -77,22 +80,24 @@ class Wire:
 
         ``remember=False`` leaves the codec's memory alone, as evaluation must.
         """
-        codec = self._wires.codec
+        codec = self._wires.codec.towards(message.receiver)
         if codec.lossless:
+            for handle in message.carried.values():
+                self._wires.arrived.setdefault(handle, codec)
             return
         purpose = f"codec.{message.kind}" if remember else f"codec.evaluation.{message.kind}"
         remember = remember and codec.remembers
         stream = f"{message.receiver}/{message.kind}/"
 
         def passed(handle: Handle[Any], name: str) -> Handle[Any]:
-            return self._passed(handle, f"{purpose}/{name}", stream + name if remember else None)
+            return self._passed(codec, handle, f"{purpose}/{name}", stream + name if remember else None)
 
         if message.value is not None:
             message.value = passed(message.value, ONLY)
         if message.tensors:
             message.tensors = {name: passed(handle, name) for name, handle in message.tensors.items()}
 
-    def arrived(self, sent: Handle[Any]) -> Handle[Any]:
+    def as_received(self, sent: Handle[Any]) -> Handle[Any]:
         """Return what the receivers get of a tensor that this party has sent, by a codec without memory."""
         return self._sent.get(sent, sent)
 
@@ -104,28 +109,28 @@ class Wire:
         """Load the memory of an earlier wire."""
         self._memory = {stream: memory.clone() for stream, memory in state.items()}
 
-    def _passed(self, sent: Handle[Any], purpose: str, stream: str | None) -> Handle[Any]:
+    def _passed(self, codec: Codec, sent: Handle[Any], purpose: str, stream: str | None) -> Handle[Any]:
         if not sent.dtype.is_floating_point or sent in self._wires.arrived:
             return sent
         if stream is None and (known := self._sent.get(sent)) is not None:
             return known
         arrived: Handle[Any] = Handle(sent.shape, sent.dtype)
-        self._wires.arrived.add(arrived)
+        self._wires.arrived[arrived] = codec
         place = f"{purpose}/{self._encoded[purpose]}"
         self._encoded[purpose] += 1
         operation: Operation[None] = Operation(
-            "codec", self._party, partial(self._transmit, sent, arrived, place, stream), None, nbytes=arrived.nbytes,
-            inputs=(sent,), promises=(arrived,),
+            "codec", self._party, partial(self._transmit, codec, sent, arrived, place, stream), None,
+            nbytes=arrived.nbytes, inputs=(sent,), promises=(arrived,),
         )  # fmt: skip
         if stream is None:
-            operation.kernel = self._wires.kernel(Spec(sent.shape, sent.dtype))
+            operation.kernel = self._wires.kernel(codec, Spec(sent.shape, sent.dtype))
             operation.work = _Passing(sent, arrived)
             self._sent[sent] = arrived
         self._wires.executor.submit(operation)
         return arrived
 
-    def _transmit(self, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None) -> None:
-        codec = self._wires.codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
+    def _transmit(self, codec: Codec, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None) -> None:
+        codec = codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
         with torch.no_grad():
             if stream is None:
                 arrived.set(codec.through(sent.value))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from codecs_by_hand import CODECS, Compress
 from plain_training import Plain
 from tiny_worlds import (
     EAGER,
@@ -38,7 +38,6 @@ from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.fedbcd.learning import BlockServer, RecomputingClient
 from vflsim.protocols.fedbcd.messages import shared_values_of
 from vflsim.scenario import load
-from vflsim.streams import stream_key
 from vflsim.world.messages import Embedding
 
 Q, ROUNDS, ROWS = 3, 50, 20
@@ -48,9 +47,6 @@ MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
 POLYNOMIAL = {"kind": "polynomial", "degree": 3, "embedding": 5}
 MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
 AGGREGATES = ["mean", "sum", "concat", "max", "weighted"]
-
-Compress = Callable[[Tensor, int, str, int], Tensor]
-"""What arrives of a tensor, of a party, message kind and tensor name, in a round."""
 
 
 def training(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -63,36 +59,6 @@ def training(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
         **changes,
     }
     return raw({"it": protocol}, **changes)
-
-
-def exactly(x: Tensor, party: int, name: str, t: int) -> Tensor:
-    return x
-
-
-def quantised(x: Tensor, party: int, name: str, t: int) -> Tensor:
-    """Four bits with subtractive dither, in numpy: levels of the range, Philox for the t-th tensor."""
-    numbers = x.numpy().ravel()
-    least, step = numbers.min(), (numbers.max() - numbers.min()) / 15
-    key = stream_key(0, party, f"codec.{name}/{t}") & 2**64 - 1
-    dither = (np.random.Philox(key=key).random_raw(len(numbers)) >> np.uint64(11)) * 2.0**-53
-    levels = np.clip(np.floor((numbers - least) / step + dither), 0, 15)
-    return torch.from_numpy(least + step * (levels - (dither - 0.5))).reshape(x.shape)
-
-
-def sparse(x: Tensor, party: int, name: str, t: int) -> Tensor:
-    """The two largest numbers of each row."""
-    kept = torch.zeros_like(x)
-    for row, new in zip(x.reshape(-1, x.shape[-1]), kept.reshape(-1, x.shape[-1]), strict=True):
-        for place in np.argsort(-row.abs().numpy(), kind="stable")[:2]:
-            new[place] = row[place]
-    return kept
-
-
-CODECS: dict[str, tuple[Any, Compress]] = {
-    "exact": ("plain", exactly),
-    "quantised": ({"kind": "scalar_quantiser", "bits": 4}, quantised),
-    "sparse": ({"kind": "top_k", "count": 2}, sparse),
-}
 
 
 def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:

@@ -16,6 +16,8 @@ QUANTISER = {"kind": "scalar_quantiser", "bits": 4}
 EACH: dict[str, dict[str, Any]] = {
     "c_vfl": {"kind": "c_vfl", "local_steps": 2, "codec": QUANTISER},
     "feedback": {"kind": "c_vfl", "codec": {"kind": "top_k", "fraction": 0.3, "error_feedback": True}},
+    "down": {"kind": "c_vfl", "codec": {"kind": "by_direction", "down": QUANTISER}},
+    "up": {"kind": "c_vfl", "codec": {"kind": "by_direction", "up": QUANTISER}},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed"},
 }
 each = pytest.mark.parametrize("protocol", EACH.values(), ids=EACH)

@@ -64,7 +64,8 @@ class CVfl(Protocol):
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """An embedding up, all embeddings and θ_0 down, Q steps, each but the first with a forward pass of its own."""
         up = super().exchange(setting, client, rows).up
-        return Exchange(up, shared_shapes(setting, setting.clients, rows), self.local_steps, anew=True)
+        down = shared_shapes(setting, setting.clients, rows)
+        return Exchange(up, down, self.local_steps, anew=True, passed_on=tuple(down)[1:])
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps, and a server step."""

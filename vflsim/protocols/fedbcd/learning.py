@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from vflsim.learning.party import Received
 from vflsim.learning.party_model import descend
 from vflsim.learning.server import ServerLearner, ServerStep
 from vflsim.learning.staleness import Staleness
-from vflsim.protocols.fedbcd.messages import MODEL
+from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.setting import Learners, Setting, client_parts, server_parts
 from vflsim.streams import party_name
 
@@ -120,6 +120,7 @@ class RecomputingClient(ClientLearner):
     def __init__(self, parts: ClientParts, server: BlockServer) -> None:
         super().__init__(parts)
         self._server = server
+        self.widths = dict(zip(server.parts.clients, server.parts.widths, strict=True))
         server.staleness = Staleness((), 0)  # a copy completes no rounds, and needs no ages of its rows
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
@@ -127,8 +128,13 @@ class RecomputingClient(ClientLearner):
 
         The first step after an upload takes the h_m of the upload. Raises ``NonFiniteError`` when it runs.
         """
-        shared: Any = gradient
-        operation = self._operation("client_step", lambda: self._recompute(batch, shared), None, len(batch))
+        shared = cast("SharedValues", gradient)
+
+        def run() -> None:
+            others = {m: shared[party_name(m)].value for m in self.widths if m != self.party}
+            self.step_at(batch, shared[MODEL].value, others)
+
+        operation: Operation[None] = self._operation("client_step", run, None, len(batch))
         operation.counts, operation.inputs = "update", tuple(shared.carried.values())
         return operation
 
@@ -136,16 +142,12 @@ class RecomputingClient(ClientLearner):
         """Count the FLOPs of an operation on ``rows`` rows; of a step, those of the server's model, too."""
         return super().flops(kind, rows) + (self._server.step_flops(rows) if kind == "client_step" else 0.0)
 
-    def held_by(self, batch: Batch, shared: Mapping[str, Handle[Tensor]]) -> dict[int, Tensor]:
-        """Return the embeddings of ``batch`` that the client holds, by party."""
-        names = {client: party_name(client) for client in self._server.parts.clients}
-        return {client: shared[name].value for client, name in names.items() if client != self.party}
-
-    def _recompute(self, batch: Batch, shared: Any) -> None:
+    def step_at(self, batch: Batch, weights: Tensor, others: Mapping[int, Tensor]) -> None:
+        """Step along ∂ℓ/∂h_m at the present h_m, at the server's ``weights`` and at the ``others``' embeddings."""
         h = self._uploaded.take(batch)
-        values = {**self.held_by(batch, shared.carried), self.party: h.detach()}
+        values = {**others, self.party: h.detach()}
         embeddings = [HeldEmbedding(client, batch, _ready(values[client])) for client in sorted(values)]
-        gradient = self._server.gradient_at(shared[MODEL].value, embeddings, self.party)
+        gradient = self._server.gradient_at(weights, embeddings, self.party)
         check_finite(gradient, LOCAL)
         descend([h], [gradient], [self.embedding])
 

@@ -153,7 +153,7 @@ class FedBcd(Protocol):
         once = super().exchange(setting, client, rows)
         others = [each for each in setting.clients if each != client]
         down = once.down if self.gradients == "held" else shared_shapes(setting, others, rows)
-        return Exchange(once.up, down, self.local_steps, anew=True)
+        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(down)[1:])
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps; or the sum of all turns."""
