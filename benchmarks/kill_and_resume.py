@@ -81,6 +81,14 @@ RUNS: dict[str, tuple[dict[str, Any], int, dict[str, Any], list[str]]] = {
     "FDML": ({"kind": "fdml"}, 800, {"models": HEADS}, []),
     "FedBCD": ({"kind": "fedbcd", "local_steps": 4}, 400, {}, []),
     "FedBCD, sequential": ({"kind": "fedbcd", "local_steps": 4, "order": "sequential"}, 200, {}, []),
+    "C-VFL": (
+        {"kind": "c_vfl", "local_steps": 4, "codec": {"kind": "vector_quantiser", "bits": 4, "error_feedback": True}},
+        300, {}, [],
+    ),
+    "EF-VFL": ({"kind": "ef_vfl", "codec": {"kind": "top_k", "fraction": 0.1}}, 500, {}, []),
+    "EF-VFL, private": (
+        {"kind": "ef_vfl", "labels": "private", "codec": {"kind": "scalar_quantiser", "bits": 3}}, 500, {}, [],
+    ),
     "FedVS": ({"kind": "fedvs", "K": 2, "T": 1, "arithmetic": "coded"}, 150, {"models": {"client": POLYNOMIAL}}, []),
 }  # fmt: skip
 """What is run: the protocol, how many rounds, what is said otherwise than in ``BASE``, and options."""

@@ -130,6 +130,9 @@ def local(pick: random.Random) -> dict[str, Any]:
             {"kind": "vimadmm_j", "rho": 0.2, "local_steps": steps, "models": HEADS},
             {"kind": "fdml", "combine": pick.choice(["sum", "mean"]), "models": HEADS},
             {"kind": "fedbcd", "local_steps": steps},
+            {"kind": "fedbcd", "local_steps": steps, "gradients": "recomputed"},
+            {"kind": "c_vfl", "local_steps": steps, "codec": {"kind": "scalar_quantiser", "bits": 6}},
+            {"kind": "ef_vfl", "local_steps": steps, "labels": "private", "codec": {"kind": "top_k", "fraction": 0.5}},
             {"kind": "fedbcd", "local_steps": steps, "order": "sequential", "server_steps": pick.randint(1, 4)},
         ]
     )

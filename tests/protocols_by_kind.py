@@ -44,6 +44,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
     "agg_vfl": {"kind": "agg_vfl"},
     "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum"},
+    "fedbcd-recomputed": {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed"},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "fraction": 0.4}},
+    "ef_vfl": {"kind": "ef_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 8, "dither": "none"}},
+    "ef_vfl-private": {"kind": "ef_vfl", "labels": "private", "codec": {"kind": "top_k", "fraction": 0.4}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

@@ -11,7 +11,7 @@ USED = {"synchronous": 4, "centralised": 4, "local": 0, "ignore-exclude": 3, "ig
 USED |= {
     name: 4 - name.endswith("exclude")
     for name in ALL
-    if name.startswith(("vim", "fdml", "fedbcd", "easter", "pyv", "agg"))
+    if name.startswith(("vim", "fdml", "fedbcd", "c_vfl", "ef_vfl", "easter", "pyv", "agg"))
 }
 USED |= {name: 3 for name in ALL if name.startswith("fedvs")}
 USED |= {name: 2 for name in ALL if name.startswith("t-synchronous")} | {"asynchronous-bounded": 1}

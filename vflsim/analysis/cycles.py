@@ -246,12 +246,14 @@ class Cycles(Stages):
         return math.fsum(alone) if self._network.queued or self._network.crowd(len(alone)) > 1 else max(alone)
 
     def _down(self, client: int, rows: int, used: bool, sharing: int = 1) -> float:
-        size = self._codec.size_of(self._specs(self._exchange(client, rows).down) if used else {})
+        exchange, up = self._exchange(client, rows), self._codec.towards(SERVER)
+        specs = self._specs(exchange.down) if used else {}
+        size = self._codec.towards(client).size_of(specs, 0, dict.fromkeys(exchange.passed_on, up))
         return 8 * size / min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
 
     def _up(self, client: int, rows: int, sharing: int = 1) -> float:
         ids = rows if self._training.batches == "own" else 0
-        size = self._codec.size_of(self._specs(self._exchange(client, rows).up, self.uploaded), ids)
+        size = self._codec.towards(SERVER).size_of(self._specs(self._exchange(client, rows).up, self.uploaded), ids)
         return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
 
     def _specs(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype | None = None) -> dict[str, Spec]:

@@ -93,6 +93,8 @@ class Protocol(Part, ABC):
     """Whether every participant begins its k-th work in round k. Rounds of two such protocols can be paired."""
     awaited_replies: ClassVar[tuple[str, ...]] = ()
     """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
+    evaluates_uncompressed: ClassVar[bool] = False
+    """Whether the messages of an evaluation without virtual time do without the codec."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
     default_blinding: ClassVar[Blinding | None] = None

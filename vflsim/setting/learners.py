@@ -45,13 +45,14 @@ class Exchange:
     """What a client sends, receives and computes in a round on a batch: shapes of tensors, as in ``Message.carried``.
 
     ``steps`` is how many client steps it takes on what it receives; with ``anew``, those after the first repeat the
-    forward pass.
+    forward pass. The server has received what it has ``passed_on``, names in ``down``, and sends it as it came.
     """
 
     up: Mapping[str, tuple[int, ...]]
     down: Mapping[str, tuple[int, ...]]
     steps: int = 1
     anew: bool = False
+    passed_on: tuple[str, ...] = ()
 
 
 class Algorithm(Protocol):
