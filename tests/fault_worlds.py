@@ -136,11 +136,23 @@ def local(pick: random.Random) -> dict[str, Any]:
     return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
 
 
+def easter(pick: random.Random) -> dict[str, Any]:
+    """EASTER, most often, or one of the protocols that it is compared with."""
+    baseline = {"kind": "agg_vfl", "combine": pick.choice(["sum", "mean"])}
+    others = [{"kind": "pyvertical", "models": {"aggregate": "concat"}}, {**baseline, "models": {"aggregate": "mean"}}]
+    slow = {"kind": "sgd", "lr": 0.02}
+    said = pick.choice([*[{"kind": "easter", "models": {"aggregate": "mean"}}] * 3, *others])
+    return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
+
+
+FAMILIES = {"local": local, "easter": easter}
+
+
 def drawn(seed: int, kind: str = "") -> Scenario:
-    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``: fedvs, or local steps."""
+    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``."""
     pick = random.Random(seed)
     clients = pick.randint(3, 7) if kind == "fedvs" else pick.randint(1, 5)
-    said = fedvs(pick, clients) if kind == "fedvs" else local(pick) if kind else protocol(pick, clients)
+    said = protocol(pick, clients) if not kind else fedvs(pick, clients) if kind == "fedvs" else FAMILIES[kind](pick)
     table = said["kind"] in ("t_synchronous", "asynchronous")
     own = table and not said.get("cancel") and pick.random() < 0.4
     link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}
@@ -254,7 +266,7 @@ def watched_sums(scenario: Scenario, name: str) -> Iterator[list[tuple[int, ...]
 def main() -> None:
     """``python tests/fault_worlds.py [FIRST] [END] [KIND]``: run scenarios FIRST (0) to END (1000), count their ends.
 
-    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD.
+    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD; ``easter``: of EASTER and its baselines.
     """
     import sys
     from collections import Counter

@@ -32,10 +32,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
     "easter": {"kind": "easter", "models": {"aggregate": "mean"}},
-    "local": {"kind": "local"},
+    "local": {"kind": "local", "models": {"aggregate": "mean"}},
     "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
-    "agg_vfl": {"kind": "agg_vfl"},
-    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum"},
+    "agg_vfl": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
+    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 
