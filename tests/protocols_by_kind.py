@@ -40,14 +40,14 @@ KINDS: dict[str, dict[str, Any]] = {
         "blinding": {"bits": 64, "fraction": 40},
         "models": {"aggregate": "sum"},
     },
-    "local": {"kind": "local"},
-    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
-    "agg_vfl": {"kind": "agg_vfl"},
-    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum"},
     "fedbcd-recomputed": {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed"},
     "c_vfl": {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "fraction": 0.4}},
     "ef_vfl": {"kind": "ef_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 8, "dither": "none"}},
     "ef_vfl-private": {"kind": "ef_vfl", "labels": "private", "codec": {"kind": "top_k", "fraction": 0.4}},
+    "local": {"kind": "local", "models": {"aggregate": "mean"}},
+    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
+    "agg_vfl": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
+    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

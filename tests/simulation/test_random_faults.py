@@ -17,7 +17,9 @@ TRAINED = 5
 """Every so many scenarios are trained, too."""
 
 
-@pytest.mark.parametrize("kind", ["", "fedvs", "local", "blinded"], ids=["any", "fedvs", "local", "blinded"])
+@pytest.mark.parametrize(
+    "kind", ["", "fedvs", "local", "blinded", "easter"], ids=["any", "fedvs", "local", "blinded", "easter"]
+)
 @pytest.mark.parametrize("first", range(0, SCENARIOS, 10))
 def test_every_run_with_faults_ends_in_a_sound_result_or_a_clear_error(first: int, kind: str, monkeypatch) -> None:
     monkeypatch.setattr(outages, "CRASHES_WITHOUT_A_STEP", FEW_CRASHES)
