@@ -31,7 +31,7 @@ class ClientParts:
 
     ``features`` maps a split to a tensor (rows, *feature_shape). ``build`` makes the model with its initial weights,
     ``draft`` one whose weights are only counted. ``mechanism`` protects its embeddings before others see them, with
-    noise drawn from ``seed``.
+    noise drawn from ``seed``. ``coded``: some features are codes of categories.
     """
 
     party: int
@@ -43,6 +43,7 @@ class ClientParts:
     mechanism: Mechanism | None = None
     seed: int = 0
     draft: Callable[[], nn.Module] | None = None
+    coded: bool = False
 
     def model(self, name: str) -> PartyModel:
         """Return the model, to be made when it is first needed."""
