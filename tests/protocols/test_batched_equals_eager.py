@@ -62,8 +62,8 @@ def scenario_of(protocol: dict[str, Any], **changes: Any) -> Scenario:
             "timing": RANDOM_TIMING,
             "partition": ROWS,
             "data": {"name": "digits", "train_rows": 90, "test_fraction": 0.1, "validation_fraction": 0.1},
-            "stop": {"updates": 48},
-            "evaluate": {"every": "12 rounds"},
+            "stop": {"updates": 36},
+            "evaluate": {"every": "6 rounds"},
             **changes,
         },
     )
