@@ -1,4 +1,4 @@
-"""Test accuracy of every party in per cent, mean ± standard deviation over seeds, as Markdown: EASTER's Tables II, IV, VII.
+"""Test accuracy of every party in per cent, mean ± standard deviation over seeds: EASTER's Tables II, IV and VII.
 
 A protocol with one model for all parties has one number. Several results make several tables.
 """

@@ -12,7 +12,7 @@ from tiny_worlds import events, rounds
 
 from vflsim.world import outages
 
-SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "100"))
+SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "60"))
 TRAINED = 5
 """Every so many scenarios are trained, too."""
 

@@ -32,7 +32,7 @@ class ClientParts:
 
     ``features`` maps a split to a tensor (rows, *feature_shape). ``build`` makes the model with its initial weights,
     ``draft`` one whose weights are only counted. ``mechanism`` protects its embeddings before others see them, with
-    noise drawn from ``seed``; in a ``blinded_sum`` it then blinds them.
+    noise drawn from ``seed``; in a ``blinded_sum`` it then blinds them. ``coded``: some features are codes of categories.
     """
 
     party: int
@@ -45,6 +45,7 @@ class ClientParts:
     blinded_sum: BlindedSum | None = None
     seed: int = 0
     draft: Callable[[], nn.Module] | None = None
+    coded: bool = False
 
     def model(self, name: str) -> PartyModel:
         """Return the model, to be made when it is first needed."""

@@ -14,6 +14,7 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.client import ClientLearner, ClientParts
 from vflsim.learning.models.build import seeded
+from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyLearner
 from vflsim.learning.server import ServerLearner, ServerParts
 from vflsim.learning.training import Training
@@ -109,6 +110,7 @@ def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
         mechanism=setting.mechanism,
         blinded_sum=setting.blinded_sum,
         seed=seed,
+        coded=isinstance(shape, TableShape),
     )
 
 

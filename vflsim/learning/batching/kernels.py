@@ -17,11 +17,14 @@ from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.client import (
     ClientModel,
     CnnClient,
+    DeepFmClient,
     LenetClient,
     LinearClient,
     MlpClient,
     ModuleClient,
     PolynomialClient,
+    Resnet18Client,
+    WideDeepClient,
 )
 from vflsim.learning.optimizers import Optimizer
 
@@ -31,6 +34,9 @@ KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     MlpClient: LayeredStack,
     CnnClient: "convolutions are slower together than one by one",
     LenetClient: "convolutions are slower together than one by one",
+    Resnet18Client: "convolutions are slower together than one by one",
+    DeepFmClient: "no stack reads codes of categories",
+    WideDeepClient: "no stack reads codes of categories",
     ModuleClient: "a user's module may treat rows or clients in ways that no stack can know",
 }
 """The stack that computes clients of a kind of model together, or the reason why there is none."""
@@ -60,6 +66,8 @@ def stack_clients(
         mechanism = learners[client].parts.mechanism
         if mechanism is not None and mechanism.inner_noise and model.powers is None:
             why = "their mechanism adds noise inside the network"
+        if not isinstance(why, str) and learners[client].parts.coded:
+            why = "no stack reads codes of categories"
         if isinstance(why, str):
             others[f"{model.kind} clients one by one: {why}"] += 1
         else:
