@@ -32,7 +32,7 @@ class ClientParts:
 
     ``features`` maps a split to a tensor (rows, *feature_shape). ``build`` makes the model with its initial weights,
     ``draft`` one whose weights are only counted. ``mechanism`` protects its embeddings before others see them, with
-    noise drawn from ``seed``; in a ``blinded_sum`` it then blinds them. ``coded``: some features are codes of categories.
+    noise drawn from ``seed``; in a ``blinded_sum`` it then blinds them. ``coded``: some features are categories' codes.
     """
 
     party: int

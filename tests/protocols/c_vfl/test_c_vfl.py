@@ -48,6 +48,9 @@ POLYNOMIAL = {"kind": "polynomial", "degree": 3, "embedding": 5}
 MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
 AGGREGATES = ["mean", "sum", "concat", "max", "weighted"]
 
+ACTIVE = {"partition": {"clients": 3, "active": True}, "models__active": {"kind": "mlp", "hidden": [4], "embedding": 5}}
+"""A server with features of its own, as wide as ``MLP``."""
+
 
 def training(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A scenario of three clients, as a mapping."""
@@ -102,23 +105,31 @@ def test_fifty_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> 
     assert losses[-1] < losses[0] - (0 if codec == "sparse" else 0.05)  # two weights of the server's are few
 
 
+features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone", "active server"])
+"""What the server holds."""
+
+
+@features
 @pytest.mark.parametrize("aggregate", [*AGGREGATES, "learned_mean"])
-def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str) -> None:
+def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str, features: dict[str, Any]) -> None:
     """Clients compute the gradient that the server would send; only messages differ, and by them the times."""
     protocols = {"wait": {"kind": "synchronous"}, "c_vfl": {"kind": "c_vfl"}}
-    scenario = tiny(protocols, timing=RANDOM_TIMING, models__aggregate=aggregate, models__client=MLP)
+    scenario = tiny(protocols, timing=RANDOM_TIMING, models__aggregate=aggregate, models__client=MLP, **features)
     one, other = (run(scenario, name, execution=EAGER) for name in protocols)
     assert same_weights(one, other)
     assert metrics(one)["train_loss"].equals(metrics(other)["train_loss"])
     assert apart(run(scenario, "wait"), run(scenario, "c_vfl")) <= 1e-12
 
 
+@features
 @pytest.mark.parametrize("aggregate", [*AGGREGATES, "learned_mean"])
-def test_uncompressed_it_is_fedbcd_with_recomputed_gradients_to_the_bit(aggregate: str) -> None:
+def test_uncompressed_it_is_fedbcd_with_recomputed_gradients_to_the_bit(
+    aggregate: str, features: dict[str, Any]
+) -> None:
     """FedBCD's clients get the others' embeddings alone; with held gradients they learn something else."""
     fedbcd = {"kind": "fedbcd", "local_steps": Q}
     protocols = {"c_vfl": C_VFL, "fedbcd": {**fedbcd, "gradients": "recomputed"}, "held": fedbcd}
-    scenario = tiny(protocols, timing=RANDOM_TIMING, models__aggregate=aggregate, models__client=MLP)
+    scenario = tiny(protocols, timing=RANDOM_TIMING, models__aggregate=aggregate, models__client=MLP, **features)
     one, other, held = (run(scenario, name) for name in protocols)
     assert same_weights(one, other)
     assert not same_times(one, other)
@@ -217,10 +228,7 @@ def test_it_says_that_clients_hold_the_labels() -> None:
     assert "labels" in scenario.protocols["it"].protocol.describe(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("more", [{"order": "sequential"}, {}])
-def test_recomputed_gradients_need_parallel_rounds_and_clients_features_alone(more: dict[str, Any]) -> None:
-    said = {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed", **more}
-    active = {"partition": {"clients": 2, "by": "columns", "active": True},
-              "models__active": {"kind": "linear", "embedding": 5}}  # fmt: skip
+def test_recomputed_gradients_need_parallel_rounds() -> None:
+    said = {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed", "order": "sequential"}
     with pytest.raises(Exception, match=r"gradients: recomputed(.|\n)*allowed: gradients: held"):
-        load(training(said, **({} if more else active)))
+        load(training(said))

@@ -36,6 +36,9 @@ MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
 TOP_K = {"kind": "top_k", "fraction": 0.2}
 labels = pytest.mark.parametrize("labels", ["shared", "private"])
 
+ACTIVE = {"partition": {"clients": 3, "active": True}, "models__active": {"kind": "mlp", "hidden": [4], "embedding": 5}}
+"""A server with features of its own, as wide as ``MLP``."""
+
 
 def training(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A scenario of three clients, as a mapping."""
@@ -118,19 +121,25 @@ def test_fifty_rounds_are_those_of_the_equations(labels: str, codec: str, aggreg
     assert losses[-1] < losses[0] - 0.01
 
 
+features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone", "active server"])
+"""What the server holds."""
+
+
+@features
 @labels
 @pytest.mark.parametrize("aggregate", ["mean", "concat", "max", "learned_mean"])
-def test_uncompressed_it_is_synchronous_training(labels: str, aggregate: str) -> None:
+def test_uncompressed_it_is_synchronous_training(labels: str, aggregate: str, features: dict[str, Any]) -> None:
     """But for rounding: ĥ + (h − ĥ) is h within a few units of the last place."""
     protocols = {"wait": {"kind": "synchronous"}, "it": {"kind": "ef_vfl", "labels": labels}}
-    scenario = tiny(protocols, timing=RANDOM_TIMING, models__aggregate=aggregate, models__client=MLP)
+    scenario = tiny(protocols, timing=RANDOM_TIMING, models__aggregate=aggregate, models__client=MLP, **features)
     one, other = (run(scenario, name, execution=EAGER) for name in protocols)
     assert apart(one, other) <= 1e-12
 
 
-def test_uncompressed_with_shared_labels_it_is_c_vfl() -> None:
+@features
+def test_uncompressed_with_shared_labels_it_is_c_vfl(features: dict[str, Any]) -> None:
     protocols = {"c_vfl": {"kind": "c_vfl", "local_steps": 3}, "it": {"kind": "ef_vfl", "local_steps": 3}}
-    scenario = tiny(protocols, timing=RANDOM_TIMING, models__client=MLP)
+    scenario = tiny(protocols, timing=RANDOM_TIMING, models__client=MLP, **features)
     assert apart(*(run(scenario, name) for name in protocols)) <= 1e-12
 
 

@@ -15,6 +15,7 @@ from vflsim.protocols.fedbcd.learning import (
 )
 from vflsim.protocols.fedbcd.messages import shared_values_of
 from vflsim.setting import Exchange, Learners, Setting
+from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
@@ -31,6 +32,7 @@ class CVfl(Protocol):
     local_steps: Count = 1
     """Q, the steps of every party in a round. Each is a computation; a client's counts as an update."""
     needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
 
@@ -38,8 +40,8 @@ class CVfl(Protocol):
         """Send everybody all C(h_m) of B(t), as they came, and C(θ_0); take Q steps, the first before sending."""
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            weights = await node.compute(node.learner.sharing_step(embeddings))
-            shared = shared_values_of(weights, embeddings, t)
+            own = await node.compute(node.learner.sharing_step(embeddings))
+            shared = shared_values_of(own, embeddings, t)
             for client in node.clients:
                 await node.send(client, shared)
             for _ in range(self.local_steps - 1):
@@ -65,7 +67,7 @@ class CVfl(Protocol):
         """An embedding up, all embeddings and θ_0 down, Q steps, each but the first with a forward pass of its own."""
         up = super().exchange(setting, client, rows).up
         down = shared_shapes(setting, setting.clients, rows)
-        return Exchange(up, down, self.local_steps, anew=True, passed_on=tuple(down)[1:])
+        return Exchange(up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps, and a server step."""

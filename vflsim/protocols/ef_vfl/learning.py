@@ -14,10 +14,10 @@ from vflsim.learning.client import ClientLearner
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.party import PartyLearner, Received
 from vflsim.learning.server import ServerStep
-from vflsim.protocols.fedbcd.learning import BlockServer, HeldEmbedding, RecomputingClient
+from vflsim.protocols.fedbcd.learning import BlockServer, HeldEmbedding, RecomputingClient, server_copy
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.setting import Learners, Setting, client_parts, server_parts
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
 
 
 def surrogate(learner: PartyLearner, name: str, *shape: int) -> Tensor:
@@ -41,11 +41,21 @@ def add_difference(learner: PartyLearner, client: int, batch: Batch, difference:
     return rows
 
 
-class SurrogateServer(BlockServer):
-    """Steps on surrogates ĥ_m of the clients' embeddings; keeps one of its own weights, where clients hold labels."""
+class Shared(NamedTuple):
+    """What arrived of the differences that the server has sent: of its weights, and of its own embedding of a batch."""
 
-    weights_sent: Handle[Tensor] | None = None
-    """What arrived of the latest difference of weights, until the next step."""
+    batch: Batch
+    values: dict[str, Handle[Tensor]]
+
+
+class SurrogateServer(BlockServer):
+    """Steps on surrogates ĥ_m of the clients' embeddings, and on its own h_0.
+
+    Where clients hold labels, it keeps surrogates of its weights and of h_0, too: what the clients have of them.
+    """
+
+    shared: Shared | None = None
+    """What arrived of the differences that the server sent last, until the next step."""
 
     def surrogate_step(self, differences: Sequence[Received]) -> Operation[tuple[ServerStep, list[HeldEmbedding]]]:
         """Add the differences to the surrogates, and take a server step on the batch's rows of them."""
@@ -56,22 +66,29 @@ class SurrogateServer(BlockServer):
 
     def sharing_surrogate_step(
         self, differences: Sequence[Received]
-    ) -> Operation[tuple[Handle[Tensor], list[HeldEmbedding]]]:
-        """Do the same, and return θ_0 before the step less its surrogate."""
-        embeddings, arrived = self._promised(differences), self.weights_sent
+    ) -> Operation[tuple[dict[str, Handle[Tensor]], list[HeldEmbedding]]]:
+        """Do the same, and return what the server shares, less its surrogates: θ_0 before the step, and its own h_0."""
+        embeddings, arrived = self._promised(differences), self.shared
         operation: Operation[Any] = self.sharing_step(embeddings)
-        weights, difference, step = operation.result, self.promise(self.shared_weights), operation.run
+        values, step, batch = operation.result, operation.run, embeddings[0].batch
+        own = {name: self.promise(*value.shape) for name, value in values.items()}
 
         def run() -> None:
-            held = surrogate(self, MODEL, self.shared_weights)
+            weights = surrogate(self, MODEL, self.shared_weights)
             if arrived is not None:
-                held += arrived.value
+                weights += arrived.values[MODEL].value
+                if party_name(SERVER) in arrived.values:
+                    add_difference(self, SERVER, arrived.batch, arrived.values[party_name(SERVER)].value)
             step()
-            difference.set(weights.value - held)
+            for name, difference in own.items():
+                value = values[name].value
+                held = weights if name == MODEL else surrogate_rows(self, SERVER, batch, value.shape[1])
+                difference.set(value - held)
 
-        operation.run, operation.result = run, (difference, embeddings)
-        operation.promises, operation.nbytes = (*operation.promises, difference), operation.nbytes + difference.nbytes
-        return self._adding(operation, differences, embeddings, *([] if arrived is None else [arrived]))
+        operation.run, operation.result = run, (own, embeddings)
+        operation.promises = (*operation.promises, *own.values())
+        operation.nbytes += sum(difference.nbytes for difference in own.values())
+        return self._adding(operation, differences, embeddings, *(() if arrived is None else arrived.values.values()))
 
     def _promised(self, differences: Sequence[Received]) -> list[HeldEmbedding]:
         ordered = sorted(differences, key=lambda each: each.sender)
@@ -189,7 +206,7 @@ def surrogate_learners(setting: Setting, seed: int, labels: str) -> Learners[Any
     """Make the learners; ``labels``: whether clients hold them (``shared``)."""
     parts = server_parts(setting, seed)
     clients = {
-        m: SharedSurrogateClient(held, BlockServer(parts)) if labels == "shared" else SurrogateClient(held)
+        m: SharedSurrogateClient(held, server_copy(parts)) if labels == "shared" else SurrogateClient(held)
         for m in setting.clients
         for held in [client_parts(setting, m, seed)]
     }

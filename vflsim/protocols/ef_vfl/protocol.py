@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.ef_vfl.learning import Sent, SurrogateServer, surrogate_learners
+from vflsim.protocols.ef_vfl.learning import Sent, Shared, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.learning import shared_shapes
@@ -31,6 +31,7 @@ class EfVfl(Protocol):
     local_steps: Count = 1
     """The steps of every party in a round. Each is a computation; a client's counts as an update."""
     needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
     evaluates_uncompressed: ClassVar[bool] = True
@@ -44,11 +45,12 @@ class EfVfl(Protocol):
                 for embedding in embeddings:
                     await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
             else:
-                weights, embeddings = await node.compute(node.learner.sharing_surrogate_step(differences))
-                shared = shared_values_of(weights, differences, t)
+                own, embeddings = await node.compute(node.learner.sharing_surrogate_step(differences))
+                shared = shared_values_of(own, differences, t)
                 for client in node.clients:
                     await node.send(client, shared)
-                node.learner.weights_sent = node.as_received(weights)
+                arrived = {name: node.as_received(difference) for name, difference in own.items()}
+                node.learner.shared = Shared(embeddings[0].batch, arrived)
             for _ in range(self.local_steps - 1):
                 await node.compute(node.learner.local_step(embeddings))
 
@@ -91,15 +93,17 @@ class EfVfl(Protocol):
         return surrogate_learners(setting, seed, self.labels)
 
     def extra_bytes(self, setting: Setting) -> int:
-        """Count the surrogates of the embeddings: the server's, and each client's of its own or of all."""
-        copies = len(setting.clients) + 1 if self.labels == "shared" else 2
-        return setting.dtype.itemsize * setting.data.rows * sum(setting.widths) * copies
+        """Count the surrogates of the embeddings: the server's, and each client's of its own, or everybody's of all."""
+        rows = setting.dtype.itemsize * setting.data.rows
+        if self.labels == "private":
+            return 2 * rows * sum(setting.widths)
+        return (len(setting.clients) + 1) * rows * sum(setting.joined_widths)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """A difference up; a gradient, or all differences and that of θ_0, down."""
         once = super().exchange(setting, client, rows)
         down = once.down if self.labels == "private" else shared_shapes(setting, setting.clients, rows)
-        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(down)[1:])
+        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps, and a server step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, cast
 
@@ -17,11 +17,11 @@ from vflsim.learning.graphs import LOCAL, check_finite
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.party import Received
 from vflsim.learning.party_model import descend
-from vflsim.learning.server import ServerLearner, ServerStep
+from vflsim.learning.server import OwnEmbedding, ServerLearner, ServerParts, ServerStep
 from vflsim.learning.staleness import Staleness
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.setting import Learners, Setting, client_parts, server_parts
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
 
 
 class BlockServer(ServerLearner):
@@ -29,6 +29,9 @@ class BlockServer(ServerLearner):
 
     Each of these operations costs the FLOPs of a server step.
     """
+
+    _own: Handle[Tensor] | None = None
+    """Where the running step puts the server's own embedding."""
 
     def local_step(self, embeddings: Sequence[Received]) -> Operation[ServerStep]:
         """Take a step of θ_0 (and of the server's own embedding model) on embeddings of one batch.
@@ -40,19 +43,34 @@ class BlockServer(ServerLearner):
         operation.cost = self._as_step
         return operation
 
-    def sharing_step(self, embeddings: Sequence[Received]) -> Operation[Handle[Tensor]]:
-        """Take a server step, and return θ_0 (and the weights of the aggregate) before it: a vector to be shared."""
+    def sharing_step(self, embeddings: Sequence[Received]) -> Operation[dict[str, Handle[Tensor]]]:
+        """Take a server step, and return what clients need for theirs, from before the step.
+
+        It is θ_0 (and the weights of the aggregate), a vector, and the server's own embedding, if it has any.
+        """
         operation: Operation[Any] = self.server_step(embeddings)
         step, weights = operation.run, self.promise(self.shared_weights)
+        shared = {MODEL: weights}
+        if self.embedding is not None:
+            shared[party_name(SERVER)] = self.promise(len(embeddings[0].batch), self._widths[0])
 
         def run() -> None:
             self.top.train()  # makes the weights what the step works on
             weights.set(parameters_to_vector([w.detach() for w in self._shared]) if self._shared else torch.empty(0))
+            self._own = shared.get(party_name(SERVER))
             step()
 
-        operation.run, operation.result = run, weights
-        operation.promises, operation.nbytes = (weights, *operation.promises), operation.nbytes + weights.nbytes
+        operation.run, operation.result = run, shared
+        operation.promises = (*shared.values(), *operation.promises)
+        operation.nbytes += sum(handle.nbytes for handle in shared.values())
         return operation
+
+    def _embedded(self, batch: Batch) -> OwnEmbedding:
+        own = super()._embedded(batch)
+        if self._own is not None:
+            self._own.set(own.value.value)
+            self._own = None
+        return own
 
     @property
     def shared_weights(self) -> int:
@@ -121,6 +139,7 @@ class RecomputingClient(ClientLearner):
         super().__init__(parts)
         self._server = server
         self.widths = dict(zip(server.parts.clients, server.parts.widths, strict=True))
+        """The widths of all embeddings that the server joins, by party."""
         server.staleness = Staleness((), 0)  # a copy completes no rounds, and needs no ages of its rows
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
@@ -161,12 +180,21 @@ def _ready(tensor: Tensor) -> Handle[Tensor]:
 def recomputing_learners(setting: Setting, seed: int) -> Learners[BlockServer, RecomputingClient]:
     """Make a server, and clients that hold the labels and a copy of the server."""
     parts = server_parts(setting, seed)
-    clients = {m: RecomputingClient(client_parts(setting, m, seed), BlockServer(parts)) for m in setting.clients}
+    clients = {m: RecomputingClient(client_parts(setting, m, seed), server_copy(parts)) for m in setting.clients}
     return Learners(BlockServer(parts), clients)
 
 
+def server_copy(parts: ServerParts) -> BlockServer:
+    """Make a client's copy of the server: to it, the server's own embedding is one that it receives."""
+    if parts.active is not None:
+        clients, widths = (SERVER, *parts.clients), (parts.active.embedding, *parts.widths)
+        parts = replace(parts, active=None, clients=clients, widths=widths)
+    return BlockServer(parts)
+
+
 def shared_shapes(setting: Setting, clients: Sequence[int], rows: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of ``SharedValues`` with the embeddings of ``clients``."""
+    """Return the shapes of ``SharedValues`` with the embeddings of ``clients``, which come last."""
     widths = dict(zip(setting.clients, setting.widths, strict=True))
     embeddings = {party_name(client): (rows, widths[client]) for client in clients}
-    return {MODEL: (BlockServer(server_parts(setting, 0)).shared_weights,), **embeddings}
+    own = {} if setting.active_model is None else {party_name(SERVER): (rows, setting.active_model.embedding)}
+    return {MODEL: (BlockServer(server_parts(setting, 0)).shared_weights,), **own, **embeddings}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,16 +16,16 @@ MODEL = "model"
 
 @dataclass(slots=True, eq=False)
 class SharedValues(Message):
-    """The server's weights, and clients' embeddings of a batch, by their names: all that a client needs to step."""
+    """The server's weights, and the parties' embeddings of a batch, by their names: all that a client needs to step."""
 
     kind: ClassVar[str] = "shared_values"
 
 
-def shared_values_of(weights: Handle[Any], embeddings: Iterable[Message], round: int) -> SharedValues:
-    """Return the message with these embeddings, in client order."""
+def shared_values_of(own: Mapping[str, Handle[Any]], embeddings: Iterable[Message], round: int) -> SharedValues:
+    """Return the message with the server's ``own`` values and these embeddings, in client order."""
     ordered = sorted(embeddings, key=lambda each: each.sender)
     values = {party_name(each.sender): each.value for each in ordered if each.value is not None}
-    return SharedValues(round=round, tensors={MODEL: weights, **values})
+    return SharedValues(round=round, tensors={**own, **values})
 
 
 @dataclass(slots=True, eq=False)

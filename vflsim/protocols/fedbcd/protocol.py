@@ -15,6 +15,7 @@ from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer, recomputing_learners, shared_shapes
 from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
 from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
+from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -63,10 +64,10 @@ class FedBcd(Protocol):
                 for embedding in embeddings:
                     await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
             else:
-                weights = await node.compute(node.learner.sharing_step(embeddings))
+                own = await node.compute(node.learner.sharing_step(embeddings))
                 for client in node.clients:
                     others = [embedding for embedding in embeddings if embedding.sender != client]
-                    await node.send(client, shared_values_of(weights, others, t))
+                    await node.send(client, shared_values_of(own, others, t))
             await self.step_further(node, embeddings)
 
     async def parallel_client(self, node: ClientNode) -> None:
@@ -133,12 +134,11 @@ class FedBcd(Protocol):
     # --- what is known without a run --------------------------------------------------------------------------------
 
     def check(self, context: CheckContext) -> None:
-        """Clients compute their gradients in parallel rounds, and from embeddings of clients alone."""
+        """Clients compute their gradients in parallel rounds alone."""
         super().check(context)
-        if self.gradients == "recomputed" and (self.order == "sequential" or context.active is not None):
+        if self.gradients == "recomputed" and self.order == "sequential":
             raise ValueError(
-                "gradients: recomputed is for clients that step in parallel, and a server without features; "
-                "allowed: gradients: held, or order: parallel and no partition.active"
+                "gradients: recomputed is for clients that step in parallel; allowed: gradients: held, or order: parallel"
             )
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
@@ -153,7 +153,7 @@ class FedBcd(Protocol):
         once = super().exchange(setting, client, rows)
         others = [each for each in setting.clients if each != client]
         down = once.down if self.gradients == "held" else shared_shapes(setting, others, rows)
-        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(down)[1:])
+        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, others)))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps; or the sum of all turns."""
