@@ -150,14 +150,24 @@ def blinded(pick: random.Random, clients: int) -> dict[str, Any]:
     return {**said, "blinding": {"missing": missing, "bits": pick.choice([32, 64])}}
 
 
+def easter(pick: random.Random) -> dict[str, Any]:
+    """EASTER, most often, or one of the protocols that it is compared with."""
+    baseline = {"kind": "agg_vfl", "combine": pick.choice(["sum", "mean"])}
+    others = [{"kind": "pyvertical", "models": {"aggregate": "concat"}}, {**baseline, "models": {"aggregate": "mean"}}]
+    slow = {"kind": "sgd", "lr": 0.02}
+    said = pick.choice([*[{"kind": "easter", "models": {"aggregate": "mean"}}] * 3, *others])
+    return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
+
+
+FAMILIES = {"local": local, "easter": easter}
+SIZED = {"": protocol, "fedvs": fedvs, "blinded": blinded}
+
+
 def drawn(seed: int, kind: str = "") -> Scenario:
-    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``: fedvs, local, blinded."""
+    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``."""
     pick = random.Random(seed)
     clients = pick.randint(3, 7) if kind == "fedvs" else pick.randint(1, 5)
-    if kind in ("fedvs", "blinded"):
-        said = (fedvs if kind == "fedvs" else blinded)(pick, clients)
-    else:
-        said = local(pick) if kind else protocol(pick, clients)
+    said = SIZED[kind](pick, clients) if kind in SIZED else FAMILIES[kind](pick)
     table = said["kind"] in ("t_synchronous", "asynchronous")
     own = table and not said.get("cancel") and pick.random() < 0.4
     link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}
@@ -271,7 +281,8 @@ def watched_sums(scenario: Scenario, name: str) -> Iterator[list[tuple[int, ...]
 def main() -> None:
     """``python tests/fault_worlds.py [FIRST] [END] [KIND]``: run scenarios FIRST (0) to END (1000), count their ends.
 
-    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD; ``blinded``: with blinded embeddings.
+    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD; ``easter``: of EASTER and its baselines;
+    ``blinded``: with blinded embeddings.
     """
     import sys
     from collections import Counter

@@ -40,10 +40,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "blinding": {"bits": 64, "fraction": 40},
         "models": {"aggregate": "sum"},
     },
-    "local": {"kind": "local"},
+    "local": {"kind": "local", "models": {"aggregate": "mean"}},
     "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
-    "agg_vfl": {"kind": "agg_vfl"},
-    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum"},
+    "agg_vfl": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
+    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

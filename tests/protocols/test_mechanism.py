@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "vimadmm": {"kind": "vimadmm", "rho": 1, "local_steps": 2, "models": HEADS},
     "vimadmm-j": {"kind": "vimadmm_j", "rho": 1, "local_steps": 2, "models": HEADS},
     "fdml": {"kind": "fdml", "models": HEADS},
+    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
 }
