@@ -237,7 +237,7 @@ def test_stop_ends_the_run_and_names_round_and_client() -> None:
     assert outcome.info.stop_reason == "masks left over in round 1: no embedding of client-2"
     assert ends(outcome) == [8]
     assert metrics(outcome)["time_s"].iloc[-1] == 13
-    assert outcome.note == "masks were left over in 1 rounds, without client-2 1 times (missing: stop)"
+    assert outcome.note == "1 round lacked a blinded embedding: client-2 in 1 (missing: stop)"
     assert outcome.info.blinding is not None
     assert outcome.info.blinding.lacked == {2: 1}
 

@@ -43,6 +43,7 @@ class BlindingFacts(BaseModel):
         )
 
     def sentence(self) -> str:
-        """Say how often masks were left over, by whom, and what happened then."""
-        clients = few([f"{party_name(client)} {count:,} times" for client, count in self.lacked.items()])
-        return f"masks were left over in {self.rounds_missing:,} rounds, without {clients} (missing: {self.missing})"
+        """Say how many rounds lacked a client's embedding, whose, and what happened then."""
+        clients = few([f"{party_name(client)} in {count:,}" for client, count in self.lacked.items()])
+        rounds = f"{self.rounds_missing:,} round{'' if self.rounds_missing == 1 else 's'}"
+        return f"{rounds} lacked a blinded embedding: {clients} (missing: {self.missing})"

@@ -58,7 +58,7 @@ def test_a_client_that_crashes_between_the_trips_gets_the_global_embedding_again
             {"select": "2", "upload_delay": "4 ms", "availability": intervals},
         ],
     }
-    outcome = run(tiny({"it": OURS["easter"]}, timing=timing, stop={"rounds": 3}))
+    outcome = run(tiny({"it": KINDS["easter-clear"]}, timing=timing, stop={"rounds": 3}))
     first = events(outcome, "transfer.global_embedding")
     first = first[first["round"] == 0]
     assert sorted(first["peer"]) == ["client-1", "client-2", "client-2", "client-3", "client-4"]
@@ -97,7 +97,7 @@ def test_synchronous_rounds_are_the_same_bytes_on_both_paths(name: str) -> None:
 
 
 def test_messages_carry_embeddings_and_predictions() -> None:
-    outcome = run(tiny({"it": OURS["easter"]}, stop={"rounds": 4}))
+    outcome = run(tiny({"it": KINDS["easter-clear"]}, stop={"rounds": 4}))
     sent = events(outcome)
     done = sent[sent["kind"].str.startswith("transfer.") & (sent["outcome"] == "done") & (sent["round"] == 1)]
     embedding, prediction = (frame_bytes((ONLY,)) + 20 * columns * 8 for columns in (6, 10))

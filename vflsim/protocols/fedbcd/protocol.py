@@ -138,7 +138,8 @@ class FedBcd(Protocol):
         super().check(context)
         if self.gradients == "recomputed" and self.order == "sequential":
             raise ValueError(
-                "gradients: recomputed is for clients that step in parallel; allowed: gradients: held, or order: parallel"
+                "gradients: recomputed is for clients that step in parallel; "
+                "allowed: gradients: held, or order: parallel"
             )
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
