@@ -55,15 +55,16 @@ class LatticeQuantiser(Compressor):
         """The widest range, in steps, that the codes cover."""
 
     @abstractmethod
-    def codes(self, x: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Return a code, int64, for each row of ``x`` in [0, span], (codes, together).
-
-        ``uniforms`` in [0, 1), of that shape, make the dither.
-        """
+    def dither_of(self, uniforms: Tensor) -> Tensor:
+        """Return the dither, uniform in a cell, from ``uniforms`` in [0, 1): (codes, together) both."""
 
     @abstractmethod
-    def points(self, codes: Tensor, uniforms: Tensor | None, like: Tensor) -> Tensor:
-        """Return the lattice's points, of the dtype of ``like``; ``uniforms``: of the dither to be taken off."""
+    def codes(self, x: Tensor, dither: Tensor | None) -> Tensor:
+        """Return a code, int64, for each row of ``x`` in [0, span], (codes, together)."""
+
+    @abstractmethod
+    def points(self, codes: Tensor, dither: Tensor | None, like: Tensor) -> Tensor:
+        """Return the lattice's points, of the dtype of ``like``, less a ``dither`` that is to be taken off."""
 
     # --- one tensor -----------------------------------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ class LatticeQuantiser(Compressor):
         scale = from_raw(payload[_KEY.size * (self.dither != "none") : head], (2,), _working(dtype))
         codes = unpack_bits(payload[head:], count, self.code_bits)
         key = 0 if self.dither == "none" else _KEY.unpack_from(payload)[0]
-        return self._decoded(scale, codes, self._uniforms(key, count, scale), shape).to(dtype)
+        return self._decoded(scale, codes, self._dither(key, count, scale), shape).to(dtype)
 
     def through(self, x: Tensor) -> Tensor:
         """Quantise and decode, without packing bits."""
@@ -108,22 +109,22 @@ class LatticeQuantiser(Compressor):
         scale = torch.stack([least, step]) if torch.isfinite(step) else x.new_full((2,), torch.nan)
         flat = (x.reshape(-1) - least) / step if float(step) else x.new_zeros(x.numel())  # a constant has no step
         pairs = torch.cat([flat, flat.new_zeros(spare)]).nan_to_num(0.0, 0.0, 0.0).reshape(count, self.together)
-        uniforms = self._uniforms(self._key, count, x)
-        return scale, self.codes(pairs, uniforms), uniforms
+        dither = self._dither(self._key, count, x)
+        return scale, self.codes(pairs, dither), dither
 
-    def _decoded(self, scale: Tensor, codes: Tensor, uniforms: Tensor | None, shape: Shape) -> Tensor:
-        points = self.points(codes, uniforms if self.dither == "subtractive" else None, scale)
+    def _decoded(self, scale: Tensor, codes: Tensor, dither: Tensor | None, shape: Shape) -> Tensor:
+        points = self.points(codes, dither if self.dither == "subtractive" else None, scale)
         return (scale[0] + scale[1] * points.reshape(-1)[: int(np.prod(shape))]).reshape(shape)
 
-    def _uniforms(self, key: int, count: int, like: Tensor) -> Tensor | None:
-        """Return the random numbers of a tensor's dither, (codes, together)."""
+    def _dither(self, key: int, count: int, like: Tensor) -> Tensor | None:
+        """Return the dither of a tensor with this key, (codes, together)."""
         if self.dither == "none":
             return None
         # The raw words are covered by numpy's compatibility promise, the methods of Generator are not.
         words = np.random.Philox(key=key).random_raw(count * self.together)
         bits = 53 if like.dtype == torch.float64 else 24  # exact in the dtype
         numbers: Any = (words >> np.uint64(64 - bits)).astype(np.float64) * 2.0**-bits
-        return torch.from_numpy(numbers).to(like).reshape(count, self.together)
+        return self.dither_of(torch.from_numpy(numbers).to(like).reshape(count, self.together))
 
     def _counts(self, shape: Shape) -> tuple[int, int]:
         """Count the codes, and the elements that the last one has to spare."""

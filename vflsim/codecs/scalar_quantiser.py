@@ -32,11 +32,15 @@ class ScalarQuantiser(LatticeQuantiser):
         """The highest level."""
         return 2.0**self.bits - 1
 
-    def codes(self, x: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Return the level below ``x`` plus a random number; the nearest one without dither."""
-        return (x + (0.5 if uniforms is None else uniforms)).floor().clamp(0, self.span).long()[:, 0]
+    def dither_of(self, uniforms: Tensor) -> Tensor:
+        """Return numbers in [−1/2, 1/2)."""
+        return uniforms - 0.5
 
-    def points(self, codes: Tensor, uniforms: Tensor | None, like: Tensor) -> Tensor:
+    def codes(self, x: Tensor, dither: Tensor | None) -> Tensor:
+        """Return the level nearest to ``x`` plus the dither."""
+        return ((x if dither is None else x + dither) + 0.5).floor().clamp(0, self.span).long()[:, 0]
+
+    def points(self, codes: Tensor, dither: Tensor | None, like: Tensor) -> Tensor:
         """Return the levels."""
         levels = codes.to(like)[:, None]
-        return levels if uniforms is None else levels - (uniforms - 0.5)
+        return levels if dither is None else levels - dither

@@ -59,43 +59,39 @@ class VectorQuantiser(LatticeQuantiser):
         """The side of the square."""
         return self._block.span
 
-    def codes(self, x: Tensor, uniforms: Tensor | None) -> Tensor:
+    def dither_of(self, uniforms: Tensor) -> Tensor:
+        """Return numbers uniform in the cell of the point 0: a parallelogram's, reduced to the cell."""
+        spread = torch.stack([uniforms[:, 0] + 0.5 * uniforms[:, 1], uniforms[:, 1] * HEIGHT], 1)
+        return spread - _position(*_nearest(spread))
+
+    def codes(self, x: Tensor, dither: Tensor | None) -> Tensor:
         """Return row · columns + column of the nearest point."""
         block = self._block
-        if uniforms is not None:
-            x = x + x.new_tensor(REACH) + _dither(uniforms)
-        columns, rows = _nearest(x).unbind(1)
-        return rows.clamp(0, block.rows - 1) * block.columns + columns.clamp(0, block.columns - 1)
+        columns, rows = _nearest(x if dither is None else x + x.new_tensor(REACH) + dither)
+        return (rows.clamp(0, block.rows - 1) * block.columns + columns.clamp(0, block.columns - 1)).long()
 
-    def points(self, codes: Tensor, uniforms: Tensor | None, like: Tensor) -> Tensor:
+    def points(self, codes: Tensor, dither: Tensor | None, like: Tensor) -> Tensor:
         """Return the points, (codes, 2)."""
         columns = self._block.columns
-        places = torch.stack([codes % columns, codes // columns], 1)
-        points = _position(places, like)
+        points = _position((codes % columns).to(like), (codes // columns).to(like))
         if self.dither != "none":
             points = points - like.new_tensor(REACH)
-        return points if uniforms is None else points - _dither(uniforms)
+        return points if dither is None else points - dither
 
     @property
     def _block(self) -> Block:
         return largest_block(4**self.bits, self.dither != "none")
 
 
-def _nearest(x: Tensor) -> Tensor:
-    """Return (column, row) of the point nearest to each of ``x``, (n, 2): int64."""
-    across = 2 * HEIGHT
-    even = torch.stack([x[:, 0].round(), 2 * (x[:, 1] / across).round()], 1)
-    odd = torch.stack([(x[:, 0] - 0.5).round(), 2 * ((x[:, 1] - HEIGHT) / across).round() + 1], 1)
-    nearer = [(x - _position(places.long(), x)).square().sum(1, keepdim=True) for places in (even, odd)]
-    return torch.where(nearer[0] <= nearer[1], even, odd).long()
+def _nearest(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return column and row, whole numbers, of the point nearest to each of ``x``, (n, 2)."""
+    along, across = x.unbind(1)
+    even = along.round(), (across / (2 * HEIGHT)).round()
+    odd = (along - 0.5).round(), ((across - HEIGHT) / (2 * HEIGHT)).round()
+    far = (along - even[0]).square() + (across - even[1] * (2 * HEIGHT)).square()
+    in_odd = (along - 0.5 - odd[0]).square() + (across - HEIGHT - odd[1] * (2 * HEIGHT)).square() < far
+    return torch.where(in_odd, odd[0], even[0]), torch.where(in_odd, 2 * odd[1] + 1, 2 * even[1])
 
 
-def _position(places: Tensor, like: Tensor) -> Tensor:
-    columns, rows = places.unbind(1)
-    return torch.stack([columns.to(like) + 0.5 * (rows % 2).to(like), rows.to(like) * HEIGHT], 1)
-
-
-def _dither(uniforms: Tensor) -> Tensor:
-    """Return numbers uniform in the cell of the point 0: a parallelogram's, reduced to the cell."""
-    spread = torch.stack([uniforms[:, 0] + 0.5 * uniforms[:, 1], uniforms[:, 1] * HEIGHT], 1)
-    return spread - _position(_nearest(spread), spread)
+def _position(columns: Tensor, rows: Tensor) -> Tensor:
+    return torch.stack([columns + 0.5 * (rows % 2), rows * HEIGHT], 1)
