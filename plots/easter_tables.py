@@ -1,4 +1,4 @@
-"""Test accuracy of every party in per cent, mean ± standard deviation over seeds: EASTER's Tables II, IV and VII.
+"""Test accuracy of every party in per cent, mean ± standard deviation over seeds: EASTER's Tables II, IV, VI and VII.
 
 A protocol with one model for all parties has one number. Several results make several tables.
 """
@@ -18,7 +18,7 @@ METRIC = "test_accuracy"
 
 
 def table(results: Results) -> Iterator[str]:
-    """Yield a row per protocol: rounds, bytes, the mean over parties, and each party's accuracy at the end."""
+    """Yield a row per protocol: rounds, virtual time, bytes, and the mean and each party's accuracy at the end."""
     metrics = results.metrics
     parties = [name.removeprefix(f"{METRIC}.") for name in metrics if name.startswith(f"{METRIC}.")]
     last = metrics.dropna(subset=METRIC).groupby(["protocol", "seed"], sort=False).last().reset_index()
@@ -27,8 +27,9 @@ def table(results: Results) -> Iterator[str]:
         own = last[last["protocol"] == protocol]
         sent = own[["bytes_up", "bytes_down", "bytes_peer"]].sum(axis=1).mean() / 1e6
         cells = [_cell(own[METRIC]), *(_cell(own[f"{METRIC}.{party}"]) for party in parties)]
-        rows.append([f"`{protocol}`", f"{own['round'].mean():,.0f}", f"{sent:,.0f} MB", *cells])
-    yield from markdown_table([results.name, "rounds", "sent", "mean", *parties], rows)
+        spent = f"{own['time_s'].mean():,.0f} s"
+        rows.append([f"`{protocol}`", f"{own['round'].mean():,.0f}", spent, f"{sent:,.0f} MB", *cells])
+    yield from markdown_table([results.name, "rounds", "time", "sent", "mean", *parties], rows)
 
 
 def _cell(values: pd.Series) -> str:
