@@ -15,7 +15,10 @@ OWN = {"kind": "linear", "embedding": 6}
 
 def test_a_protocol_that_ignores_the_servers_features_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Synchronous, "uses_active_features", False)
-    with pytest.raises(ScenarioError, match=r"partition\.active: protocol 'synchronous' (.|\n)*remedy: leave active"):
+    with pytest.raises(
+        ScenarioError,
+        match=r"partition\.active: protocol 'synchronous' (.|\n)*remedy: give 'synchronous' `models: {active: null}`",
+    ):
         load(raw(partition={"clients": 3, "active": True}, models__active=OWN))
     monkeypatch.setattr(Synchronous, "uses_active_features", True)
     scenario = load(raw(partition={"clients": 3, "active": True}, models__active=OWN))

@@ -49,7 +49,10 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
         if not wrong_models[name]:
-            yield from list(_protocol(scenario, name)) or _server(scenario, name, task, classes)
+            yield from list(_protocol(scenario, name)) or [
+                *_server(scenario, name, task, classes),
+                *_end(scenario, name),
+            ]
         yield from _mechanism(scenario, name)
         yield from _blinding(scenario, name)
         yield from _active(scenario, name)
@@ -241,11 +244,6 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
         what = "time would never pass: no party, link or delay takes any"
         remedy = "give durations in `timing`, or stop by rounds, updates or epochs"
         yield Problem(location_of(scenario, name, "stop", "time"), what, remedy=remedy)
-    nobody = not scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
-    if nobody and stop.criteria.keys() == {"updates"}:
-        what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
-        remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
-        yield Problem(location_of(scenario, name, "stop", "updates"), what, "rounds, epochs or time beside it", remedy)
     if stop.epsilon is not None and scenario.protocols[name].mechanism is None:
         what = f"protocol {name!r} spends no ε: it has no mechanism"
         remedy = f"add one, or `stop: {{epsilon: null}}` to {name!r}"
@@ -267,6 +265,15 @@ def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | No
         if split == "validation" and not scenario.data.validation_fraction:
             remedy = "set data.validation_fraction, or choose a test metric"
             yield Problem((*loc, metric), f"{metric} needs validation rows, and there are none", remedy=remedy)
+
+
+def _end(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Refuse a run that only updates could end and that has none; its participants are known to be right."""
+    nobody = not scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    if nobody and scenario.stop_of(name).criteria.keys() == {"updates"}:
+        what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
+        remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
+        yield Problem(location_of(scenario, name, "stop", "updates"), what, "rounds, epochs or time beside it", remedy)
 
 
 def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:

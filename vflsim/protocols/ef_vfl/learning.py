@@ -41,7 +41,7 @@ def add_difference(learner: PartyLearner, client: int, batch: Batch, difference:
     return rows
 
 
-class Shared(NamedTuple):
+class SharedDifferences(NamedTuple):
     """What arrived of the differences that the server has sent: of its weights, and of its own embedding of a batch."""
 
     batch: Batch
@@ -54,7 +54,7 @@ class SurrogateServer(BlockServer):
     Where clients hold labels, it keeps surrogates of its weights and of h_0, too: what the clients have of them.
     """
 
-    shared: Shared | None = None
+    shared: SharedDifferences | None = None
     """What arrived of the differences that the server sent last, until the next step."""
 
     def surrogate_step(self, differences: Sequence[Received]) -> Operation[tuple[ServerStep, list[HeldEmbedding]]]:

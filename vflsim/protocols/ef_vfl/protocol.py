@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.ef_vfl.learning import Sent, Shared, SurrogateServer, surrogate_learners
+from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.learning import shared_shapes
@@ -50,7 +50,7 @@ class EfVfl(Protocol):
                 for client in node.clients:
                     await node.send(client, shared)
                 arrived = {name: node.as_received(difference) for name, difference in own.items()}
-                node.learner.shared = Shared(embeddings[0].batch, arrived)
+                node.learner.shared = SharedDifferences(embeddings[0].batch, arrived)
             for _ in range(self.local_steps - 1):
                 await node.compute(node.learner.local_step(embeddings))
 
