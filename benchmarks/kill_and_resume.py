@@ -41,6 +41,10 @@ POLYNOMIAL = {"kind": "polynomial", "degree": 2, "bias": False, "embedding": 16}
 MLP = {"kind": "mlp", "hidden": [24], "embedding": 16}
 CNN = {"kind": "cnn", "channels": [4], "embedding": 16}
 HEADS = {"client": MLP, "aggregate": "concat", "server": {"kind": "linear", "bias": False}}
+ACTIVE = {
+    "partition": {"clients": 5, "active": True},
+    "models": {"client": [{"select": "all", **MLP}, {"select": "2", **CNN}], "active": MLP},
+}
 NOISE = {"kind": "gaussian", "clip": 1, "noise_multiplier": 0.05, "delta": 1e-5}
 
 BASE: dict[str, Any] = {
@@ -81,6 +85,20 @@ RUNS: dict[str, tuple[dict[str, Any], int, dict[str, Any], list[str]]] = {
     "FDML": ({"kind": "fdml"}, 800, {"models": HEADS}, []),
     "FedBCD": ({"kind": "fedbcd", "local_steps": 4}, 400, {}, []),
     "FedBCD, sequential": ({"kind": "fedbcd", "local_steps": 4, "order": "sequential"}, 200, {}, []),
+    "C-VFL": (
+        {"kind": "c_vfl", "local_steps": 4, "codec": {"kind": "vector_quantiser", "bits": 4, "error_feedback": True}},
+        300, {}, [],
+    ),
+    "EF-VFL": ({"kind": "ef_vfl", "codec": {"kind": "top_k", "fraction": 0.1}}, 500, {}, []),
+    "EF-VFL, private": (
+        {"kind": "ef_vfl", "labels": "private", "codec": {"kind": "scalar_quantiser", "bits": 3}}, 500, {}, [],
+    ),
+    "EASTER": (
+        {"kind": "easter"}, 150, {**ACTIVE, "training": {"client_optimizer": ADAM}}, [],
+    ),
+    "local": ({"kind": "local"}, 2000, ACTIVE, []),
+    "PyVertical": ({"kind": "pyvertical", "models": {"aggregate": "concat"}}, 1000, ACTIVE, []),
+    "AggVFL": ({"kind": "agg_vfl"}, 300, ACTIVE, []),
     "FedVS": ({"kind": "fedvs", "K": 2, "T": 1, "arithmetic": "coded"}, 150, {"models": {"client": POLYNOMIAL}}, []),
 }  # fmt: skip
 """What is run: the protocol, how many rounds, what is said otherwise than in ``BASE``, and options."""

@@ -104,6 +104,12 @@ def protocols(draw: st.DrawFn, kind: str, clients: int) -> dict[str, Any]:
         made |= {"rho": 1, "local_steps": draw(st.integers(1, 3))}
     if kind == "fedbcd":
         made |= {"local_steps": draw(st.integers(1, 3)), "order": draw(st.sampled_from(["parallel", "sequential"]))}
+    if kind in ("easter", "pyvertical"):
+        made["models"] = {"aggregate": "mean" if kind == "easter" else "concat"}
+    if kind == "ef_vfl":
+        made["labels"] = draw(st.sampled_from(["shared", "private"]))
+    if kind in ("c_vfl", "ef_vfl"):
+        made["local_steps"] = draw(st.integers(1, 3))
     if kind == "t_synchronous":
         made |= {"t": draw(st.integers(1, clients)), "cancel": draw(st.booleans())}
     if kind == "fedvs":

@@ -1,7 +1,7 @@
 """What all tests share."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,14 @@ from command_line import Ended
 
 settings.register_profile("vflsim", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("vflsim")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """No test cuts the power, so none needs what it writes to be on the disk; tests of syncing patch it again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _handle: None)
+        yield
 
 
 @pytest.fixture

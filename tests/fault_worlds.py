@@ -35,7 +35,7 @@ NAMES_WHAT_IS_MISSING = {
     r"|round \d+ cannot be completed, nor any later one: it needs \d+ of \d+ clients, and client-\d+.* for good",
     DeadlockError: r"deadlock: nothing can happen any more; server waits for ",
     NoProgressError: r"client \d+ has gone down [\d,]+ times, and round \d+ is still not complete; .*waits for "
-    r"|[\d,]+ rounds in a row were given up, the latest after deadline: ",
+    r"|[\d,]+ rounds in a row were given up, the latest (after deadline: |without client-\d+)",
 }
 
 
@@ -120,7 +120,7 @@ def fedvs(pick: random.Random, clients: int) -> dict[str, Any]:
     return said
 
 
-def local(pick: random.Random) -> dict[str, Any]:
+def local(pick: random.Random, _: int) -> dict[str, Any]:
     """A protocol of VIM's family, or FedBCD, with any of its options."""
     steps, slow = pick.randint(1, 4), {"kind": "sgd", "lr": 0.02}  # which does not diverge
     said = pick.choice(
@@ -130,17 +130,46 @@ def local(pick: random.Random) -> dict[str, Any]:
             {"kind": "vimadmm_j", "rho": 0.2, "local_steps": steps, "models": HEADS},
             {"kind": "fdml", "combine": pick.choice(["sum", "mean"]), "models": HEADS},
             {"kind": "fedbcd", "local_steps": steps},
+            {"kind": "fedbcd", "local_steps": steps, "gradients": "recomputed"},
+            {"kind": "c_vfl", "local_steps": steps, "codec": {"kind": "scalar_quantiser", "bits": 6}},
+            {"kind": "ef_vfl", "local_steps": steps, "labels": "private", "codec": {"kind": "top_k", "fraction": 0.5}},
             {"kind": "fedbcd", "local_steps": steps, "order": "sequential", "server_steps": pick.randint(1, 4)},
         ]
     )
     return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
 
 
+def blinded(pick: random.Random, clients: int) -> dict[str, Any]:
+    """A protocol whose clients blind their embeddings, with any rule for missing ones."""
+    missing = pick.choice(["wait", "skip", "stop"])
+    few = {"fastest": pick.randint(1, clients) if missing == "wait" else clients}
+    said = pick.choice(
+        [
+            {"kind": "synchronous"},
+            {"kind": "easter"},
+            {"kind": "ignore", **pick.choice([{"deadline": pick.choice(["9 ms", "30 ms"])}, few])},
+        ]
+    )
+    return {**said, "blinding": {"missing": missing, "bits": pick.choice([32, 64])}}
+
+
+def easter(pick: random.Random, _: int) -> dict[str, Any]:
+    """EASTER, most often, or one of the protocols that it is compared with."""
+    baseline = {"kind": "agg_vfl", "combine": pick.choice(["sum", "mean"])}
+    others = [{"kind": "pyvertical", "models": {"aggregate": "concat"}}, {**baseline, "models": {"aggregate": "mean"}}]
+    slow = {"kind": "sgd", "lr": 0.02}
+    said = pick.choice([*[{"kind": "easter", "models": {"aggregate": "mean"}}] * 3, *others])
+    return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
+
+
+FAMILIES = {"fedvs": fedvs, "local": local, "blinded": blinded, "easter": easter, "": protocol}
+
+
 def drawn(seed: int, kind: str = "") -> Scenario:
-    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``: fedvs, or local steps."""
+    """A scenario with faults that mixes what a scenario can say; of the protocols ``kind``."""
     pick = random.Random(seed)
     clients = pick.randint(3, 7) if kind == "fedvs" else pick.randint(1, 5)
-    said = fedvs(pick, clients) if kind == "fedvs" else local(pick) if kind else protocol(pick, clients)
+    said = FAMILIES[kind](pick, clients)
     table = said["kind"] in ("t_synchronous", "asynchronous")
     own = table and not said.get("cancel") and pick.random() < 0.4
     link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}
@@ -175,7 +204,7 @@ def drawn(seed: int, kind: str = "") -> Scenario:
             partition={"clients": clients, "by": "columns"},
             training__batches="own" if own else "shared",
             training__batch=pick.choice([20, 90]),
-            models__aggregate=pick.choice(["mean", "max", "concat"]) if kind != "fedvs" else "mean",
+            models__aggregate="mean" if kind in ("fedvs", "blinded") else pick.choice(["mean", "max", "concat"]),
             stop={"time": "20 s", **pick.choice([{"rounds": 12}, {"time": "200 ms"}, {"updates": 25}])},
             evaluate={
                 "every": pick.choice(["3 rounds", "5 ms"]),
@@ -254,7 +283,8 @@ def watched_sums(scenario: Scenario, name: str) -> Iterator[list[tuple[int, ...]
 def main() -> None:
     """``python tests/fault_worlds.py [FIRST] [END] [KIND]``: run scenarios FIRST (0) to END (1000), count their ends.
 
-    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD.
+    ``fedvs``: of that protocol alone; ``local``: of VIM's family and FedBCD; ``blinded``: with blinded embeddings;
+    ``easter``: of EASTER and its baselines.
     """
     import sys
     from collections import Counter

@@ -40,4 +40,4 @@ class Int8Feedback(Int8):
     """The same with error feedback: what rounding took from one tensor is added to the next."""
 
     kind: Literal["int8_feedback"] = "int8_feedback"  # type: ignore[assignment]
-    remembers: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True  # type: ignore[misc]

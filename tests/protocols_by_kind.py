@@ -31,6 +31,23 @@ KINDS: dict[str, dict[str, Any]] = {
     "fdml-exclude": {"kind": "fdml", "exclude": "N", "models": HEADS},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
+    "easter": {"kind": "easter", "models": {"aggregate": "mean"}},
+    "easter-clear": {"kind": "easter", "blinding": "off", "models": {"aggregate": "mean"}},
+    "synchronous-blinded": {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}},
+    "ignore-blinded": {
+        "kind": "ignore",
+        "fastest": 2,
+        "blinding": {"bits": 64, "fraction": 40},
+        "models": {"aggregate": "sum"},
+    },
+    "fedbcd-recomputed": {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed"},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "fraction": 0.4}},
+    "ef_vfl": {"kind": "ef_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 8, "dither": "none"}},
+    "ef_vfl-private": {"kind": "ef_vfl", "labels": "private", "codec": {"kind": "top_k", "fraction": 0.4}},
+    "local": {"kind": "local", "models": {"aggregate": "mean"}},
+    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
+    "agg_vfl": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
+    "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 

@@ -8,11 +8,12 @@ import pytest
 
 import vflsim
 from vflsim.learning.data import data_list
+from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 ALIKE = sorted(path for paper in ("fedvs", "vafl") for path in (FOLDER / paper).glob("*.yaml"))
-SCENARIOS = [*ALIKE, *sorted((FOLDER / "vim").glob("*.yaml"))]
+SCENARIOS = [*ALIKE, *sorted(path for paper in ("vim", "easter") for path in (FOLDER / paper).glob("*.yaml"))]
 QUICK = re.compile(r"^# Quick: --seeds (?P<seeds>\S+) (?P<overrides>.+)$", re.MULTILINE)
 
 
@@ -53,3 +54,9 @@ def test_a_scenario_evaluates_at_most_a_hundred_times(path: Path) -> None:
 def test_all_protocols_of_a_scenario_train_alike(path: Path) -> None:
     scenario = vflsim.load(path)
     assert all(scenario.training_of(name) == scenario.training for name in scenario.protocols)
+
+
+def test_one_scenario_has_every_protocol() -> None:
+    scenario = vflsim.load(FOLDER / "all_protocols.yaml", ["stop={rounds: 2}", "evaluate.every=2 rounds", "seeds=[0]"])
+    assert {type(entry.protocol) for entry in scenario.protocols.values()} == set(PROTOCOLS)
+    assert not vflsim.run(scenario).failed

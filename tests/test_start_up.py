@@ -21,6 +21,7 @@ HEAVY = {
     "simpy",
     "ruamel.yaml",
     "dp_accounting",
+    "cryptography",
 }
 NOT_FOR_TRAINING = {
     "torch._dynamo",  # PyTorch's own optimiser classes import it, at the price of PyTorch itself
@@ -31,6 +32,7 @@ NOT_FOR_TRAINING = {
     "matplotlib",
     "sklearn",
     "dp_accounting",
+    "cryptography",
 }
 
 

@@ -91,8 +91,15 @@ NOISY: dict[str, Any] = {
 """Steps so long that an asynchronous run's accuracy rises to about 0.65 and jumps by 0.1 all the way."""
 
 
+NEEDS_ACTIVE = {"easter", "local", "agg_vfl"}
+"""Protocols whose server holds features: ``raw`` gives it some."""
+
+
 def raw(protocols: Mapping[str, Any] | str = "synchronous", **changes: Any) -> dict[str, Any]:
-    """A scenario as a mapping: ``BASE`` with whole sections replaced, or (``section__key``) single keys of them."""
+    """A scenario as a mapping: ``BASE`` with whole sections replaced, or (``section__key``) single keys of them.
+
+    Where a protocol needs an active party, the server holds features.
+    """
     said = deepcopy(BASE)
     said["protocols"] = {protocols: {"kind": protocols}} if isinstance(protocols, str) else dict(protocols)
     for key, value in changes.items():
@@ -101,6 +108,11 @@ def raw(protocols: Mapping[str, Any] | str = "synchronous", **changes: Any) -> d
             said.setdefault(section, {})[inner] = value
         else:
             said[section] = value
+    if any(isinstance(each, dict) and each.get("kind") in NEEDS_ACTIVE for each in said["protocols"].values()):
+        models = said["models"]
+        first = models["client"] if isinstance(models["client"], dict) else models["client"][0]
+        said["partition"] = {**said["partition"], "active": True}
+        models.setdefault("active", {"kind": "linear", "embedding": first["embedding"]})
     return said
 
 

@@ -83,6 +83,10 @@ class BudgetError(RunError):
     """A client would release a sample more often than its noise was chosen for."""
 
 
+class BlindingError(RunError):
+    """Blinded embeddings cannot be added up: one is missing, or too large for the fixed point."""
+
+
 class ProtocolError(RunError):
     """A protocol used a verb wrongly (awaited a foreign object, sent to nobody, …)."""
 

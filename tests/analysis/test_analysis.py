@@ -377,3 +377,12 @@ def test_results_go_without_curves_that_would_take_longer_than_a_run() -> None:
         str(left_out) == "it: round duration: a client's round has 12 random parts (more than 8): too long to compute"
     )
     assert not left_out.failed
+
+
+def test_different_models_of_the_same_embedding_size_have_times_of_their_own() -> None:
+    linear = {"kind": "linear", "embedding": 6}
+    models = [{"select": "all", **linear}, {"select": "2", "kind": "mlp", "hidden": [60], "embedding": 6}]
+    compute = {"select": "all", "compute": {"kind": "flops", "rate": "1 MFLOPS"}}
+    same = {"models__client": models, "training__last_batch": "drop"}
+    world = scenario({"kind": "synchronous"}, compute, steps=WARM_UP + 10, **same)
+    assert simulated(world)[0] == pytest.approx(found(world).mean.low)

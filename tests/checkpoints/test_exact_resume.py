@@ -59,6 +59,8 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "ignore": ({"kind": "ignore", "fastest": 2}, {}),
+    "blinded, noise": ({"kind": "synchronous", "mechanism": NOISE, "blinding": "on"}, {}),
+    "easter, blinded": ("easter", {"models__client": MLP, "models__active": MLP}),
     "a codec that rounds": ("synchronous", {"codec": {"kind": "module", "path": "int8_codec:Int8", "step": 0.01}}),
     "a codec with error feedback": (
         "asynchronous",
@@ -153,7 +155,7 @@ def test_work_that_ran_early_for_want_of_memory_is_not_done_again(
     assert files_of(resumed, tmp_path / "resumed", scenario) == expected
 
 
-@pytest.mark.parametrize(("seed", "kind"), [(seed, kind) for kind in ("", "fedvs") for seed in (0, 3)])
+@pytest.mark.parametrize(("seed", "kind"), [(seed, kind) for kind in ("", "fedvs", "blinded") for seed in (0, 3)])
 def test_runs_whose_clients_go_down_and_come_back_do_so_again(seed: int, kind: str, tmp_path: Path) -> None:
     scenario = fault_worlds.drawn(seed, kind)
     pick = random.Random(seed)

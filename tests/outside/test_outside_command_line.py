@@ -130,7 +130,7 @@ def text(kind: str, **changes: str) -> str:
         ("three_tensors", {"aggregate": "mean"}, ["own.yaml:10", "has no mean", "aggregate: sum"]),
         ("three_tensors", {"server": "logistic"}, ["own.yaml", "logistic"]),
         ("three_tensors", {"server": "mlp, hidden: [4]"}, ["own.yaml:10", "linear, not mlp"]),
-        ("three_tensors", {"active": ", active: true", "own": OWN_MODEL}, ["own.yaml:3", "would ignore the features"]),
+        ("three_tensors", {"active": ", active: true", "own": OWN_MODEL}, ["own.yaml:3", "cannot use the features"]),
         ("two_trip", {"active": "", "own": ""}, ["own.yaml:10", "holds no features", "partition.active: true"]),
         ("two_trip", {"own": ""}, ["own.yaml", "no model to embed them"]),
         ("two_trip", {"aggregate": "max"}, ["own.yaml:11", "not max", "aggregate: mean"]),

@@ -25,6 +25,8 @@ OF_THEIR_OWN = (
     "fedvs_leads",
     "fedvs_tuned",
     "vim_table4",
+    "easter_communication",
+    "easter_tables",
 )
 """Scripts that draw (or print) sweeps, one particular scenario, or all pictures of the gallery."""
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from kept_runs import KeptAt, files_of, interrupted, whole
 from plain_training import Plain
+from protocols_by_kind import HEADS
 from tiny_worlds import EAGER, apart, data_of, events, metrics, raw, run, same_weights
 
 from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
+from vflsim.studies.described import overrides
 
+COMPUTABLE = {"kind": "polynomial", "degree": 1, "bias": False, "embedding": 6}
 PARTITION = {"clients": 3, "active": True}
 OWN = {"kind": "mlp", "hidden": [7], "embedding": 6}
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -71,3 +74,24 @@ def test_its_computation_counts_the_flops_of_its_own_model() -> None:
     columns = data_of(load(active())).active_shape[0]
     extra = 2 * (2 * 20 * columns * 7) + 3 * (2 * 20 * 7 * 6)
     assert longest[1] - longest[0] == pytest.approx(extra / 1e6)
+
+
+def test_a_protocol_may_leave_the_servers_features_unused() -> None:
+    """Those that cannot use them must; others train as if the server had none."""
+    unused = {"models": {"active": None}}
+    entries = {
+        "with": {"kind": "synchronous"},
+        "without": {"kind": "synchronous", **unused},
+        "fedvs": {"kind": "fedvs", "K": 1, "models": {"active": None, "client": COMPUTABLE}},
+        "vimsgd": {"kind": "vimsgd", "models": {"active": None, **HEADS}},
+    }
+    said = raw(entries, partition=PARTITION, models__active=OWN, stop={"updates": 15})
+    scenario = load(said)
+    runs = {name: run(scenario, name) for name in entries}
+    embedding = {name for name, each in runs.items() if any("server.embedding" in weight for weight in each.weights)}
+    assert embedding == {"with"}
+    plain = Plain(said, scenario, "without", 0, data_of(scenario))
+    for k in range(5):
+        plain.synchronous_step(plain.ids(1, k))
+    assert plain.furthest(dict(runs["without"].weights)) <= 1e-12
+    assert "without differs: models.active: null" in list(overrides(scenario))

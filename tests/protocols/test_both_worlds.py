@@ -7,8 +7,12 @@ from tiny_worlds import EAGER, WORLDS, apart, events, metrics, rounds, run, same
 from vflsim.protocols import PROTOCOLS
 from vflsim.vocabulary.selections import others
 
-USED = {"synchronous": 4, "centralised": 4, "ignore-exclude": 3, "ignore-fastest": 2, "asynchronous": 1}
-USED |= {name: 4 - name.endswith("exclude") for name in ALL if name.startswith(("vim", "fdml", "fedbcd"))}
+USED = {"synchronous": 4, "centralised": 4, "local": 0, "ignore-exclude": 3, "ignore-fastest": 2, "asynchronous": 1}
+USED |= {
+    name: 4 - name.endswith("exclude")
+    for name in ALL
+    if name.startswith(("vim", "fdml", "fedbcd", "c_vfl", "ef_vfl", "easter", "pyv", "agg"))
+}
 USED |= {name: 3 for name in ALL if name.startswith("fedvs")}
 USED |= {name: 2 for name in ALL if name.startswith("t-synchronous")} | {"asynchronous-bounded": 1}
 
@@ -29,7 +33,7 @@ def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None
     assert len(steps) == 20
     assert outcome.info.reproducible is (world == "virtual")
 
-    participants = set(others(ALL.get(name, {}).get("exclude"), {"N": 4}))
+    participants = set() if name == "local" else set(others(ALL.get(name, {}).get("exclude"), {"N": 4}))
     assert set(outcome.info.participants) == participants
     sizes = {len(used) for used in steps["used"]}
     assert sizes == {USED[name]} if name in USED else min(sizes) >= 1
@@ -40,7 +44,7 @@ def test_trains_records_and_keeps_every_invariant(name: str, world: str) -> None
     assert table["round"].iloc[-1] == 20
     assert table["test_loss"].notna().all()
     assert table["train_loss"].iloc[1] > table["train_loss"].iloc[2]
-    if name == "centralised":
+    if name in ("centralised", "local"):
         assert set(own["kind"]) == {"compute.server_step"}
         assert table["bytes_up"].iloc[-1] == 0
     else:

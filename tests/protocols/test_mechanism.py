@@ -33,7 +33,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "vimadmm": {"kind": "vimadmm", "rho": 1, "local_steps": 2, "models": HEADS},
     "vimadmm-j": {"kind": "vimadmm_j", "rho": 1, "local_steps": 2, "models": HEADS},
     "fdml": {"kind": "fdml", "models": HEADS},
+    "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 2},
+    "ef_vfl": {"kind": "ef_vfl", "local_steps": 2},
+    "ef_vfl-private": {"kind": "ef_vfl", "labels": "private"},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
 }
 

@@ -104,6 +104,19 @@ def test_clients_may_differ_in_model_and_width() -> None:
     assert plain.furthest(dict(outcome.weights)) <= 1e-12
 
 
+@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
+def test_clients_may_differ_in_their_optimiser(execution: Execution) -> None:
+    rules = [{"select": "all", **SGD}, {"select": "2", **ADAM}, {"select": "3..4", **SGD, "lr": "0.01 * i"}]
+    said = raw(training__client_optimizer=rules, stop={"updates": 4 * STEPS})
+    scenario = load(said)
+    plain = Plain(raw(), scenario, "synchronous", 0, data_of(scenario))
+    own = {1: SGD, 2: ADAM, 3: {**SGD, "lr": 0.01}, 4: {**SGD, "lr": 0.02}}
+    plain.optimizers |= {client: textbook(rule) for client, rule in own.items()}
+    for k in range(STEPS):
+        plain.synchronous_step(plain.ids(1, k))
+    assert plain.furthest(dict(run(scenario, execution=execution).weights)) <= 1e-12
+
+
 def test_federated_logistic_regression_equals_logistic_regression() -> None:
     said = raw(
         data={"name": "breast_cancer", "train_rows": 120},

@@ -25,6 +25,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "t-synchronous": {"kind": "t_synchronous", "t": 2},
     "asynchronous": {"kind": "asynchronous"},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 2},
+    "ef_vfl": {"kind": "ef_vfl", "local_steps": 2},
+    "ef_vfl-private": {"kind": "ef_vfl", "labels": "private"},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
 }
 

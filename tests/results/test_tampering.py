@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from protocols_by_kind import KINDS
-from tiny_worlds import raw, tiny
+from tiny_worlds import NEEDS_ACTIVE, raw, tiny
 from toy_runs import list_runs
 
 from vflsim.errors import ResultsError
@@ -352,8 +352,10 @@ def test_an_untouched_study_is_sound(untouched: Path) -> None:
     assert verify_folder(untouched) == []
 
 
-def test_an_untouched_study_of_every_protocol_is_sound(tmp_path: Path) -> None:
-    scenario = load(raw(KINDS, stop={"rounds": 3}))
+@pytest.mark.parametrize("active", [False, True])
+def test_an_untouched_study_of_every_protocol_is_sound(active: bool, tmp_path: Path) -> None:
+    kinds = {name: said for name, said in KINDS.items() if (said["kind"] in NEEDS_ACTIVE) is active}
+    scenario = load(raw(kinds, stop={"rounds": 3}))
     assert run_study(scenario, tmp_path).failures == {}
     assert verify_folder(tmp_path) == []
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.errors import ScenarioError
+from vflsim.learning.optimizers import Adam, Sgd
 from vflsim.learning.training import Training
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.t_synchronous import TSynchronous
@@ -92,6 +93,20 @@ def test_a_protocol_refines_training_stop_and_evaluation_key_by_key(base: str) -
     assert scenario.stop_of("wait").criteria == {"time": 60.0, "rounds": 5}
     assert scenario.stop_of("two").criteria == {"time": 60.0}
     assert scenario.evaluate_of("wait").every == Every(amount=1, unit="rounds")
+
+
+def test_clients_may_have_optimisers_of_their_own(base: str) -> None:
+    old = "client_optimizer: {kind: sgd, lr: 0.1}"
+    listed = "client_optimizer: [{kind: sgd, lr: 0.1 * m}, {select: 2..3, kind: adam, lr: i / 100}]"
+    own = "wait: {kind: synchronous, training: {client_optimizer: {select: all, kind: adam, lr: m}}}"
+    scenario = load(with_(base, (old, listed), ("wait: {kind: synchronous}", own)))
+    rules = scenario.training_of("two").client_optimizers(4)
+    assert rules == (Sgd(lr=0.1), Adam(lr=0.01), Adam(lr=0.02), Sgd(lr=0.4))
+    assert scenario.training_of("wait").client_optimizers(4) == tuple(Adam(lr=m) for m in (1, 2, 3, 4))
+
+
+def test_one_optimiser_serves_all_clients(base: str) -> None:
+    assert load(base).training.client_optimizers(4) == (Sgd(lr=0.1),) * 4
 
 
 def test_a_protocol_takes_a_criterion_away_with_null(base: str) -> None:

@@ -12,12 +12,15 @@ from tiny_worlds import events, rounds
 
 from vflsim.world import outages
 
-SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "100"))
+SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "60"))
 TRAINED = 5
 """Every so many scenarios are trained, too."""
 
 
-@pytest.mark.parametrize("kind", ["", "fedvs", "local"], ids=["any", "fedvs", "local"])
+KINDS = ["", "fedvs", "local", "easter", "blinded"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["any", *KINDS[1:]])
 @pytest.mark.parametrize("first", range(0, SCENARIOS, 10))
 def test_every_run_with_faults_ends_in_a_sound_result_or_a_clear_error(first: int, kind: str, monkeypatch) -> None:
     monkeypatch.setattr(outages, "CRASHES_WITHOUT_A_STEP", FEW_CRASHES)

@@ -10,6 +10,7 @@ import torch
 from int8_codec import Int8, Int8Feedback
 
 from vflsim.codecs import Codec, Plain
+from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.errors import ProtocolError
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import ImmediateExecutor
@@ -156,3 +157,38 @@ def test_evaluation_passes_the_codec_and_leaves_its_memory_alone(tiny) -> None:
 def test_a_missing_tensor_is_named_with_those_there_are() -> None:
     with pytest.raises(ProtocolError, match=r"no tensor .weights.(.|\n)*duals, ids"):
         Update(tensors={"duals": held(1.0), "ids": held(2.0)})["weights"]
+
+
+def test_what_has_arrived_is_passed_on_as_it_came() -> None:
+    """A second encoding would lose more: the step of 0.25 makes 0.3 into 0.25 once and for all."""
+    wires = Wires(Int8(), ImmediateExecutor())
+    up, down = Wire(1, wires), Wire(0, wires)
+    message = Message(value=held(0.3))
+    sent = message.value
+    up.carry(message)
+    assert sent is not None
+    assert message.value is up.as_received(sent) is not sent
+    passed_on = Message(value=message.value)
+    down.carry(passed_on)
+    assert passed_on.value is message.value
+
+
+def test_every_tensor_gets_random_numbers_of_its_own_and_evaluation_others() -> None:
+    """They follow from seed, party, message kind and place, and not from what else has been sent."""
+    codec = ScalarQuantiser(bits=2)
+
+    def arriving(seed: int, party: int, count: int, evaluations: int = 0, update: int = 0) -> list[float]:
+        each = Wire(party, Wires(codec, ImmediateExecutor(), seed))
+        for _ in range(evaluations):
+            each.carry(Message(value=held(0.0, 0.4, 1.0)), remember=False)
+        for _ in range(update):
+            each.carry(Update(value=held(0.0, 0.4, 1.0)))
+        messages = [Message(value=held(0.0, 0.4, 1.0)) for _ in range(count)]
+        for message in messages:
+            each.carry(message)
+        return [float(message.value.value[1]) for message in messages if message.value is not None]
+
+    usual = arriving(7, 1, 4)
+    assert len(set(usual)) == 4
+    assert arriving(7, 1, 2, evaluations=3, update=2) == usual[:2]
+    assert not {*usual} & {*arriving(8, 1, 4), *arriving(7, 2, 4)}

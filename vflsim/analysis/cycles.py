@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from vflsim.analysis.of_delay import OfDelay
 from vflsim.analysis.sums import total
@@ -132,7 +133,7 @@ class Stages:
         operation: Operation[Any]
         if party == SERVER:
             message = Embedding(batch, Handle((rows, 1), self._training.torch_dtype), round=0)
-            message.sender = self.clients[0]
+            message.sender = next(iter(self.clients), SERVER)
             operation = server.server_step([message])
         elif kind in ("embed", "answer"):
             operation = getattr(clients[party], kind)(batch)
@@ -162,6 +163,11 @@ class Cycles(Stages):
             for turn in others
         )
 
+    @property
+    def uploaded(self) -> torch.dtype:
+        """The dtype of what clients upload."""
+        return self.setting.uploaded
+
     def cycle(self, client: int, turn: Turn, used: bool = True) -> Law:
         """Return the law from the end of a server step to the arrival of this client's next embedding, without queues.
 
@@ -171,7 +177,7 @@ class Cycles(Stages):
         timing = self._timings[client]
         key = (
             *(timing.compute, timing.upload_delay, timing.activation),
-            *(timing.link, self._widths[client - 1], self._data.shapes[client - 1] if self._by_flops else None),
+            *(timing.link, self._widths[client - 1], self.setting.alike(client) if self._by_flops else None),
             *(client if self._network.latency is not None else None, turn, used),
         )
         if key not in self._known:
@@ -240,16 +246,18 @@ class Cycles(Stages):
         return math.fsum(alone) if self._network.queued or self._network.crowd(len(alone)) > 1 else max(alone)
 
     def _down(self, client: int, rows: int, used: bool, sharing: int = 1) -> float:
-        size = self._codec.size_of(self._specs(self._exchange(client, rows).down) if used else {})
+        exchange, up = self._exchange(client, rows), self._codec.towards(SERVER)
+        specs = self._specs(exchange.down) if used else {}
+        size = self._codec.towards(client).size_of(specs, 0, dict.fromkeys(exchange.passed_on, up))
         return 8 * size / min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
 
     def _up(self, client: int, rows: int, sharing: int = 1) -> float:
         ids = rows if self._training.batches == "own" else 0
-        size = self._codec.size_of(self._specs(self._exchange(client, rows).up), ids)
+        size = self._codec.towards(SERVER).size_of(self._specs(self._exchange(client, rows).up, self.uploaded), ids)
         return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
 
-    def _specs(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Spec]:
-        return {name: Spec(shape, self._training.torch_dtype) for name, shape in shapes.items()}
+    def _specs(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype | None = None) -> dict[str, Spec]:
+        return {name: Spec(shape, dtype or self._training.torch_dtype) for name, shape in shapes.items()}
 
 
 def law_of(delay: Delay, what: str, factor: float = 1.0) -> Law:

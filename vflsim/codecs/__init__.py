@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias, get_args
+
+from pydantic import Field
 
 from vflsim.codecs.base import Codec
+from vflsim.codecs.by_direction import ByDirection, OneKind
 from vflsim.codecs.plain import Plain
 from vflsim.vocabulary.imported import OrModule
 
-CODECS: tuple[type[Codec], ...] = (Plain,)
-AnyCodec = Annotated[Plain, OrModule(Codec)]
+CodecKind: TypeAlias = OneKind | ByDirection
+CODECS: tuple[type[Codec], ...] = get_args(CodecKind)
+AnyCodec = Annotated[CodecKind, Field(discriminator="kind"), OrModule(Codec)]
 
 __all__ = ["CODECS", "AnyCodec", "Codec", "Plain"]

@@ -37,10 +37,21 @@ class Codec(Part, ABC):
     """Whether all tensors arrive unchanged, so that ``through`` is skipped."""
     elementwise: ClassVar[bool] = True
     """Whether ``through`` acts on each element alone, so that tensors of several clients may be stacked."""
-    remembers: ClassVar[bool] = False
-    """Whether ``transmit`` keeps a memory from one tensor to the next (error feedback)."""
     straight_through: ClassVar[bool] = True
     """Whether the gradient of the received tensor serves as that of the sent one; else ``backward`` converts it."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether ``transmit`` keeps a memory from one tensor to the next (error feedback)."""
+        return False
+
+    def towards(self, receiver: int) -> Codec:
+        """Return the codec of messages to ``receiver``: the server (0) or a client."""
+        return self
+
+    def keyed(self, key: int) -> Codec:
+        """Return the codec for one tensor, whose random numbers follow from a ``key`` of 64 bits."""
+        return self
 
     # --- one tensor --------------------------------------------------------------------------------------------------
 
@@ -80,9 +91,14 @@ class Codec(Part, ABC):
         """Count the bytes of a message with one tensor of ``shape`` (None: no tensor) and ``ids`` sample ids."""
         return self.size_of({} if shape is None or dtype is None else {ONLY: Spec(shape, dtype)}, ids)
 
-    def size_of(self, specs: Mapping[str, Spec], ids: int = 0) -> int:
-        """Count the bytes of a message with these tensors and ``ids`` sample ids."""
-        return frame_bytes(tuple(specs), ids) + sum(self._bytes_of(spec) for spec in specs.values())
+    def size_of(self, specs: Mapping[str, Spec], ids: int = 0, passed_on: Mapping[str, Codec] | None = None) -> int:
+        """Count the bytes of a message with these tensors and ``ids`` sample ids.
+
+        ``passed_on``: the codecs of tensors that are sent as they came.
+        """
+        codecs = passed_on or {}
+        sizes = (codecs.get(name, self)._bytes_of(spec) for name, spec in specs.items())
+        return frame_bytes(tuple(specs), ids) + sum(sizes)
 
     def encode(self, envelope: Envelope, tensors: Mapping[str, torch.Tensor]) -> bytes:
         """Encode a message. Raises ``DataError`` for content that does not fit into the frame."""

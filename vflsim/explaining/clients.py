@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from vflsim.errors import DataError
 from vflsim.explaining.trained import TrainedModels
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.noise import FeatureNoise
@@ -45,7 +46,13 @@ def client_table(run: StoredRun, models: TrainedModels, scenario: Scenario, sd: 
 
 
 def noisy_test(data: LoadedData, sd: float, seed: int) -> LoadedData:
-    """Return the data with N(0, ``sd``²) on all clients' test features; draws are a function of (seed, client)."""
+    """Return the data with N(0, ``sd``²) on all clients' test features; draws are a function of (seed, client).
+
+    Raises DataError for data with categorical columns.
+    """
+    if data.coded_shapes:
+        what = "clients have categorical columns, and noise is for numbers"
+        raise DataError(what, data.name, "data with numbers alone", "explain other data")
     joint = data.joint | {"test": data.joint["test"].clone()}
     columns = dict(enumerate(data.columns, start=1))
     FeatureNoise(select="all", sd=sd).put_on(joint["test"].numpy(), columns, "perturbed_test", seed)

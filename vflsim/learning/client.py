@@ -22,6 +22,7 @@ from vflsim.learning.party_model import PartyModel, descend
 from vflsim.learning.perturbation import affine_layers, perturbed
 from vflsim.learning.releases import Release
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import generator
 
 
@@ -31,7 +32,7 @@ class ClientParts:
 
     ``features`` maps a split to a tensor (rows, *feature_shape). ``build`` makes the model with its initial weights,
     ``draft`` one whose weights are only counted. ``mechanism`` protects its embeddings before others see them, with
-    noise drawn from ``seed``.
+    noise drawn from ``seed``; in a ``blinded_sum`` it then blinds them. ``coded``: some features are categories' codes.
     """
 
     party: int
@@ -41,8 +42,10 @@ class ClientParts:
     embedding: int
     batch: int
     mechanism: Mechanism | None = None
+    blinded_sum: BlindedSum | None = None
     seed: int = 0
     draft: Callable[[], nn.Module] | None = None
+    coded: bool = False
 
     def model(self, name: str) -> PartyModel:
         """Return the model, to be made when it is first needed."""
@@ -70,6 +73,7 @@ class ClientLearner(PartyLearner):
                 seed=parts.seed,
                 features=parts.features,
                 mechanism=parts.mechanism,
+                blinded_sum=parts.blinded_sum,
             )
         )
         self.parts, self.width = parts, parts.embedding
@@ -81,9 +85,11 @@ class ClientLearner(PartyLearner):
 
             h = await node.compute(node.learner.embed(batch))
 
-        Raises ``BudgetError``, when it runs, for rows that have been released too often.
+        A blinded one holds integers. Raises, when it runs, ``BudgetError`` for rows that have been released too often,
+        and ``BlindingError`` for values that are too large to be blinded.
         """
-        result, release = self.promise(len(batch), self.width), self.release("embed", batch)
+        release = self.release("embed", batch)
+        result = self.promise(len(batch), self.width, dtype=release.dtype)
 
         def run() -> None:
             result.set(release(self._uploaded.forward(batch)))
@@ -92,7 +98,8 @@ class ClientLearner(PartyLearner):
 
     def answer(self, batch: Batch, kind: str = "answer") -> Operation[Handle[Tensor]]:
         """Embed ``batch`` without a gradient to come, beside the step under way: a handle of (batch, embedding)."""
-        result, release = self.promise(len(batch), self.width), self.release(kind, batch)
+        release = self.release(kind, batch)
+        result = self.promise(len(batch), self.width, dtype=release.dtype)
 
         def run() -> None:
             self.embedding.train()
@@ -223,6 +230,8 @@ class ClientLearner(PartyLearner):
         operation = self._operation(kind, run, result, result.shape[0])
         operation.begin, operation.commit = release.begin, release.commit
         operation.nbytes, operation.promises = result.nbytes, (result,)
+        if not release.plain:
+            operation.cost = lambda kind, count: self.flops(kind, count) + release.flops(count * self.width)
         if self.stack is not None:
             operation.kernel = self.stack.kernel(kind, rows if isinstance(rows, str) else len(rows), steps)
             operation.work = EmbedWork(self.place, rows, release, steps)

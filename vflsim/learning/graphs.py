@@ -52,7 +52,7 @@ class KeptGraph:
         backward(batch, (self, gradient))
         return tuple(tensor.grad for tensor in received)
 
-    def take(self, batch: Batch, gradient: Tensor) -> Tensor:
+    def take(self, batch: Batch, gradient: Tensor | None = None) -> Tensor:
         """Return the output for ``batch``, with its graph, and forget it.
 
         A batch whose output is no longer kept gets a new forward pass at the present parameters. Raises ``RunError`` if
@@ -61,7 +61,8 @@ class KeptGraph:
         for model in self.models:
             model.train()
         kept, self._kept = self._kept, None
-        check_finite(gradient)
+        if gradient is not None:
+            check_finite(gradient)
         if kept is not None and kept[0] == batch:
             return kept[2]
         if self._takes:

@@ -15,6 +15,8 @@ from vflsim.learning.batching.joint import total_of
 from vflsim.learning.operations import Handle
 from vflsim.learning.party_model import PartyModel
 from vflsim.learning.table import EmbeddingTable
+from vflsim.privacy.blinding import BlindedSum
+from vflsim.streams import SERVER
 
 
 @dataclass(slots=True)
@@ -45,12 +47,13 @@ class Joining:
     """Joins embeddings of these ``widths``, always in party order.
 
     Where the aggregate is Σ c_m h_m, ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and the graph between the two is not needed. ``trained`` is
-    the model of an aggregate that has one.
+    the model of an aggregate that has one. In training, ``blinded_sum`` decodes the sum of the clients' embeddings.
     """
 
     aggregate: Aggregate
     widths: tuple[int, ...]
     trained: PartyModel | None = None
+    blinded_sum: BlindedSum | None = None
 
     def all_of(self, embeddings: Sequence[Handle[Tensor]]) -> Tensor:
         """Join the embeddings of all parties."""
@@ -68,7 +71,11 @@ class Joining:
             if rows is not None:
                 for place, message in zip(places, fresh, strict=True):
                     rows[:, place] = message.value.value  # the client's answer for another batch may share rows
-            joined = _sum(coefficients, rows, [message.value for message in fresh]).requires_grad_()
+            if self.blinded_sum is None:
+                joined = _sum(coefficients, rows, [message.value for message in fresh])
+            else:
+                joined = self._unblinded(self.blinded_sum, fresh) * coefficients[0]
+            joined.requires_grad_()
             own = coefficients if table is None else [coefficients[place] for place in places]
             return Used(batch, fresh, joined, [joined], own)
         leaves = [message.value.value.clone().requires_grad_() for message in fresh]
@@ -78,6 +85,13 @@ class Joining:
         for place, leaf in zip(places, leaves, strict=True):
             values[place] = leaf
         return Used(batch, fresh, self._combined(values), leaves)
+
+    def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
+        """Return the sum of the embeddings of all clients, and of the server's own, if it is among ``fresh``."""
+        values = {message.sender: message.value.value for message in fresh}
+        own = values.pop(SERVER, None)
+        total = group.total(values)
+        return total if own is None else own + total
 
     def _combined(self, values: Sequence[Tensor | None]) -> Tensor:
         if self.trained is None:

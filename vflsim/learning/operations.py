@@ -68,6 +68,16 @@ class Handle(Generic[T]):
         return size
 
 
+def check_kept(handle: Handle[Any], kind: str) -> None:
+    """Raise ``RunError`` for a promise of an operation of ``kind`` that ``run`` has not kept: others count on it."""
+    if not handle.ready:
+        raise RunError(f"{kind} did not set a value that it promised", remedy="set every handle of its result in run()")
+    shape = handle.value.shape if handle.computed and isinstance(handle.value, torch.Tensor) else handle.shape
+    if tuple(shape) != tuple(handle.shape):
+        what = f"{kind} promised a tensor of shape {tuple(handle.shape)}, and its value has the shape {tuple(shape)}"
+        raise RunError(what, remedy="promise the shape of the value: the bytes of a message follow from it")
+
+
 class Kernel(Protocol):
     """Runs operations of several parties as one. Operations are alike if their kernel is the same object."""
 

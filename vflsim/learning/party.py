@@ -13,15 +13,17 @@ from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.blinding import Blinder
 from vflsim.learning.graphs import DIVERGED, KeptGraph
 from vflsim.learning.models.build import seeded
-from vflsim.learning.operations import Handle, Operation, nothing
+from vflsim.learning.operations import Handle, Operation, check_kept, nothing
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party_model import PartyModel, descend
 from vflsim.learning.releases import Release
 from vflsim.learning.states import State, named, under
 from vflsim.learning.tasks import PredictionTask
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum
 from vflsim.privacy.releases import Releases
 from vflsim.privacy.releases import Rows as ReleasedRows
 from vflsim.streams import party_name, torch_seed
@@ -57,7 +59,7 @@ class PartyParts:
 
     ``features`` maps a split to a tensor (rows, *feature_shape), ``labels`` to the task's target tensor; None where the
     party holds none. ``batch`` is the rows of a full mini-batch. Weights and noise are drawn from ``seed``.
-    ``mechanism`` protects what the party uploads.
+    ``mechanism`` protects what the party uploads; then, if it is a client of ``blinded_sum``, it blinds that.
     """
 
     party: int
@@ -69,6 +71,7 @@ class PartyParts:
     labels: Mapping[Split, Tensor] | None = None
     task: PredictionTask | None = None
     mechanism: Mechanism | None = None
+    blinded_sum: BlindedSum | None = None
 
 
 class PartyLearner:
@@ -104,6 +107,9 @@ class PartyLearner:
         self.releases: Releases | None = None
         if held.mechanism is not None:
             self.releases = Releases(held.mechanism, held.seed, held.party, len(self.features("train")))
+        self.blinder: Blinder | None = None
+        if held.blinded_sum is not None and held.party in held.blinded_sum.clients:
+            self.blinder = Blinder(held.blinded_sum, held.seed, held.party)
         self.stack: Stack | None = None
         """The clients that this one is computed together with, if any, and its place among them."""
         self.place = 0
@@ -232,7 +238,7 @@ class PartyLearner:
             with torch.set_grad_enabled(not evaluates):
                 run()
             for handle in promised:
-                _check_kept(handle, kind)
+                check_kept(handle, kind)
 
         return Operation(
             kind,
@@ -264,12 +270,13 @@ class PartyLearner:
         return handle.value.detach().clone().requires_grad_()
 
     def release(self, kind: str, rows: Batch | ReleasedRows) -> Release:
-        """Return what bounded embeddings of training ``rows`` go through before others see them (``mechanism``).
+        """Return what bounded embeddings of training ``rows`` go through before others see them: noise, then masks.
 
-        Give ``release.begin`` and ``release.commit`` to the operation, and call ``release(h)`` when it runs. Only rows
-        given as a ``Batch`` of the run's own sequences can count as sampled from all rows.
+        Give ``release.begin`` and ``release.commit`` to the operation, promise ``release.dtype``, and call
+        ``release(h)`` when it runs. Only rows given as a ``Batch`` of the run's own sequences can count as sampled from
+        all rows, and are blinded.
         """
-        return Release(self.releases, kind, rows)
+        return Release(self.releases, kind, rows, self.blinder if isinstance(rows, Batch) else None)
 
     def bounded(self, h: Tensor) -> Tensor:
         """Bound embeddings row by row, where there is a mechanism."""
@@ -292,6 +299,7 @@ class PartyLearner:
         Models of a party in a stack are in the stack's state.
         """
         state = {} if self.releases is None else named("releases", self.releases.state())
+        state |= {} if self.blinder is None else named("blinder", self.blinder.state())
         if self.stack is None:
             for name, model in self.models.items():
                 state |= named(f"model.{name}", model.state())
@@ -303,6 +311,8 @@ class PartyLearner:
         """Restore what ``state`` returned. Graphs are made anew, from the same weights."""
         if self.releases is not None:
             self.releases.load(under("releases", state))
+        if self.blinder is not None:
+            self.blinder.load(under("blinder", state))
         for name, model in self.models.items():
             model.load(under(f"model.{name}", state))
         for name, graph in self.graphs.items():
@@ -337,13 +347,3 @@ def _handles(result: Any) -> Iterator[Handle[Any]]:
         yield from result.values()
     elif isinstance(result, tuple | list):
         yield from result
-
-
-def _check_kept(handle: Handle[Any], kind: str) -> None:
-    """Raise ``RunError`` for a promise that ``run`` has not kept: other parties count on it."""
-    if not handle.ready:
-        raise RunError(f"{kind} did not set a value that it promised", remedy="set every handle of its result in run()")
-    shape = handle.value.shape if handle.computed and isinstance(handle.value, Tensor) else handle.shape
-    if tuple(shape) != tuple(handle.shape):
-        what = f"{kind} promised a tensor of shape {tuple(handle.shape)}, and its value has the shape {tuple(shape)}"
-        raise RunError(what, remedy="promise the shape of the value: the bytes of a message follow from it")

@@ -25,6 +25,7 @@ from vflsim.learning.staleness import Staleness, StepFacts
 from vflsim.learning.states import State, named, under
 from vflsim.learning.table import EmbeddingTable
 from vflsim.learning.tasks import PredictionTask
+from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
 
 
@@ -36,7 +37,8 @@ class ServerParts:
     the task's target tensor; ``table`` says whether the server keeps the latest embedding of every training row.
     ``active`` has the features and the embedding model of a server that holds features, too.
     ``beside`` are the clients' FLOPs of (kind of the server's operation, rows) where their models are computed at the
-    server, and None where clients are apart. ``draft`` makes a model whose weights are only counted.
+    server, and None where clients are apart. ``draft`` makes a model whose weights are only counted. ``blinded_sum``
+    decodes the sum of embeddings that clients blind.
     """
 
     clients: tuple[int, ...]
@@ -52,6 +54,7 @@ class ServerParts:
     active: ClientParts | None = None
     beside: Callable[[str, int], float] | None = None
     draft: Callable[[], nn.Module] | None = None
+    blinded_sum: BlindedSum | None = None
 
 
 class ServerStep:
@@ -65,9 +68,9 @@ class ServerStep:
         """Return ∂ℓ/∂h_m for the embedding that came with ``message``: its own batch's loss, undivided."""
         return self._gradients[id(message)]
 
-    def promise(self, message: Received) -> Handle[Tensor]:
-        """Promise a gradient for ``message``, shaped like its embedding."""
-        handle: Handle[Tensor] = Handle(message.value.shape, message.value.dtype)
+    def promise(self, message: Received, dtype: torch.dtype | None = None) -> Handle[Tensor]:
+        """Promise a gradient for ``message``, shaped like its embedding, of its dtype unless given."""
+        handle: Handle[Tensor] = Handle(message.value.shape, dtype or message.value.dtype)
         self._gradients[id(message)] = handle
         return handle
 
@@ -100,6 +103,7 @@ class ServerLearner(PartyLearner):
                 features=None if parts.active is None else parts.active.features,
                 labels=parts.labels,
                 task=parts.task,
+                blinded_sum=parts.blinded_sum,
             )
         )
         self.parts = parts
@@ -113,7 +117,7 @@ class ServerLearner(PartyLearner):
         self._place = {party: j for j, party in enumerate(parties)}
         self._flops: dict[tuple[str, int], float] = {}
         self.mixing = self._mixing()
-        self._joining = Joining(parts.aggregate, self._widths, self.mixing)
+        self._joining = Joining(parts.aggregate, self._widths, self.mixing, parts.blinded_sum)
 
     @cached_property
     def _table(self) -> EmbeddingTable:
@@ -162,7 +166,7 @@ class ServerLearner(PartyLearner):
         ordered = sorted(embeddings, key=_sender)
         groups = _groups(ordered)
         step = ServerStep()
-        promised = {id(message): step.promise(message) for message in ordered}
+        promised = {id(message): step.promise(message, self.dtype) for message in ordered}
 
         def run() -> None:
             done = this()

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
+from pydantic import Discriminator, Field, Tag
 
-from vflsim.learning.optimizers import AnyOptimizer
+from vflsim.learning.optimizers import AnyOptimizer, Optimizer
 from vflsim.learning.tasks import Loss
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, for_each, mentions_own_symbol
 from vflsim.vocabulary.quantities import CountOrAll
 
 Batches = Literal["shared", "own"]
 Sampling = Literal["shuffled", "uniform"]
 LastBatch = Literal["keep", "drop"]
 Dtype = Literal["float32", "float64"]
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "each" if "select" in value or mentions_own_symbol(value) else "one"
+    return "each" if isinstance(value, list | tuple) else "one"
+
+
+ClientOptimizer: TypeAlias = Annotated[
+    Annotated[AnyOptimizer, Tag("one")]
+    | Annotated[
+        tuple[Annotated[Entry[Optimizer], PerClient(AnyOptimizer)], ...], Field(min_length=1), OneOrMany(), Tag("each")
+    ],
+    Discriminator(_form),
+]
+"""One update rule for all clients, or a list of rules with ``select``: the last one that selects a client counts."""
 
 
 class Training(Part):
@@ -29,8 +48,8 @@ class Training(Part):
     from all rows, without replacement, so that a row may come twice in an epoch, or not at all."""
     last_batch: LastBatch = "keep"
     """Whether the last rows of an epoch are used when they do not fill a batch."""
-    client_optimizer: AnyOptimizer
-    """The update rule of every client's weights."""
+    client_optimizer: ClientOptimizer
+    """The update rule of the clients' weights: one for all, or a list of rules with ``select``."""
     server_optimizer: AnyOptimizer
     """The update rule of the server's weights."""
     dtype: Dtype = "float32"
@@ -42,6 +61,12 @@ class Training(Part):
     def torch_dtype(self) -> torch.dtype:
         """``dtype`` as PyTorch names it."""
         return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+
+    def client_optimizers(self, clients: int) -> tuple[Optimizer, ...]:
+        """Return every client's update rule, in client order. Raises ValueError if a client has none."""
+        if isinstance(self.client_optimizer, tuple):
+            return for_each(self.client_optimizer, clients, "optimiser")
+        return (self.client_optimizer,) * clients
 
     def batch_of(self, rows: int) -> int:
         """Return the rows of a full mini-batch of ``rows`` training rows. Raises ValueError for more than there are."""
@@ -69,7 +94,7 @@ class TrainingOverride(Part):
     batches: Batches | None = None
     sampling: Sampling | None = None
     last_batch: LastBatch | None = None
-    client_optimizer: AnyOptimizer | None = None
+    client_optimizer: ClientOptimizer | None = None
     server_optimizer: AnyOptimizer | None = None
     dtype: Dtype | None = None
     loss: Loss | None = None

@@ -8,7 +8,10 @@ from pydantic import Field
 
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.c_vfl import CVfl
 from vflsim.protocols.centralised import Centralised
+from vflsim.protocols.easter import AggVfl, Easter, Local, PyVertical
+from vflsim.protocols.ef_vfl import EfVfl
 from vflsim.protocols.fedbcd import FedBcd
 from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
@@ -29,6 +32,12 @@ ProtocolKind: TypeAlias = (
     | VimAdmmJ
     | Fdml
     | FedBcd
+    | Easter
+    | Local
+    | PyVertical
+    | AggVfl
+    | CVfl
+    | EfVfl
 )
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]

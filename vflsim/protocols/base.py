@@ -18,6 +18,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.operations import Handle
 from vflsim.learning.training import Training
+from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.setting import Exchange, Learners, Setting, linear_heads, split_learners, stack_split_learners
@@ -78,6 +79,8 @@ class Protocol(Part, ABC):
     """Whether parties have their own predictors, with metrics in columns such as ``test_accuracy.client-2``."""
     uses_active_features: ClassVar[bool] = False
     """Whether the server's learner uses its own features (``partition.active``)."""
+    uses_predictors: ClassVar[bool] = False
+    """Whether every party has a prediction net on an embedding of its own model's width (``models.predictor``)."""
     runs_on_cpu: ClassVar[bool] = False
     """Whether runs stay on the CPU, regardless of a study's device."""
     vectorised_keys: ClassVar[frozenset[str] | None] = None
@@ -90,8 +93,12 @@ class Protocol(Part, ABC):
     """Whether every participant begins its k-th work in round k. Rounds of two such protocols can be paired."""
     awaited_replies: ClassVar[tuple[str, ...]] = ()
     """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
+    evaluates_uncompressed: ClassVar[bool] = False
+    """Whether the messages of an evaluation without virtual time do without the codec."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
+    default_blinding: ClassVar[Blinding | None] = None
+    """The blinding of an entry without the key ``blinding``."""
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the participating clients in client order; others are absent from training and evaluation."""
@@ -105,6 +112,10 @@ class Protocol(Part, ABC):
         """Raise ``ValueError`` if the protocol cannot run with these clients, batches or models."""
         if self.needs_shared_batches and context.batches == "own":
             raise ValueError("this protocol's clients must work on the same batch; allowed: training.batches: shared")
+
+    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+        """Raise ``ValueError`` if the protocol cannot run with clients that blind their embeddings."""
+        raise ValueError("the server of this protocol needs each embedding by itself, not only the sum of all")
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""

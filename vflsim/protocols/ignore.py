@@ -10,7 +10,9 @@ from pydantic import model_validator
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
+from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.dropping import Dropping
 from vflsim.recurrences.synchronous import SynchronousRounds
@@ -40,22 +42,27 @@ class Ignore(Protocol):
 
     async def server(self, node: ServerNode) -> None:
         """Take the embeddings that are in time; step; send everybody the end of the round."""
+        await relay_keys(node)
         for k in node.rounds():
-            embeddings = await self._in_time(node, k)
-            step = await node.compute(node.learner.server_step(embeddings))
-            used = {embedding.sender: step.gradient_for(embedding) for embedding in embeddings}
-            dropped = [client for client in node.clients if client not in used]
-            for client in [*used, *dropped]:
-                await node.send(client, Gradient(value=used.get(client), round=k))
+            if embeddings := await of_all(node, k, await self._in_time(node, k)):
+                step = await node.compute(node.learner.server_step(embeddings))
+                used = {embedding.sender: step.gradient_for(embedding) for embedding in embeddings}
+                dropped = [client for client in node.clients if client not in used]
+                for client in [*used, *dropped]:
+                    await node.send(client, Gradient(value=used.get(client), round=k))
 
     async def _in_time(self, node: ServerNode, k: int) -> list[Message]:
         if self.fastest is not None:
             return await node.gather("embedding", count=self.fastest, senders=node.clients, round=k)
-        embeddings = await node.gather("embedding", senders=node.clients, round=k, timeout=self.deadline)
+        forgoing = self.exclude is not None and blinds(node)
+        embeddings = await node.gather(
+            "embedding", senders=node.clients, round=k, timeout=self.deadline, forgoing=forgoing
+        )
         return embeddings or await node.gather("embedding", count=1, round=k)
 
     async def client(self, node: ClientNode) -> None:
         """Each round: embed, upload, step if the round used it; then join the current round."""
+        await agree_on_keys(node)
         for k in node.rounds(over="gradient"):
             await node.activated()
             batch = node.batch(k)
@@ -91,6 +98,15 @@ class Ignore(Protocol):
             raise ValueError(f"exclude leaves none of the {context.clients} clients; at least one must stay")
         if self.fastest is not None and self.fastest > left:
             raise ValueError(f"fastest: {self.fastest} of {left} clients; allowed: 1 to {left}")
+
+    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+        """Masks cancel in the sum of all: rounds of the fastest few would never have a step."""
+        left = len(self.participants(context.clients, context.symbols))
+        if self.fastest is not None and self.fastest < left and blinding.missing != "wait":
+            raise ValueError(
+                f"missing: {blinding.missing} applies to every round of the fastest {self.fastest} of {left} clients, "
+                f"whose masks do not cancel; allowed: missing: wait, or fastest: {left}"
+            )
 
     @model_validator(mode="after")
     def _one_rule(self) -> Self:

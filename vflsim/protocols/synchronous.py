@@ -7,7 +7,9 @@ from typing import ClassVar, Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
-from vflsim.protocols.base import Protocol
+from vflsim.privacy.blinding import Blinding
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.ignore import Ignore
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
@@ -28,21 +30,27 @@ class Synchronous(Protocol):
 
     async def server(self, node: ServerNode) -> None:
         """Wait for all embeddings of the round; step; return the gradients."""
+        await relay_keys(node)
         for k in node.rounds():
-            embeddings = await node.gather("embedding", senders=node.clients, round=k)
-            step = await node.compute(node.learner.server_step(embeddings))
-            for embedding in embeddings:
-                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+            if embeddings := await of_all(node, k):
+                step = await node.compute(node.learner.server_step(embeddings))
+                for embedding in embeddings:
+                    await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
 
     async def client(self, node: ClientNode) -> None:
         """Each round: embed, upload, wait for the gradient, step."""
+        await agree_on_keys(node)
         for k in node.rounds():
             await node.activated()
             batch = node.batch(k)
             h = await node.compute(node.learner.embed(batch))
             await node.upload("server", Embedding(batch, h, round=k))
             gradient = await node.recv("gradient", round=k)
-            await node.compute(node.learner.client_step(batch, gradient))
+            if gradient.value is not None:
+                await node.compute(node.learner.client_step(batch, gradient))
+
+    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+        """Accept it: a step takes the sum of all embeddings."""
 
     def without(self, clients: tuple[int, ...]) -> Ignore:
         """Synchronous rounds that ignore these clients."""

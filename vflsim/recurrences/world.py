@@ -164,7 +164,8 @@ class _Probe:
             self.server: Operation[Any] = server.server_step([message])
             gradient = Gradient(value=self.server.result.gradient_for(message), round=0)
             operations[place] = embed, learner.client_step(batch, gradient)
-            sizes[place] = codec.size_of(specs_of(message)), codec.size_of(specs_of(gradient))
+            up, down = codec.towards(SERVER), codec.towards(client)
+            sizes[place] = up.size_of(specs_of(message)), down.size_of(specs_of(gradient))
         self.embed, self.step = ([operations[place][part] for place in alike] for part in (0, 1))
         self.embedding_bytes, self.gradient_bytes = ([sizes[place][part] for place in alike] for part in (0, 1))
 

@@ -54,6 +54,8 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str
     for run in results.runs:
         if run.info.stalled:
             yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
+        if run.info.blinding is not None and run.info.blinding.rounds_missing:
+            yield f"{run.protocol}, seed {run.seed}: {run.info.blinding.sentence()}."
     for run in results.failed:
         what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vflsim.learning.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.models.server import ServerModel
 from vflsim.learning.tasks import task_of
 from vflsim.privacy.base import Mechanism
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem
-from vflsim.scenario.resolve import active_model, check_context, client_models, party_timings, planned_rounds
+from vflsim.scenario.resolve import (
+    active_model,
+    check_context,
+    client_models,
+    party_timings,
+    planned_rounds,
+    predictors,
+)
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import Flops
@@ -40,8 +49,12 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
         if not wrong_models[name]:
-            yield from list(_protocol(scenario, name)) or _server(scenario, name, task, classes)
+            yield from list(_protocol(scenario, name)) or [
+                *_server(scenario, name, task, classes),
+                *_end(scenario, name),
+            ]
         yield from _mechanism(scenario, name)
+        yield from _blinding(scenario, name)
         yield from _active(scenario, name)
         yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
@@ -65,21 +78,37 @@ def _models(scenario: Scenario, name: str) -> Iterator[Problem]:
         scenario.models_of(name).aggregate.check([model.embedding for model in joined], 1 if active is None else 0)
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
+    try:
+        scenario.training_of(name).client_optimizers(scenario.clients)
+    except ValueError as error:
+        yield Problem.of_message(location_of(scenario, name, "training", "client_optimizer"), str(error))
 
 
 def _server(scenario: Scenario, name: str, task: str | None, classes: int | None) -> Iterator[Problem]:
-    """Check that the server's model maps the joined embeddings to the outputs of the task."""
+    """Check that the models on embeddings, the server's or every party's, map them to the outputs of the task."""
     if task is None or (task == "multiclass" and classes is None):
         return
-    models, split = client_models(scenario, name), scenario.models_of(name)
-    clients = scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
-    active = active_model(scenario, name)
-    joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
-    width = split.aggregate.width([model.embedding for model in joined])
-    try:
-        split.server.check(width, task_of(task).outputs(classes))
-    except ValueError as error:
-        yield Problem.of_message(location_of(scenario, name, "models", "server"), str(error))
+    for key, who, model, inputs in _tops(scenario, name):
+        try:
+            model.check(inputs, task_of(task).outputs(classes))
+        except ValueError as error:
+            yield Problem.of_message(location_of(scenario, name, "models", key), f"{who}{error}")
+            return
+
+
+def _tops(scenario: Scenario, name: str) -> Iterator[tuple[str, str, ServerModel, int]]:
+    """Yield the models on embeddings: key, party, model, and the width of its inputs."""
+    models, split, active = client_models(scenario, name), scenario.models_of(name), active_model(scenario, name)
+    protocol = scenario.protocols[name].protocol
+    clients = protocol.participants(scenario.clients, scenario.symbols)
+    if not protocol.uses_predictors:
+        joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
+        yield "server", "", split.server, split.aggregate.width([model.embedding for model in joined])
+        return
+    if active is not None:
+        yield "server", "", split.server, active.embedding
+    key, nets = "server" if split.predictor is None else "predictor", predictors(scenario, name)
+    yield from ((key, f"client {m}: ", nets[m - 1], models[m - 1].embedding) for m in clients)
 
 
 def _features(scenario: Scenario) -> Iterator[Problem]:
@@ -156,20 +185,45 @@ def _accounting(scenario: Scenario, name: str, mechanism: Mechanism) -> Iterator
         yield Problem(loc, what, allowed, "add `rounds: …`, the most mini-batches that a client may release")
 
 
+def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Check that the server needs only a sum or mean of embeddings, and that the fixed point holds it."""
+    entry, blinding, loc = scenario.protocols[name], scenario.blinding_of(name), ("protocols", name, "blinding")
+    if blinding is None:
+        return
+    aggregate = scenario.models_of(name).aggregate
+    if not isinstance(aggregate, MeanAggregate | SumAggregate):
+        what = f"aggregate: {aggregate.kind} needs each embedding by itself, and blinding leaves only their sum"
+        yield Problem(loc, what, "with aggregate: mean, sum", "change models.aggregate, or set `blinding: off`")
+    try:
+        context = check_context(scenario, name)
+        entry.protocol.check_blinding(blinding, context)
+        blinding.largest(len(entry.protocol.participants(context.clients, context.symbols)))
+    except ValueError as error:
+        yield Problem.of_message(loc, str(error))
+
+
 def _active(scenario: Scenario, name: str) -> Iterator[Problem]:
-    protocol = scenario.protocols[name].protocol
-    if scenario.partition.active and not protocol.uses_active_features:
+    entry = scenario.protocols[name]
+    protocol, loc = entry.protocol, location_of(scenario, name, "models", "active")
+    unused = entry.models is not None and "active" in entry.models.model_fields_set and entry.models.active is None
+    if scenario.partition.active and not protocol.uses_active_features and not unused:
         users = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.uses_active_features)
-        what = f"protocol {name!r} of kind {protocol.kind} would ignore the features of the server"
+        what = f"protocol {name!r} of kind {protocol.kind} cannot use the features of the server"
         allowed = f"true with protocols of kind {users}; otherwise false" if users else "false"
-        yield Problem(("partition", "active"), what, allowed, f"leave active out, or protocol {name!r}")
-    loc = location_of(scenario, name, "models", "active")
-    if scenario.partition.active and scenario.models_of(name).active is None:
+        remedy = f"give {name!r} `models: {{active: null}}`, which leaves them unused, or leave active out"
+        yield Problem(("partition", "active"), what, allowed, remedy)
+    if scenario.partition.active and scenario.models_of(name).active is None and not unused:
         what = "the server holds features (partition.active), and has no model to embed them"
         yield Problem(loc, what, "a client model, such as {kind: linear, embedding: 8}", "add it")
     if scenario.models_of(name).active is not None and not scenario.partition.active:
         what = "the server has a model for features of its own, and holds none"
         yield Problem(loc, what, remedy="set partition.active: true, or leave models.active out")
+    if scenario.models_of(name).predictor is not None and not protocol.uses_predictors:
+        users = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.uses_predictors)
+        what = f"protocol {name!r} of kind {protocol.kind} has one model on all embeddings, and no prediction nets"
+        remedy = "leave it out, or give it in the entries of the protocols that use it"
+        key = location_of(scenario, name, "models", "predictor")
+        yield Problem(key, what, f"with protocols of kind {users}", remedy)
 
 
 def _loss(scenario: Scenario, name: str, task: str | None) -> Iterator[Problem]:
@@ -211,6 +265,15 @@ def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | No
         if split == "validation" and not scenario.data.validation_fraction:
             remedy = "set data.validation_fraction, or choose a test metric"
             yield Problem((*loc, metric), f"{metric} needs validation rows, and there are none", remedy=remedy)
+
+
+def _end(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Refuse a run that only updates could end and that has none; its participants are known to be right."""
+    nobody = not scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    if nobody and scenario.stop_of(name).criteria.keys() == {"updates"}:
+        what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
+        remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
+        yield Problem(location_of(scenario, name, "stop", "updates"), what, "rounds, epochs or time beside it", remedy)
 
 
 def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:

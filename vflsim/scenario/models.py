@@ -14,9 +14,9 @@ from vflsim.codecs import AnyCodec, Codec, Plain
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training
+from vflsim.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.protocols import Protocol
 from vflsim.scenario.document import Document
-from vflsim.scenario.entries import Entry, OneOrMany, PerClient
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.split_model import Models
 from vflsim.scenario.stop import Evaluate, Stop
@@ -26,6 +26,7 @@ from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, Fifo
@@ -174,6 +175,13 @@ class Scenario(Part):
         """Return the codec of ``protocol``."""
         return self.protocols[protocol].codec or self.codec
 
+    def blinding_of(self, protocol: str) -> Blinding | None:
+        """Return the blinding of ``protocol``: its entry's, or the one that it has by default."""
+        entry = self.protocols[protocol]
+        if entry.blinding == BLINDING_OFF:
+            return None
+        return entry.blinding or entry.protocol.default_blinding
+
     def stop_of(self, protocol: str) -> Stop:
         """Return the stop rules of ``protocol``."""
         return self.stop.refined(self.protocols[protocol].stop)
@@ -204,6 +212,7 @@ class Scenario(Part):
                 stop=None,
                 evaluate=None,
                 mechanism=None,
+                blinding=None,
                 codec=None,
             )
             protocol.check(check_context(self))

@@ -11,21 +11,22 @@ from pydantic_core import CoreSchema
 
 from vflsim.codecs import AnyCodec
 from vflsim.learning.training import TrainingOverride
+from vflsim.privacy.blinding import AnyBlinding
 from vflsim.privacy.mechanisms import AnyMechanism
 from vflsim.protocols import AnyProtocol
-from vflsim.scenario.entries import with_keys
 from vflsim.scenario.split_model import ModelsOverride
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.entries import with_keys
 
-_OVERRIDES = ("models", "training", "stop", "evaluate", "mechanism", "codec")
+_OVERRIDES = ("models", "training", "stop", "evaluate", "mechanism", "blinding", "codec")
 
 
 class ProtocolEntry(Part):
     """A protocol, with its own ``models``, ``training``, ``stop`` and ``evaluate``, which refine the scenario's by key.
 
     ``codec`` replaces the scenario's. ``mechanism`` bounds and perturbs the clients' embeddings before their upload;
-    without one they are uploaded unchanged.
+    without one they are uploaded unchanged. ``blinding`` then adds masks that cancel in the sum over all clients.
     """
 
     protocol: AnyProtocol
@@ -34,6 +35,7 @@ class ProtocolEntry(Part):
     stop: Stop | None = None
     evaluate: Evaluate | None = None
     mechanism: AnyMechanism | None = None
+    blinding: AnyBlinding | None = None
     codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] | None = None
 
     @model_validator(mode="before")

@@ -6,6 +6,7 @@ import math
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
+from vflsim.learning.models.server import ServerModel
 from vflsim.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
 from vflsim.scenario.models import Scenario
@@ -13,6 +14,7 @@ from vflsim.scenario.split_model import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
 from vflsim.timing.party import PartyTiming
+from vflsim.vocabulary.entries import for_each
 
 
 def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
@@ -45,9 +47,11 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         aggregate=models.aggregate,
         server_model=models.server,
         active_model=active_model(scenario, name),
+        predictors=predictors(scenario, name),
         training=scenario.training_of(name),
         codec=scenario.codec_of(name),
         mechanism=_planned(scenario, name, data.rows),
+        blinding=scenario.blinding_of(name),
         data=data,
         evaluation_takes_time=scenario.evaluate_of(name).costs_time,
     )
@@ -106,15 +110,12 @@ def active_model(scenario: Scenario, name: str) -> ClientModel | None:
     return scenario.models_of(name).active if scenario.partition.active else None
 
 
+def predictors(scenario: Scenario, name: str) -> tuple[ServerModel, ...]:
+    """Return the prediction nets of all clients under protocol ``name``, in client order."""
+    split = scenario.models_of(name)
+    chosen = {client: model for entry in split.predictor or () for client, model in entry}
+    return tuple(chosen.get(client, split.server) for client in range(1, scenario.clients + 1))
+
+
 def _client_models(split: Models, clients: int) -> tuple[ClientModel, ...]:
-    models: list[ClientModel | None] = [None] * clients
-    for entry in split.client:
-        for client, model in entry:
-            models[client - 1] = model
-    without = [client for client, model in enumerate(models, start=1) if model is None]
-    if without:
-        raise ValueError(
-            f"client {without[0]} has no model ({len(without)} of {clients} have none); "
-            "allowed: entries that together select every client; begin with an entry `select: all`"
-        )
-    return tuple(model for model in models if model is not None)
+    return for_each(split.client, clients, "model")

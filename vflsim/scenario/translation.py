@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from vflsim.scenario.known import Known
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, nearest, shown
+from vflsim.vocabulary.entries import FOR_CLIENT
 from vflsim.vocabulary.imported import OWN_FIELDS
 
-_FOR_CLIENT = "vflsim_for_client"
 _SAME_FOR_ALL = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
 _NEEDED = {  # by the beginning of pydantic's error type
     "int": "a whole number",
@@ -58,16 +58,6 @@ def _own_fields(detail: ErrorDetails, loc: Location, raw: Any) -> list[Problem]:
     return [replace(problem, loc=(*loc, *problem.loc)) for problem in problems]
 
 
-def for_client(error: ValidationError, client: int, position: int) -> ValidationError:
-    """Return the same error with the client, and its position within the selection."""
-    lines: list[InitErrorDetails] = []
-    for detail in error.errors(include_url=False):
-        context = {"detail": detail, "client": f" for client {client} (i = {position}, m = {client})"}
-        custom = PydanticCustomError(_FOR_CLIENT, "wrong for one client", context)
-        lines.append(InitErrorDetails(type=custom, loc=detail["loc"], input=detail["input"]))
-    return ValidationError.from_exception_data(error.title, lines)
-
-
 def spoken(loc: Location, raw: Any, *, missing: bool = False) -> Location:
     """Remove pydantic's own steps (tags of unions, expanded short forms) from a location."""
     path: list[str | int] = []
@@ -101,7 +91,7 @@ def _alternatives_joined(problems: list[Problem]) -> list[Problem]:
 
 def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
     kind, context = detail["type"], detail.get("ctx", {})
-    if kind == _FOR_CLIENT:
+    if kind == FOR_CLIENT:
         problem = _problem(_inner(detail), raw, known)
         client = "" if _inner(detail)["type"] in _SAME_FOR_ALL else context["client"]
         return replace(problem, what=problem.what + client)
@@ -131,7 +121,7 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
 
 def _inner(detail: ErrorDetails) -> ErrorDetails:
     """Return the error itself, without its client."""
-    if detail["type"] != _FOR_CLIENT:
+    if detail["type"] != FOR_CLIENT:
         return detail
     return cast("ErrorDetails", {**detail["ctx"]["detail"], "loc": detail["loc"]})
 
@@ -164,5 +154,5 @@ def _about_value(loc: Location, kind: str, context: Mapping[str, Any], message: 
 
 
 def _words(listed: object) -> list[str]:
-    """Return the words in pydantic's ``'a', 'b' or 'c'``."""
-    return re.findall(r"'([^']*)'", str(listed or ""))
+    """Return the words in pydantic's ``'a', 'b' or 'c'``, and the numbers in its ``1 or 2``."""
+    return [word or number for word, number in re.findall(r"'([^']*)'|(\d+)", str(listed or ""))]

@@ -14,6 +14,7 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.client import ClientLearner, ClientParts
 from vflsim.learning.models.build import seeded
+from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyLearner
 from vflsim.learning.server import ServerLearner, ServerParts
 from vflsim.learning.training import Training
@@ -45,13 +46,14 @@ class Exchange:
     """What a client sends, receives and computes in a round on a batch: shapes of tensors, as in ``Message.carried``.
 
     ``steps`` is how many client steps it takes on what it receives; with ``anew``, those after the first repeat the
-    forward pass.
+    forward pass. The server has received what it has ``passed_on``, names in ``down``, and sends it as it came.
     """
 
     up: Mapping[str, tuple[int, ...]]
     down: Mapping[str, tuple[int, ...]]
     steps: int = 1
     anew: bool = False
+    passed_on: tuple[str, ...] = ()
 
 
 class Algorithm(Protocol):
@@ -102,11 +104,13 @@ def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
         features=setting.data.features[client - 1],
         build=partial(seeded, draft, weights, setting.dtype, setting.device),
         draft=draft,
-        optimizer=setting.training.client_optimizer,
+        optimizer=setting.optimizer_of(client),
         embedding=model.embedding,
         batch=setting.batch,
         mechanism=setting.mechanism,
+        blinded_sum=setting.blinded_sum,
         seed=seed,
+        coded=isinstance(shape, TableShape),
     )
 
 
@@ -122,7 +126,7 @@ def server_parts(
         labels=setting.data.labels,
         build=partial(seeded, draft, weights, setting.dtype, setting.device),
         draft=draft,
-        optimizer=setting.training.server_optimizer,
+        optimizer=setting.optimizer_of(SERVER),
         aggregate=setting.bound_aggregate,
         task=setting.data.task,
         batch=setting.batch,
@@ -130,6 +134,7 @@ def server_parts(
         table=table,
         active=_active_parts(setting, seed),
         beside=beside,
+        blinded_sum=setting.blinded_sum,
     )
 
 
@@ -145,7 +150,7 @@ def _active_parts(setting: Setting, seed: int) -> ClientParts | None:
         features=features,
         build=partial(seeded, draft, weights, setting.dtype, setting.device),
         draft=draft,
-        optimizer=setting.training.server_optimizer,
+        optimizer=setting.optimizer_of(SERVER),
         embedding=model.embedding,
         batch=setting.batch,
     )

@@ -13,8 +13,11 @@ from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
+from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum, Blinding
+from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import AnyNetwork
 
@@ -25,6 +28,7 @@ class Setting:
 
     ``clients`` are the participants, in client order. ``timings`` has the server at 0 and client m at m; ``models`` has
     client m at m − 1, participant or not. ``active_model`` embeds the server's own features, if it holds any.
+    ``predictors`` has the prediction net of client m at m − 1, for protocols where every party has one.
     ``evaluation_takes_time``: evaluation is part of the run's virtual time.
     """
 
@@ -40,11 +44,23 @@ class Setting:
     data: LoadedData
     evaluation_takes_time: bool = False
     active_model: ClientModel | None = None
+    blinding: Blinding | None = None
+    predictors: tuple[ServerModel, ...] = ()
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of features, weights and embeddings."""
         return self.training.torch_dtype
+
+    @cached_property
+    def blinded_sum(self) -> BlindedSum | None:
+        """The sum of the participants' blinded embeddings; None without blinding."""
+        return None if self.blinding is None else BlindedSum(self.blinding, self.clients, self.dtype)
+
+    @property
+    def uploaded(self) -> torch.dtype:
+        """The dtype of an uploaded embedding."""
+        return self.dtype if self.blinded_sum is None else self.blinded_sum.uploaded
 
     @property
     def device(self) -> torch.device:
@@ -80,9 +96,35 @@ class Setting:
         """The inputs of the server's model."""
         return self.bound_aggregate.width(self.joined_widths)
 
-    def alike(self, client: int) -> tuple[int, tuple[int, ...]]:
-        """Return a key that is equal for clients with the same model and the same shape of features."""
-        return id(self.models[client - 1]), self.data.shapes[client - 1]
+    def predictor_of(self, party: int) -> ServerModel:
+        """Return the prediction net of a party: the server's model, or a client's."""
+        return self.predictors[party - 1] if party else self.server_model
+
+    def embedding_model_of(self, party: int) -> ClientModel:
+        """Return the embedding model of a client or of the active party. Raises ``ValueError`` for another server."""
+        model = self.models[party - 1] if party else self.active_model
+        if model is None:
+            raise ValueError("the server holds no features, so it has no embedding model")
+        return model
+
+    def tops(self, of_parties: bool) -> dict[int, tuple[ServerModel, int]]:
+        """Return by party the models on embeddings, and their inputs: the server's alone, or all prediction nets."""
+        if not of_parties:
+            return {SERVER: (self.server_model, self.server_inputs)}
+        parties = [*([] if self.active_model is None else [SERVER]), *self.clients]
+        return {party: (self.predictor_of(party), self.embedding_model_of(party).embedding) for party in parties}
+
+    def optimizer_of(self, party: int) -> Optimizer:
+        """Return the update rule of a party's weights; the server has number 0."""
+        return self.training.server_optimizer if party == SERVER else self._client_optimizers[party - 1]
+
+    @cached_property
+    def _client_optimizers(self) -> tuple[Optimizer, ...]:
+        return self.training.client_optimizers(len(self.models))
+
+    def alike(self, client: int) -> tuple[object, ...]:
+        """Return a key that is equal for clients with the same models and the same shape of features."""
+        return id(self.models[client - 1]), id(self.predictor_of(client)), self.data.shapes[client - 1]
 
     def on(self, device: str) -> Setting:
         """Return a copy with the data on another device."""

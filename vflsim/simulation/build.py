@@ -50,7 +50,7 @@ def parties(
         world=world,
         transport=transport,
         recorder=recorder,
-        wires=Wires(setting.codec, world.executor),
+        wires=Wires(setting.codec, world.executor, seed),
         clients=setting.clients,
         sequence=protocol.batches(rows, training, seed),
         outages=outages,

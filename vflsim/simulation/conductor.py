@@ -48,6 +48,7 @@ class Conductor:
         self._parties, self._stop, self._every, self._epochs, self._splits = parties, stop, every, epochs, splits
         self._world, self._recorder = parties.server.world, parties.shared.recorder
         self._report = report
+        self._wired = not parties.protocol.evaluates_uncompressed
         of_clients = (client.learner.releases for client in parties.clients)
         self._releases = [releases for releases in of_clients if releases is not None]
         self._trigger: Signal | None = None
@@ -84,7 +85,7 @@ class Conductor:
 
     def _spawn_answering(self, free: bool) -> None:
         for client in self._parties.clients:
-            node = client.free() if free else client
+            node = client.free(wired=self._wired) if free else client
             self._world.spawn(
                 self._parties.protocol.answer_evaluation(node, self._splits, self._number),
                 f"{party_name(node.party)} (evaluation)",
@@ -125,7 +126,7 @@ class Conductor:
 
     async def _write_row(self, free: bool, at: float | None = None) -> None:
         """Evaluate, and add a row of metrics at the end of the evaluation, or ``at`` a given time."""
-        server = self._parties.server.free() if free else self._parties.server
+        server = self._parties.server.free(wired=self._wired) if free else self._parties.server
         recorder, executor = self._recorder, self._world.executor
         state = recorder.rounds, recorder.updates
         self._number += 1

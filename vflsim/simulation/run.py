@@ -19,6 +19,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import TimingOnlyExecutor
 from vflsim.privacy.base import GaussianNoise
+from vflsim.protocols.blinded import MISSING_MASKS
+from vflsim.results.blinding import BlindingFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.schema import RunInfo, RunTables
 from vflsim.results.stalled import StalledClient, stalled_note
@@ -118,6 +120,8 @@ def run_protocol(
         except VflsimError as failure:
             error = failure
             made.shared.close()
+    group = resolved.blinded_sum
+    blinding = None if group is None else BlindingFacts.of(group, recorder.extra.get(MISSING_MASKS, ()))
     real = {"reproducible": False} if isinstance(world, RealTimeWorld) else {}
     info = run_info(
         scenario,
@@ -135,12 +139,14 @@ def run_protocol(
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
         wall_clock_s=time.monotonic() - conductor.began,
         privacy=None if timing_only else _privacy(resolved, made),
+        blinding=blinding,
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         stalled=tuple(stalled),
         **real,
     )
     weights = {} if timing_only else _weights(made)
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
+    notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
     made.server.learner.let_go()
     return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)))
 

@@ -103,8 +103,9 @@ def _smallest_batch(scenario: Scenario, name: str, resolved: Setting) -> Iterato
     """Check that every batch of a protocol is large enough for its models."""
     training, rows = resolved.training, resolved.data.rows
     key = location_of(scenario, name, "training", "batch")
-    smallest = scenario.protocols[name].protocol.batches(rows, training, 0).smallest
-    for who in _who_needs_two_rows(resolved) if smallest < 2 else ():
+    protocol = scenario.protocols[name].protocol
+    few = protocol.batches(rows, training, 0).smallest < 2
+    for who in _who_needs_two_rows(resolved, protocol.uses_predictors) if few else ():
         what = f"{who} cannot train on one row (batch normalisation?), and "
         if resolved.batch == 1:
             yield Problem(key, f"{what}every batch has one", "at least 2", "raise batch, or change the model")
@@ -169,10 +170,12 @@ def _budget(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Proble
         yield Problem(location_of(scenario, name, "stop", "epsilon"), what, remedy="allow more, or add more noise")
 
 
-def _who_needs_two_rows(resolved: Setting) -> Iterator[str]:
-    inputs, server = resolved.server_inputs, resolved.server_model
-    if least_batch(seeded(lambda: server.build(inputs, resolved.data.outputs), 0, resolved.dtype), (inputs,)) > 1:
-        yield "the server's model"
+def _who_needs_two_rows(resolved: Setting, predictors: bool) -> Iterator[str]:
+    for party, (top, inputs) in resolved.tops(predictors).items():
+        draft = partial(top.build, inputs, resolved.data.outputs)
+        if least_batch(seeded(draft, 0, resolved.dtype), (inputs,)) > 1:
+            yield f"the prediction net of client {party}" if party else "the server's model"
+            break
     if (active := resolved.active_model) is not None:
         shape = resolved.data.active_shape
         if least_batch(seeded(partial(active.build, shape), 0, resolved.dtype), shape) > 1:

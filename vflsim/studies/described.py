@@ -52,6 +52,7 @@ def overrides(scenario: Scenario) -> Iterator[str]:
         }
         differing |= {"codec": entry["codec"]} if scenario.codec_of(name) != scenario.codec else {}
         differing |= {"mechanism": entry["mechanism"]} if scenario.protocols[name].mechanism is not None else {}
+        differing |= {"blinding": entry["blinding"]} if "blinding" in entry else {}
         if differing:
             yield f"{name} differs: " + ", ".join(f"{key}: {flow(value)}" for key, value in differing.items())
 

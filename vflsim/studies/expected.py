@@ -40,7 +40,7 @@ class Expectation:
     size: Size
     particulars: str = ""
     promise: str = ""
-    """What the mechanism guarantees, if there is one."""
+    """What mechanism and blinding guarantee, if there are any."""
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
@@ -72,7 +72,9 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
             limit = min(limit, expected_rounds(stop.precision, np.diff(ends)))
     resolved = setting(scenario, name, data)
     size, particulars = size_of(entry.protocol, resolved), entry.protocol.describe(resolved)
-    promise = "" if resolved.mechanism is None else resolved.mechanism.promise()
+    promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
+    promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
+    promise = "; ".join(promises)
     return Expectation(name, entry.protocol.kind, clients, done, step_s, round_bytes, limit, size, particulars, promise)
 
 

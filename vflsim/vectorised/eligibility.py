@@ -55,6 +55,9 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
         what = f"no recurrence is known for the rounds of {protocol.kind}"
         yield Problem(loc, what, kinds, "leave out --path vectorised")
         return
+    if scenario.blinding_of(name) is not None:
+        what = "the vectorised path knows no key agreement before the first round, and no missing masks"
+        yield Problem((*loc, "blinding"), what, "off", "leave out --path vectorised")
     for obstacle in protocol.obstacles():
         yield Problem((*loc, obstacle.key), obstacle.what, obstacle.allowed, "leave out --path vectorised")
     yield from _unknown(protocol, lambda key: (*loc, key), protocol.vectorised_keys)

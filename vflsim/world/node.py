@@ -10,7 +10,7 @@ from typing_extensions import TypeVar, override
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
-from vflsim.learning.operations import Operation
+from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.server import ServerLearner
 from vflsim.streams import party_name
 from vflsim.timing.compute import duration
@@ -272,6 +272,10 @@ class Node(Generic[L]):
     async def together(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         """Run the coroutines beside each other until all have ended; return their results in their order."""
         return await all_of(self.world, self.start, coroutines)
+
+    def as_received(self, sent: Handle[T]) -> Handle[T]:
+        """Return what the receivers get of a tensor that this party has sent, by a codec without memory."""
+        return self.state.wire.as_received(sent)
 
     def record(self, what: str, **fields: Any) -> None:
         """Add a row to the run's table ``what``; ``time_s`` and ``party`` are added."""

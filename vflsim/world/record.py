@@ -92,6 +92,10 @@ class Lists:
         return np.array(self._ends, np.int64)
 
 
+GIVEN_UP_IN_A_ROW = 10_000
+"""Consecutive rounds given up after which a run counts as stuck."""
+
+
 class RoundTable:
     """One row a server step: its number, ``start_s`` and ``end_s``, and clients: ``used``, ``missing``, ``fresh``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +13,10 @@ import torch
 from torch import Tensor
 
 from vflsim.codecs import Codec
-from vflsim.codecs.frame import Spec
+from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.executor import Executor
 from vflsim.learning.operations import Handle, Operation
-from vflsim.streams import SHARED
+from vflsim.streams import SHARED, stream_key
 from vflsim.world.messages import Message
 
 
@@ -30,59 +31,75 @@ class Wires:
     Tensors that are alike pass an element-wise codec together, as one stack.
     """
 
-    def __init__(self, codec: Codec, executor: Executor) -> None:
-        self.codec, self.executor = codec, executor
-        self._stacked: dict[Spec, _Stacked] = {}
+    def __init__(self, codec: Codec, executor: Executor, seed: int = 0) -> None:
+        self.codec, self.executor, self.seed = codec, executor, seed
+        self.arrived: WeakKeyDictionary[Handle[Any], Codec] = WeakKeyDictionary()
+        """The tensors that have been sent, and by which codec: whoever passes one on sends the bytes it came in."""
+        self._stacked: dict[tuple[int, Spec], _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 
     def size(self, message: Message) -> int:
         """Count the bytes of a message on the wire. Messages of one shape are counted once."""
         value, batch = message.value, message.batch
         ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
+        codec = self.codec.towards(message.receiver)
         if message.tensors:
-            return self.codec.size_of(specs_of(message), ids)
-        key = ids if value is None else (value.shape, value.dtype, ids)
+            passed_on = {name: self.arrived[each] for name, each in message.carried.items() if each in self.arrived}
+            return codec.size_of(specs_of(message), ids, passed_on)
+        codec = codec if value is None else self.arrived.get(value, codec)
+        key = ids if value is None else (id(codec), value.shape, value.dtype, ids)
         size = self._sizes.get(key)
         if size is None:
-            size = self._sizes[key] = self.codec.size_of(specs_of(message), ids)
+            size = self._sizes[key] = codec.size_of(specs_of(message), ids)
         return size
 
-    def kernel(self, spec: Spec) -> _Stacked | None:
-        """Return the kernel that puts tensors of several parties through the codec in one call, None if none can."""
-        if not self.codec.elementwise or self.codec.remembers:
+    def kernel(self, codec: Codec, spec: Spec) -> _Stacked | None:
+        """Return the kernel that puts tensors of several parties through a codec in one call, None if none can."""
+        if not codec.elementwise or codec.remembers:
             return None
-        return self._stacked.setdefault(spec, _Stacked(self.codec))
+        return self._stacked.setdefault((id(codec), spec), _Stacked(codec))
 
 
 class Wire:
     """One party's end of the wire.
 
     Invariants: values are decoded only when they are read; a tensor that is sent to several parties by a codec without
-    memory is put through it once; the memory moves on with every tensor sent, whether or not it arrives.
+    memory is put through it once, and one that has arrived is passed on as it came; the memory moves on with every
+    tensor sent, whether or not it arrives. The n-th tensor of a message kind and name gets the n-th key, for each
+    party, with a sequence of its own for evaluation.
     """
 
     def __init__(self, party: int, wires: Wires) -> None:
         self._party, self._wires = party, wires
         self._sent: WeakKeyDictionary[Handle[Any], Handle[Any]] = WeakKeyDictionary()
         self._memory: dict[str, Tensor] = {}
+        self._encoded: Counter[str] = Counter()
 
     def carry(self, message: Message, remember: bool = True) -> None:
         """Replace the floating-point tensors of ``message`` by the tensors that arrive.
 
         ``remember=False`` leaves the codec's memory alone, as evaluation must.
         """
-        codec = self._wires.codec
+        codec = self._wires.codec.towards(message.receiver)
         if codec.lossless:
+            for handle in message.carried.values():
+                self._wires.arrived.setdefault(handle, codec)
             return
+        purpose = f"codec.{message.kind}" if remember else f"codec.evaluation.{message.kind}"
         remember = remember and codec.remembers
         stream = f"{message.receiver}/{message.kind}/"
+
+        def passed(handle: Handle[Any], name: str) -> Handle[Any]:
+            return self._passed(codec, handle, f"{purpose}/{name}", stream + name if remember else None)
+
         if message.value is not None:
-            message.value = self._passed(message.value, stream if remember else None)
+            message.value = passed(message.value, ONLY)
         if message.tensors:
-            message.tensors = {
-                name: self._passed(handle, stream + name if remember else None)
-                for name, handle in message.tensors.items()
-            }
+            message.tensors = {name: passed(handle, name) for name, handle in message.tensors.items()}
+
+    def as_received(self, sent: Handle[Any]) -> Handle[Any]:
+        """Return what the receivers get of a tensor that this party has sent, by a codec without memory."""
+        return self._sent.get(sent, sent)
 
     def state(self) -> dict[str, Tensor]:
         """The codec's memory by stream: the tensors themselves."""
@@ -92,25 +109,28 @@ class Wire:
         """Load the memory of an earlier wire."""
         self._memory = {stream: memory.clone() for stream, memory in state.items()}
 
-    def _passed(self, sent: Handle[Any], stream: str | None) -> Handle[Any]:
-        if not sent.dtype.is_floating_point:
+    def _passed(self, codec: Codec, sent: Handle[Any], purpose: str, stream: str | None) -> Handle[Any]:
+        if not sent.dtype.is_floating_point or sent in self._wires.arrived:
             return sent
         if stream is None and (known := self._sent.get(sent)) is not None:
             return known
         arrived: Handle[Any] = Handle(sent.shape, sent.dtype)
+        self._wires.arrived[arrived] = codec
+        place = f"{purpose}/{self._encoded[purpose]}"
+        self._encoded[purpose] += 1
         operation: Operation[None] = Operation(
-            "codec", self._party, partial(self._transmit, sent, arrived, stream), None, nbytes=arrived.nbytes,
-            inputs=(sent,), promises=(arrived,),
+            "codec", self._party, partial(self._transmit, codec, sent, arrived, place, stream), None,
+            nbytes=arrived.nbytes, inputs=(sent,), promises=(arrived,),
         )  # fmt: skip
         if stream is None:
-            operation.kernel = self._wires.kernel(Spec(sent.shape, sent.dtype))
+            operation.kernel = self._wires.kernel(codec, Spec(sent.shape, sent.dtype))
             operation.work = _Passing(sent, arrived)
             self._sent[sent] = arrived
         self._wires.executor.submit(operation)
         return arrived
 
-    def _transmit(self, sent: Handle[Any], arrived: Handle[Any], stream: str | None) -> None:
-        codec = self._wires.codec
+    def _transmit(self, codec: Codec, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None) -> None:
+        codec = codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
         with torch.no_grad():
             if stream is None:
                 arrived.set(codec.through(sent.value))

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
 
@@ -224,6 +225,20 @@ def test_parkinson_keeps_each_person_in_one_split():
     assert len(people("train") | people("test")) == 252
     by_rows = load(data.model_copy(update={"split": "random"}), Partition(clients=10), "float64")
     assert by_rows.sizes["test"] == 227
+
+
+@_real("criteo_sample/criteo_sample.txt")
+def test_criteo_has_numbers_and_categories():
+    loaded = load(Data(name="criteo_sample", scale="none"), Partition(clients=3), "float64")
+    _check(loaded, "float64")
+    numbers, mixed, categories = (party.feature_shape for party in loaded.parties)
+    assert (numbers, *mixed, *categories) == ((13,), 13, 13)
+    assert loaded.labels.train.sum() + loaded.labels.test.sum() == 49
+    assert [name for party in loaded.parties for name in party.feature_names][12:14] == ["I13", "C1"]
+    table = pd.read_csv(Path(os.environ["VFLSIM_DATA"]) / "criteo_sample/criteo_sample.txt")
+    logs = np.log1p(table.filter(regex="^I").fillna(0).clip(lower=0)).to_numpy()
+    rows = np.concatenate([loaded.parties[0].train, loaded.parties[0].test])
+    assert np.allclose(rows[np.lexsort(rows.T)], logs[np.lexsort(logs.T)], rtol=1e-15)
 
 
 @_real("handwritten/rcml_handwritten.mat")

@@ -27,9 +27,13 @@ SPECS: dict[str, dict[str, Any]] = {
     "mlp": {"kind": "mlp", "embedding": 5, "hidden": [7, 6]},
     "cnn": {"kind": "cnn", "embedding": 5, "channels": [4, 8]},
     "lenet": {"kind": "lenet", "embedding": 5},
+    "resnet18": {"kind": "resnet18", "embedding": 5, "width": 2, "norm": "group"},
+    "deepfm": {"kind": "deepfm", "embedding": 5, "factors": 3, "hidden": [7]},
+    "wide_deep": {"kind": "wide_deep", "embedding": 5, "factors": 3, "hidden": [7]},
     "module": {"kind": "module", "embedding": 5, "path": "torch.nn:Flatten"},
 }
 IMAGE = (1, 14, 14)
+TABLES = {"deepfm", "wide_deep"}
 
 
 def parse(spec: dict[str, Any], **context: float) -> ClientModel:
@@ -52,7 +56,7 @@ def test_every_kind_is_found_by_its_name_and_survives_a_dump(model: type[ClientM
     assert parse(parsed.model_dump(mode="json")) == parsed
 
 
-@pytest.mark.parametrize("kind", sorted(set(SPECS) - {"module"}))
+@pytest.mark.parametrize("kind", sorted(set(SPECS) - {"module"} - TABLES))
 @pytest.mark.parametrize("shape", [IMAGE, (3, 28, 28)])
 def test_every_model_maps_rows_to_embeddings(kind: str, shape: tuple[int, ...]) -> None:
     model = parse(SPECS[kind])
@@ -60,14 +64,14 @@ def test_every_model_maps_rows_to_embeddings(kind: str, shape: tuple[int, ...]) 
     assert model.build(shape)(torch.randn(6, *shape)).shape == (6, 5)
 
 
-@pytest.mark.parametrize("kind", ["linear", "polynomial", "mlp"])
+@pytest.mark.parametrize("kind", ["linear", "polynomial", "mlp", *sorted(TABLES)])
 def test_plain_models_take_plain_features(kind: str) -> None:
     model = parse(SPECS[kind])
     model.check((9,))
     assert model.build((9,))(torch.randn(6, 9)).shape == (6, 5)
 
 
-@pytest.mark.parametrize("kind", sorted(set(SPECS) - {"module"}))
+@pytest.mark.parametrize("kind", sorted(set(SPECS) - {"module"} - TABLES))
 def test_rows_do_not_influence_each_other(kind: str) -> None:
     module = parse(SPECS[kind]).build(IMAGE).double()
     rows = torch.randn(4, *IMAGE, dtype=torch.float64)

@@ -133,7 +133,7 @@ def test_sizes_decide_with_flops() -> None:
 def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
     world = scenario(
         LINKED, protocol={"late": late}, timing__server={"compute": "3 ms", "link": LINK}, timing__network=network,
-        rounds=600,
+        rounds=300,
     )  # fmt: skip
     form = found(world)
     assert form.exactness == "bounds"
@@ -142,7 +142,7 @@ def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
 
 
 def test_latencies_that_are_drawn_leave_bounds() -> None:
-    world = scenario(FAR, timing__server={"compute": "3 ms", "link": LINK}, rounds=600)
+    world = scenario(FAR, timing__server={"compute": "3 ms", "link": LINK}, rounds=300)
     assert agrees(found(world), simulated(world)["round duration"])
 
 
@@ -174,7 +174,7 @@ def test_the_canonical_clients(n: int, segments: int, late: str) -> None:
     """FedVS Sec. 6.2, 64 rows of every segment a batch; against 10⁵ rounds by numpy, and against simulated ones."""
     world = scenario(
         *CANONICAL, **WHOLE, protocol={"K": segments, "late": late}, partition__clients=n,
-        training__batch=64 * segments, rounds=800 if n == 8 else 400,
+        training__batch=64 * segments, rounds=400 if n == 8 else 250,
     )  # fmt: skip
     form, threshold = found(world), 2 * segments + 1
     assert form.exactness != "bounds"

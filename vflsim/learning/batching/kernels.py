@@ -17,12 +17,16 @@ from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.client import (
     ClientModel,
     CnnClient,
+    DeepFmClient,
     LenetClient,
     LinearClient,
     MlpClient,
     ModuleClient,
     PolynomialClient,
+    Resnet18Client,
+    WideDeepClient,
 )
+from vflsim.learning.optimizers import Optimizer
 
 KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     LinearClient: ProductStack,
@@ -30,6 +34,9 @@ KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     MlpClient: LayeredStack,
     CnnClient: "convolutions are slower together than one by one",
     LenetClient: "convolutions are slower together than one by one",
+    Resnet18Client: "convolutions are slower together than one by one",
+    DeepFmClient: "no stack reads codes of categories",
+    WideDeepClient: "no stack reads codes of categories",
     ModuleClient: "a user's module may treat rows or clients in ways that no stack can know",
 }
 """The stack that computes clients of a kind of model together, or the reason why there is none."""
@@ -49,9 +56,9 @@ def stack_clients(
 
     All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). Where the aggregate is a
     sum or mean, and no ``table`` needs every row, clients that release their embeddings as they are only ever need
-    their sum.
+    their sum; those that blind them, in evaluation. Clients of a stack have the same model and the same optimiser.
     """
-    groups: dict[ClientModel, list[int]] = {}
+    groups: dict[tuple[ClientModel, Optimizer], list[int]] = {}
     others: Counter[str] = Counter()
     for client in learners:
         model = models[client]
@@ -59,18 +66,21 @@ def stack_clients(
         mechanism = learners[client].parts.mechanism
         if mechanism is not None and mechanism.inner_noise and model.powers is None:
             why = "their mechanism adds noise inside the network"
+        if not isinstance(why, str) and learners[client].parts.coded:
+            why = "no stack reads codes of categories"
         if isinstance(why, str):
             others[f"{model.kind} clients one by one: {why}"] += 1
         else:
-            groups.setdefault(model, []).append(client)
+            groups.setdefault((model, learners[client].parts.optimizer), []).append(client)
     sums = isinstance(aggregate, MeanAggregate | SumAggregate)
-    for model, clients in groups.items():
+    for (model, _), clients in groups.items():
         kind = KERNELS[type(model)]
         assert not isinstance(kind, str)
         sums_only = sums and all(learners[client].releases is None for client in clients)
         for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
-            kind([learners[client] for client in some], features, sums_only and not table, sums_only)
+            training = sums_only and not table and all(learners[client].blinder is None for client in clients)
+            kind([learners[client] for client in some], features, training, sums_only)
     return [f"{count} {what}" for what, count in others.items()]
 
 

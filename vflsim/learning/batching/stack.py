@@ -165,7 +165,7 @@ class Stack(ABC):
                     self.embeddings([place], [own], self.parameters)
             raise
         for n, (operation, each) in enumerate(zip(operations, work, strict=True)):
-            if self.mechanism is None:
+            if each.release.plain:
                 operation.result.set(h[n])
                 continue
             with placed(operation):

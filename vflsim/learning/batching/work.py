@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.operations import Handle
+from vflsim.learning.releases import Release
 
 Rows: TypeAlias = Batch | Split
 """Which rows: a training batch's, or all of a split."""
@@ -26,7 +27,7 @@ class EmbedWork:
 
     place: int
     rows: Rows
-    release: Callable[[Tensor], Tensor]
+    release: Release
     steps: bool = False
     """Whether a step along a gradient for these embeddings may follow."""
 

@@ -11,7 +11,7 @@ from vflsim.learning.data.sources.embedded import read_breast_cancer, read_digit
 from vflsim.learning.data.sources.idx import read_emnist_balanced, read_official_split
 from vflsim.learning.data.sources.mat import read_caltech7, read_handwritten
 from vflsim.learning.data.sources.raw import RawData
-from vflsim.learning.data.sources.table import read_credit, read_parkinson
+from vflsim.learning.data.sources.table import read_credit, read_criteo, read_parkinson
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,24 @@ _ENTRIES = (
             ),
         ),
         views=6,
+    ),
+    CatalogueEntry(
+        name="criteo_sample",
+        rows=200,
+        features=39,
+        classes=2,
+        task="binary",
+        source="200 rows of Criteo's display advertising challenge (2014), https://github.com/shenweichen/DeepCTR",
+        licence="Apache-2.0",
+        read=read_criteo,
+        folder="criteo_sample",
+        files=(
+            RemoteFile(
+                "criteo_sample.txt",
+                "08b84f12a22438fb534e989a5e4fa245726b2bda001983556bc2aea2f094f724",
+                ("https://raw.githubusercontent.com/shenweichen/DeepCTR/master/examples/criteo_sample.txt",),
+            ),
+        ),
     ),
 )
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.categories import coded
 from vflsim.learning.data.files import read_entry
 from vflsim.learning.data.joint import chosen, edges, joined, parts
 from vflsim.learning.data.noise import FeatureNoise
@@ -22,6 +23,7 @@ from vflsim.learning.data.sources.user import read_file, read_parties
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, Scale, TaskName
 from vflsim.learning.data.split import RowSplit, split_rows
 from vflsim.learning.data.targets import EncodedLabels, encode
+from vflsim.learning.models.tables import TableShape
 from vflsim.streams import party_name
 from vflsim.vocabulary.selections import members
 
@@ -33,8 +35,9 @@ class PartyData:
     """The features of one party. Arrays have shape (rows, *feature_shape), scaled, of the wanted dtype.
 
     They are windows on ``columns`` of the joint arrays (``PartitionedData.joint``) and share their memory.
-    ``feature_shape`` is (features,) or (channels, height, width); ``feature_names`` has one name per feature in
-    flattened order; ``source`` says in words which part of the data this is.
+    ``feature_shape`` is (features,), a ``TableShape`` where some are categorical, or (channels, height, width);
+    ``feature_names`` has one name per feature in flattened order; ``source`` says in words which part of the data this
+    is.
     """
 
     name: str
@@ -127,6 +130,7 @@ def load(
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     names = [party_name(number) for number in range(1 - partition.active, len(views) + 1 - partition.active)]
+    views = tuple(coded(view, split.train, np.dtype(dtype), name) for view, name in zip(views, names, strict=True))
     joint = _joint(views, split, data.scale, np.dtype(dtype), names)
     values = _labels(target, dtype, raw.where)
     labels = Splits(values[split.train], values[split.validation], values[split.test])
@@ -169,10 +173,10 @@ def _read(data: Data, folder: Path) -> RawData:
         return read_entry(CATALOGUE[data.name])
     label = data.label or ""  # Data demands it for files
     if data.file is not None:
-        return read_file(folder / data.file, label, data.group, data.drop, data.id)
+        return read_file(folder / data.file, label, data.group, data.drop, data.id, data.categorical)
     paths = [folder / party for party in data.parties or ()]
     labels = folder / data.labels if data.labels is not None else None
-    return read_parties(paths, labels, label, data.id or "", data.group, data.drop)
+    return read_parties(paths, labels, label, data.id or "", data.group, data.drop, data.categorical)
 
 
 def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
@@ -188,7 +192,7 @@ def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
         kept = [index for index, name in enumerate(view.names) if name not in drop]
         if not kept:
             raise DataError(f"nothing is left of {view.name}", "data.drop", "at least one column of every view")
-        views.append(View(view.name, view.values[:, kept], tuple(view.names[index] for index in kept)))
+        views.append(view.some(view.name, kept))
     return RawData(raw.where, tuple(views), raw.target, raw.groups, raw.official_test)
 
 
@@ -220,9 +224,13 @@ def _make_noisy(
     joint: Splits, clients: Sequence[PartyData], noise: FeatureNoise, seed: int, symbols: Mapping[str, float]
 ) -> None:
     try:
-        noisy = members(noise.select, {**symbols, "N": len(clients)})
+        noisy = tuple(members(noise.select, {**symbols, "N": len(clients)}))
     except ValueError as error:
         raise DataError(str(error), "data.noise.select") from None
+    for client in noisy:
+        if isinstance(clients[client - 1].feature_shape, TableShape):
+            what = f"client {client} has categorical columns, and noise is for numbers"
+            raise DataError(what, "data.noise.select", "clients with numbers alone", "leave it out")
     columns = {client: clients[client - 1].columns for client in noisy}
     for split, array in (("train", joint.train), ("validation", joint.validation), ("test", joint.test)):
         noise.put_on(array, columns, split, seed)
@@ -244,10 +252,11 @@ def _scaler(name: str, views: Sequence[View], split: RowSplit, scale: Scale) -> 
     first, values = views[0], [chosen(view.values, split.train) for view in views]
     try:
         together = values[0] if len(values) == 1 else np.concatenate([v.reshape(len(v), -1) for v in values], axis=1)
-        return Scaler.fit(together, scale, first.pixels)
+        scaler = Scaler.fit(together, scale, first.pixels)
     except ValueError as error:
         allowed = "values whose squares are numbers, too: roughly 1e-150 to 1e150"
         raise DataError(f"{first.name}: {error}", name, allowed, "rescale the column") from None
+    return scaler if scaler is None or not first.cardinalities else scaler.except_at(np.array(first.cardinalities) > 0)
 
 
 def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
@@ -266,6 +275,10 @@ def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
 def _parties(views: Sequence[View], joint: Splits, names: Sequence[str]) -> tuple[PartyData, ...]:
     windows = zip(*(parts(array, views) for array in (joint.train, joint.validation, joint.test)), strict=True)
     return tuple(
-        PartyData(name, view.name, view.values.shape[1:], feature_names(view), columns, *arrays)
+        PartyData(name, view.name, _shape(view), feature_names(view), columns, *arrays)
         for name, view, columns, arrays in zip(names, views, edges(views), windows, strict=True)
     )
+
+
+def _shape(view: View) -> tuple[int, ...]:
+    return TableShape(view.cardinalities) if any(view.cardinalities) else view.values.shape[1:]

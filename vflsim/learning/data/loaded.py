@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 
 from vflsim.errors import DataError
 from vflsim.learning.batches import Split
 from vflsim.learning.data.load import PartitionedData
+from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyParts
 from vflsim.learning.tasks import PredictionTask, task_of
 from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
+from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -39,6 +42,7 @@ class LoadedData:
     class_names: tuple[str, ...] = ()
     guessed: bool = False
     active: dict[Split, torch.Tensor] | None = None
+    server_shape: tuple[int, ...] = ()
     elsewhere: dict[str, LoadedData] = field(default_factory=dict, repr=False, compare=False)
 
     def on(self, device: str) -> LoadedData:
@@ -70,11 +74,18 @@ class LoadedData:
         labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
         outputs = task.outputs(data.classes)
         active = None if data.active is None else _own(joint, data.active.columns, data.active.feature_shape)
-        return cls(
-            data.name, joint, columns, features, shapes, labels, task, outputs, data.class_names, data.guessed, active
-        )
+        own = () if data.active is None else data.active.feature_shape
+        names = data.class_names
+        return cls(data.name, joint, columns, features, shapes, labels, task, outputs, names, data.guessed, active, own)
 
-    def parts(self, party: int, training: Training, seed: int, mechanism: Mechanism | None = None) -> PartyParts:
+    def parts(
+        self,
+        party: int,
+        training: Training,
+        seed: int,
+        mechanism: Mechanism | None = None,
+        blinded_sum: BlindedSum | None = None,
+    ) -> PartyParts:
         """Return what a party holds: features of a client; labels, and features if it is active, of the server."""
         server = party == SERVER
         return PartyParts(
@@ -87,6 +98,7 @@ class LoadedData:
             labels=self.labels if server else None,
             task=self.task if server else None,
             mechanism=mechanism,
+            blinded_sum=blinded_sum,
         )
 
     @property
@@ -94,13 +106,20 @@ class LoadedData:
         """The feature shape of the active server. Raises ``DataError`` if the server holds no features."""
         if self.active is None:
             raise DataError("the server holds no features", "partition.active", "true", "set it, or use clients alone")
-        return tuple(self.active["train"].shape[1:])
+        return self.server_shape
 
     def summary(self) -> str:
         """How big it is, in words."""
         sizes = ", ".join(f"{len(self.labels[split]):,} {split}" for split in SPLITS if len(self.labels[split]))
         holders = f"{len(self.shapes)} clients{'' if self.active is None else ' and the server'}"
-        return f"{self.name}, {sizes} rows, {self.joint['train'].shape[1]:,} features at {holders}"
+        coded = sum(map(bool, chain.from_iterable(shape.cardinalities for shape in self.coded_shapes)))
+        features = f"{self.joint['train'].shape[1]:,} features{f' ({coded:,} categorical)' if coded else ''}"
+        return f"{self.name}, {sizes} rows, {features} at {holders}"
+
+    @property
+    def coded_shapes(self) -> list[TableShape]:
+        """The feature shapes of parties with categorical columns."""
+        return [shape for shape in (self.server_shape, *self.shapes) if isinstance(shape, TableShape)]
 
     @property
     def rows(self) -> int:

@@ -104,10 +104,7 @@ def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
         raise DataError("the number of clients is not said", f"{_WHERE}.clients", f"1 to {table.width}", "add it")
     _enough(partition, partition.parts, table.width, "columns")
     edges = _edges(table.width, partition.parts)
-    return tuple(
-        View(f"columns {a}..{b - 1}", table.values[:, a:b], table.names[a:b], table.pixels)
-        for a, b in itertools.pairwise(edges)
-    )
+    return tuple(table.some(f"columns {a}..{b - 1}", range(a, b)) for a, b in itertools.pairwise(edges))
 
 
 def _by_views(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
@@ -164,8 +161,7 @@ def _explicit(partition: Partition, table: View) -> tuple[View, ...]:
                 what = f"feature {table.names[index]!r} belongs to {owner[index]} already"
                 raise DataError(what, where, "every feature at one party at most", "remove it from one of them")
             owner[index] = name
-        names = tuple(table.names[index] for index in chosen)
-        parties.append(View(f"{len(chosen)} chosen columns", table.values[:, chosen], names, table.pixels))
+        parties.append(table.some(f"{len(chosen)} chosen columns", chosen))
     return tuple(parties)
 
 
@@ -195,7 +191,8 @@ def _table(views: Sequence[View]) -> View:
     flat = [view.values.reshape(len(view.values), -1) for view in views]
     names = tuple(name for view in views for name in feature_names(view))
     values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-    return View("all", values, names, all(view.pixels for view in views))
+    counts = tuple(count for view in views for count in view.cardinalities or (0,) * view.width)
+    return View("all", values, names, all(view.pixels for view in views), counts if any(counts) else ())
 
 
 def feature_names(view: View) -> tuple[str, ...]:

@@ -58,6 +58,10 @@ class Scaler:
             raise ValueError(f"values from {low.ravel()[column]:g} to {high.ravel()[column]:g} cannot be scaled")
         return cls(centre, spread)
 
+    def except_at(self, columns: NDArray[np.bool_]) -> Scaler:
+        """The same, but some columns, (features,), stay as they are."""
+        return Scaler(np.where(columns, 0.0, self.centre), np.where(columns, 1.0, self.spread))
+
     def apply(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return scaled values in ``dtype``, a new array. Small integers are computed in it, others in float64."""
         work = np.array(values, dtype=np.result_type(values.dtype, dtype))

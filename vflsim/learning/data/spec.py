@@ -27,7 +27,7 @@ class Data(Part):
 
     name: str | None = None
     """A data set of the catalogue: digits, breast_cancer, mnist, fashion_mnist, emnist, credit, parkinson, handwritten,
-    caltech7."""
+    caltech7, criteo_sample."""
     file: str | None = None
     """A CSV, Parquet or NPZ file with all features and the label."""
     parties: tuple[str, ...] | None = Field(default=None, min_length=1)
@@ -42,6 +42,9 @@ class Data(Part):
     """Column whose equal values mark rows that belong together (a person): no group stands in two splits."""
     drop: tuple[str, ...] = ()
     """Feature columns to leave out."""
+    categorical: tuple[str, ...] = ()
+    """Feature columns of CSV or Parquet files whose values, text or numbers, are names of categories. An empty cell is
+    a category, too. Categories without training rows count as one."""
     test_fraction: Fraction01 | None = None
     """Share of the rows for testing; 0.2 if left out. Forbidden with an official test split."""
     validation_fraction: Fraction01 = 0.0
@@ -77,8 +80,11 @@ class Data(Part):
         used = sorted(set(columns) & set(self.drop))
         if used:
             raise ValueError(f"drop: {used[0]!r} is needed as label, id or group")
-        if len(set(self.drop)) != len(self.drop):
-            raise ValueError("drop names a column twice")
+        for key in ("drop", "categorical"):
+            if len(set(getattr(self, key))) != len(getattr(self, key)):
+                raise ValueError(f"{key} names a column twice")
+        if both := sorted({*columns, *self.drop} & {*self.categorical}):
+            raise ValueError(f"categorical: {both[0]!r} is no feature: it is label, id or group, or left out")
         if self.split == "random" and self.group is not None:
             raise ValueError("split: random ignores groups; leave out either `split` or `group`")
         self._check_fractions()
@@ -87,7 +93,7 @@ class Data(Part):
     def _check_name(self) -> None:
         if self.name not in CATALOGUE:
             raise ValueError(f"unknown data set {self.name!r}; {nearest(str(self.name), CATALOGUE)}")
-        own = [key for key in ("label", "labels", "id", "group") if getattr(self, key) is not None]
+        own = [key for key in ("label", "labels", "id", "group", "categorical") if getattr(self, key)]
         if own:
             raise ValueError(f"{own[0]} belongs to data from files: {self.name} knows its own")
         if CATALOGUE[self.name].official_test and self.split == "auto" and self.test_fraction is not None:

@@ -9,8 +9,10 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field, field_validator
 from torch import nn
 
-from vflsim.learning.models.imported import Arguments, construct, trial_run
+from vflsim.learning.models.imported import Arguments, construct, parameters_named, trial_run
 from vflsim.learning.models.layers import ACTIVATIONS, Activation, PolynomialNetwork, perceptron
+from vflsim.learning.models.resnet import Norm, resnet18
+from vflsim.learning.models.tables import DeepFm, OneHot, TableShape, WideDeep, cardinalities_of
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.quantities import Count, Quantity
@@ -27,12 +29,25 @@ class ClientModel(Part, ABC):
     embedding: Count
     """The width of what the client sends: the columns of h_m."""
 
-    @abstractmethod
     def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """A new module mapping (b, *feature_shape) to (b, embedding), weights drawn from PyTorch's generator.
 
-        Wrap in ``build.seeded`` for weights that follow from a seed.
+        Wrap in ``build.seeded`` for weights that follow from a seed. A model that does not take codes of categories
+        (``TableShape``) gets them one-hot.
         """
+        if not isinstance(feature_shape, TableShape) or self.takes_codes:
+            return self.network(feature_shape)
+        one_hot = OneHot(feature_shape.cardinalities)
+        return nn.Sequential(one_hot, self.network((one_hot.width,)))
+
+    @abstractmethod
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """A new module, as ``build`` returns it."""
+
+    @property
+    def takes_codes(self) -> bool:
+        """Whether the network itself reads the codes of categorical columns."""
+        return False
 
     def check(self, feature_shape: tuple[int, ...]) -> None:
         """Raise ValueError if this model cannot take features of ``feature_shape``."""
@@ -65,7 +80,7 @@ class LinearClient(ClientModel):
         """Whether there is a bias."""
         return self.bias
 
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """A linear map of the flattened features."""
         return nn.Sequential(nn.Flatten(), nn.Linear(prod(feature_shape), self.embedding, bias=self.bias))
 
@@ -89,7 +104,7 @@ class PolynomialClient(ClientModel):
         """Whether there is a bias."""
         return self.bias
 
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """One linear map per power of the flattened features, summed."""
         return PolynomialNetwork(prod(feature_shape), self.embedding, self.degree, self.bias)
 
@@ -105,7 +120,7 @@ class MlpClient(ClientModel):
     output_activation: Activation | None = None
     """The non-linearity of the embedding; without it, the last layer is linear."""
 
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """The perceptron of the flattened features."""
         layers = perceptron((prod(feature_shape), *self.hidden, self.embedding), self.activation)
         last = [] if self.output_activation is None else [ACTIVATIONS[self.output_activation]()]
@@ -137,7 +152,7 @@ class CnnClient(ClientModel):
         """Images only, of any size."""
         _check_image(self.kind, feature_shape)
 
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """The convolutional network of (channels, height, width) images."""
         self.check(feature_shape)
         channels, height, width = feature_shape
@@ -166,7 +181,7 @@ class LenetClient(ClientModel):
         """Images only, of at least 12 × 12 pixels."""
         _check_image(self.kind, feature_shape, LENET_SIDE)
 
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """LeNet for (channels, height, width) images."""
         self.check(feature_shape)
         channels, height, width = feature_shape
@@ -183,6 +198,67 @@ class LenetClient(ClientModel):
         )
 
 
+class Resnet18Client(ClientModel):
+    """ResNet-18 in the form for small images: 3 × 3 convolutions in 8 residual blocks (He et al. 2016)."""
+
+    kind: Literal["resnet18"] = "resnet18"
+    width: Count = 64
+    """The channels of the first two blocks; each further pair has twice as many as the one before."""
+    norm: Norm = "batch"
+    """``batch`` normalises over the batch, as in the paper: no batch may then have a single row. ``group`` normalises
+    each row by itself, in groups of channels."""
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Images only, of any size."""
+        _check_image(self.kind, feature_shape)
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """ResNet-18 for (channels, height, width) images."""
+        self.check(feature_shape)
+        return resnet18(feature_shape[0], self.width, self.norm, self.embedding)
+
+
+class _FieldClient(ClientModel, ABC):
+    """A network with a trained vector for each category and each number of a table."""
+
+    factors: Count = 10
+    """The width of the trained vectors."""
+    hidden: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """The widths of the hidden layers of the deep part (ReLU)."""
+
+    @property
+    def takes_codes(self) -> bool:
+        """Yes: they choose the vectors."""
+        return True
+
+    def check(self, feature_shape: tuple[int, ...]) -> None:
+        """Tables only."""
+        try:
+            cardinalities_of(feature_shape)
+        except ValueError as error:
+            raise ValueError(f"a {self.kind} client {error}; choose cnn, lenet, resnet18 or mlp") from None
+
+
+class DeepFmClient(_FieldClient):
+    """DeepFM (Guo et al. 2017): first-order weights, a factorisation machine and a perceptron on the same vectors."""
+
+    kind: Literal["deepfm"] = "deepfm"
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """DeepFM of a table's columns."""
+        return DeepFm(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
+
+
+class WideDeepClient(_FieldClient):
+    """Wide & Deep (Cheng et al. 2016): a linear model beside a perceptron on numbers and vectors of categories."""
+
+    kind: Literal["wide_deep"] = "wide_deep"
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
+        """Wide & Deep of a table's columns."""
+        return WideDeep(cardinalities_of(feature_shape), self.factors, self.hidden, self.embedding)
+
+
 class ModuleClient(ClientModel):
     """Any ``torch.nn.Module`` of the user's, by Python import path.
 
@@ -193,18 +269,35 @@ class ModuleClient(ClientModel):
     path: ImportPath
     """``package.module:Class``, or a function that returns a module."""
     arguments: Arguments = Field(default_factory=dict)
-    """Keyword arguments. ``feature_shape`` and ``embedding`` are added where the class's signature names them."""
+    """Keyword arguments. ``feature_shape``, ``embedding`` and ``cardinalities`` are added where the class's signature
+    names them. A module that names the cardinalities gets codes of categories; one that does not gets them one-hot."""
 
-    def build(self, feature_shape: tuple[int, ...]) -> nn.Module:
+    @property
+    def takes_codes(self) -> bool:
+        """Whether its signature names the cardinalities."""
+        return "cardinalities" in parameters_named(self.path)
+
+    def network(self, feature_shape: tuple[int, ...]) -> nn.Module:
         """Import and call; ValueError if it does not import, does not accept the arguments, or is no module."""
-        return construct(self.path, self.arguments, feature_shape=feature_shape, embedding=self.embedding)
+        offered = {"cardinalities": cardinalities_of(feature_shape)} if len(feature_shape) == 1 else {}
+        return construct(self.path, self.arguments, feature_shape=feature_shape, embedding=self.embedding, **offered)
 
     def check(self, feature_shape: tuple[int, ...]) -> None:
         """Build one and send zeros through; ValueError unless (2, embedding) comes out, reproducibly."""
         trial_run(self.path, lambda: self.build(feature_shape), feature_shape, self.embedding)
 
 
-ClientModelKind: TypeAlias = LinearClient | PolynomialClient | MlpClient | CnnClient | LenetClient | ModuleClient
+ClientModelKind: TypeAlias = (
+    LinearClient
+    | PolynomialClient
+    | MlpClient
+    | CnnClient
+    | LenetClient
+    | Resnet18Client
+    | DeepFmClient
+    | WideDeepClient
+    | ModuleClient
+)
 CLIENT_MODELS: tuple[type[ClientModel], ...] = get_args(ClientModelKind)
 AnyClientModel = Annotated[ClientModelKind, Field(discriminator="kind")]
 

@@ -70,6 +70,11 @@ def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...],
         )
 
 
+def parameters_named(path: str) -> frozenset[str]:
+    """The parameters that the callable at ``path`` names. Raises ValueError if it does not import."""
+    return _parameters(imported(path))
+
+
 def _parameters(target: Callable[..., Any]) -> frozenset[str]:
     """The parameters a callable names; those it would only swallow by ``**kwargs`` do not count."""
     try:

@@ -1,11 +1,31 @@
-"""The message that ends a sequential round."""
+"""The messages of FedBCD beside embeddings and gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from vflsim.learning.operations import Handle
+from vflsim.streams import party_name
 from vflsim.world.messages import Message
+
+MODEL = "model"
+"""The name of the server's weights in ``SharedValues``, a vector."""
+
+
+@dataclass(slots=True, eq=False)
+class SharedValues(Message):
+    """The server's weights, and the parties' embeddings of a batch, by their names: all that a client needs to step."""
+
+    kind: ClassVar[str] = "shared_values"
+
+
+def shared_values_of(own: Mapping[str, Handle[Any]], embeddings: Iterable[Message], round: int) -> SharedValues:
+    """Return the message with the server's ``own`` values and these embeddings, in client order."""
+    ordered = sorted(embeddings, key=lambda each: each.sender)
+    values = {party_name(each.sender): each.value for each in ordered if each.value is not None}
+    return SharedValues(round=round, tensors={**own, **values})
 
 
 @dataclass(slots=True, eq=False)

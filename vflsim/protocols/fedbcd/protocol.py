@@ -10,11 +10,12 @@ from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
-from vflsim.protocols.base import Protocol
+from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
-from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import RoundOver
+from vflsim.protocols.fedbcd.learning import BlockServer, recomputing_learners, shared_shapes
+from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
 from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
+from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -33,6 +34,9 @@ class FedBcd(Protocol):
     """``parallel`` (FedBCD-p) or ``sequential`` (FedBCD-s)."""
     server_steps: Count | None = None
     """The server's steps for each exchange: ``local_steps`` unless given. VIM's experiments have 1."""
+    gradients: Literal["held", "recomputed"] = "held"
+    """The ∂ℓ/∂h_m of a client's steps: the server's, ``held`` for all Q steps; or ``recomputed`` by the client in each
+    step, at its present h_m, from the server's weights, the others' embeddings, and labels that it has."""
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
     waits_for_all: ClassVar[bool] = True
@@ -49,12 +53,21 @@ class FedBcd(Protocol):
     # --- in parallel ------------------------------------------------------------------------------------------------
 
     async def parallel_server(self, node: Node[BlockServer]) -> None:
-        """Send each client ∂ℓ/∂h_m of B(t); take Q steps of θ_0 with all h_m held, the first before sending."""
+        """Send each client ∂ℓ/∂h_m of B(t); take Q steps of θ_0 with all h_m held, the first before sending.
+
+        ``recomputed``: send θ_0 from before the step, and the others' h_j.
+        """
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            step = await node.compute(node.learner.server_step(embeddings))
-            for embedding in embeddings:
-                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
+            if self.gradients == "held":
+                step = await node.compute(node.learner.server_step(embeddings))
+                for embedding in embeddings:
+                    await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
+            else:
+                own = await node.compute(node.learner.sharing_step(embeddings))
+                for client in node.clients:
+                    others = [embedding for embedding in embeddings if embedding.sender != client]
+                    await node.send(client, shared_values_of(own, others, t))
             await self.step_further(node, embeddings)
 
     async def parallel_client(self, node: ClientNode) -> None:
@@ -98,11 +111,11 @@ class FedBcd(Protocol):
     # --- local steps ------------------------------------------------------------------------------------------------
 
     async def exchange_and_step(self, node: ClientNode, t: int) -> Batch:
-        """Client: embed B(t), upload h_m, receive ∂ℓ/∂h_m, and take Q steps along it; return B(t)."""
+        """Client: embed B(t), upload h_m, receive ∂ℓ/∂h_m or what it follows from, and take Q steps; return B(t)."""
         batch = node.batch(t)
         h = await node.compute(node.learner.embed(batch))
         await node.upload("server", Embedding(batch, h, round=t))
-        gradient = await node.recv("gradient", round=t)
+        gradient = await node.recv("gradient" if self.gradients == "held" else "shared_values", round=t)
         await node.compute(node.learner.client_step(batch, gradient))
         for _ in range(self.local_steps - 1):
             await node.compute(node.learner.step_again(batch, gradient))
@@ -120,15 +133,28 @@ class FedBcd(Protocol):
 
     # --- what is known without a run --------------------------------------------------------------------------------
 
+    def check(self, context: CheckContext) -> None:
+        """Clients compute their gradients in parallel rounds alone."""
+        super().check(context)
+        if self.gradients == "recomputed" and self.order == "sequential":
+            raise ValueError(
+                "gradients: recomputed is for clients that step in parallel; "
+                "allowed: gradients: held, or order: parallel"
+            )
+
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""
+        if self.gradients == "recomputed":
+            return recomputing_learners(setting, seed)
         clients = {client: ClientLearner(client_parts(setting, client, seed)) for client in setting.clients}
         return Learners(BlockServer(server_parts(setting, seed)), clients)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """An embedding up, a gradient down, Q steps, each but the first with a forward pass of its own."""
+        """An embedding up, a gradient or values down, Q steps, each but the first with a forward pass of its own."""
         once = super().exchange(setting, client, rows)
-        return Exchange(once.up, once.down, self.local_steps, anew=True)
+        others = [each for each in setting.clients if each != client]
+        down = once.down if self.gradients == "held" else shared_shapes(setting, others, rows)
+        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, others)))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps; or the sum of all turns."""

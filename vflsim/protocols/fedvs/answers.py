@@ -10,12 +10,10 @@ from vflsim.protocols.fedvs.messages import Sharers
 from vflsim.streams import party_name
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
+from vflsim.world.record import GIVEN_UP_IN_A_ROW
 
 if TYPE_CHECKING:
     from vflsim.protocols.fedvs.protocol import FedVS
-
-GIVEN_UP_IN_A_ROW = 10_000
-"""Consecutive rounds given up after which a run counts as stuck."""
 
 
 class Answers:

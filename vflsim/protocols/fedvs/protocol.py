@@ -134,7 +134,9 @@ class FedVS(Protocol):
         return []
 
     def check_data(self, setting: Setting) -> None:
-        """Raise ValueError where sums could wrap in the field."""
+        """Raise ValueError for categorical columns, and where sums could wrap in the field."""
+        if setting.data.coded_shapes:
+            raise ValueError("coded clients evaluate polynomials of numbers; allowed: data without categorical columns")
         coding_plan(self, setting, seed=0)
 
     def extra_bytes(self, setting: Setting) -> int:

@@ -50,12 +50,15 @@ class Archive:
             raise DataError(what, str(self.path), "one value per row: shape (rows,)", "reshape it before saving")
         return values
 
-    def views(self, leave_out: Sequence[str]) -> tuple[View, ...]:
-        """Return the remaining arrays as views, in file order.
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
+        """Return the remaining arrays as views, in file order. Raises DataError for ``categorical`` ones.
 
         (rows,) is one column, (rows, features) a table, (rows, height, width) and (rows, channels, height, width) are
         images. If all are (rows,), they are the columns of one table.
         """
+        if categorical:
+            what = f"{categorical[0]!r} is an array, and columns of tables are categorical"
+            raise DataError(what, str(self.path), "CSV or Parquet files", "convert the file")
         arrays = {name: values for name, values in self.arrays.items() if name not in leave_out}
         if not arrays:
             raise DataError("has no features left", str(self.path), "at least one array besides label, id and group")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,15 @@ class View:
     ``values`` has shape (rows, features) for tables and (rows, channels, height, width) for images.
     ``names`` has one name per feature, in flattened order; whole images leave it empty (pixels are named by position).
     ``pixels`` says that all features measure the same thing, whether they still have the shape of images or not.
+    ``cardinalities`` has the number of categories of each feature, 0 for numbers; it is empty if all are numbers.
+    Categories are numbered in any order.
     """
 
     name: str
     values: Array
     names: tuple[str, ...] = ()
     pixels: bool = False
+    cardinalities: tuple[int, ...] = ()
 
     @property
     def is_image(self) -> bool:
@@ -36,6 +39,14 @@ class View:
     def width(self) -> int:
         """Number of features a row has."""
         return math.prod(self.values.shape[1:])
+
+    def some(self, name: str, columns: Sequence[int]) -> View:
+        """Return some columns of a table as a view; those of a range share the memory."""
+        chosen = slice(columns.start, columns.stop) if isinstance(columns, range) else columns
+        cardinalities = tuple(self.cardinalities[column] for column in columns) if self.cardinalities else ()
+        return View(
+            name, self.values[:, chosen], tuple(self.names[column] for column in columns), self.pixels, cardinalities
+        )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -67,20 +68,34 @@ class Table:
             raise DataError(what, str(self.path), "numbers or UTF-8 text", "convert it before")
         return np.asarray(column.to_numpy())
 
-    def features(self, leave_out: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
-        """Return the remaining columns as a float64 matrix (rows, features), and their names."""
+    def view(self, name: str, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> View:
+        """Return the remaining columns as a float64 matrix (rows, features); of ``categorical`` ones, the categories.
+
+        An empty cell is a category, too.
+        """
         names = tuple(name for name in self.names if name not in leave_out)
         if not names:
             raise DataError("has no feature column left", str(self.path), "at least one besides label, id and group")
-        values = np.empty((self.columns.num_rows, len(names)))
-        for index, name in enumerate(names):
-            values[:, index] = self._numeric(name)
-        return numbers(values, str(self.path), names, self.place), names
+        if unknown := [column for column in categorical if column not in names]:
+            what = f"has no categorical column {unknown[0]!r}"
+            raise DataError(what, str(self.path), nearest(unknown[0], names), "correct `categorical`")
+        values, counts = np.empty((self.columns.num_rows, len(names))), [0] * len(names)
+        for index, column in enumerate(names):
+            values[:, index] = self._categories(column) if column in categorical else self._numeric(column)
+            counts[index] = int(values[:, index].max()) + 1 if column in categorical else 0
+        values = numbers(values, str(self.path), names, self.place)
+        return View(name, values, names, cardinalities=tuple(counts) if any(counts) else ())
 
-    def views(self, leave_out: Sequence[str]) -> tuple[View, ...]:
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
         """Return the remaining columns as one view."""
-        values, names = self.features(leave_out)
-        return (View(self.path.name, values, names),)
+        return (self.view(self.path.name, leave_out, categorical),)
+
+    def _categories(self, name: str) -> Array:
+        """Return the number of each cell's category, in the order of the file; empty cells are one."""
+        column = self.columns.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        return np.asarray(column.combine_chunks().dictionary_encode(null_encoding="encode").indices)
 
     def _numeric(self, name: str) -> Array:
         column = self.columns.column(name)
@@ -186,8 +201,25 @@ def read_parkinson(files: Sequence[Path]) -> RawData:
     return _catalogued(read_table(files[0], skip_lines=1), label="class", group="id", leave_out=())
 
 
-def _catalogued(table: Table, label: str, group: str | None, leave_out: tuple[str, ...]) -> RawData:
+def read_criteo(files: Sequence[Path]) -> RawData:
+    """Read clicks on advertisements (Criteo Labs 2014): numbers I1..I13 as log(1 + max(x, 0)), categories C1..C26.
+
+    An empty number counts as 0, as in DeepCTR and DLRM; empty categories of a column are a category.
+    """
+    table, columns = read_table(files[0]), {}
+    for name in table.names:
+        column = table.columns.column(name)
+        if name.startswith("I"):
+            column = pc.log1p(pc.max_element_wise(pc.fill_null(column.cast(pa.float64()), 0.0), 0.0))
+        columns[name] = column
+    table = Table(table.path, pa.table(columns), table.place)
+    return _catalogued(table, "label", None, (), [name for name in table.names if name.startswith("C")])
+
+
+def _catalogued(
+    table: Table, label: str, group: str | None, leave_out: tuple[str, ...], categorical: Sequence[str] = ()
+) -> RawData:
     groups = table.column(group, "group") if group else None
-    values, names = table.features([label, *leave_out, *([group] if group else [])])
+    view = table.view("columns", [label, *leave_out, *([group] if group else [])], categorical)
     where = f"{table.path}, column {label!r}"
-    return RawData(where, (View("columns", values, names),), table.column(label, "label"), groups)
+    return RawData(where, (view,), table.column(label, "label"), groups)

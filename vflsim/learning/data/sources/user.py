@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,8 +36,8 @@ class Holder(Protocol):
     def column(self, name: str, role: str) -> Array:
         """One value per row, without gaps."""
 
-    def views(self, leave_out: Sequence[str]) -> tuple[View, ...]:
-        """Everything else, as features."""
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
+        """Everything else, as features, some of them categorical."""
 
 
 def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
@@ -50,7 +51,14 @@ def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
     return read_archive(path, drop, held) if path.suffix == ".npz" else read_table(path, drop=drop, held=held)
 
 
-def read_file(path: Path, label: str, group: str | None, drop: Sequence[str], id_column: str | None) -> RawData:
+def read_file(
+    path: Path,
+    label: str,
+    group: str | None,
+    drop: Sequence[str],
+    id_column: str | None,
+    categorical: Sequence[str] = (),
+) -> RawData:
     """Read one file that holds features and label; ids, where given, must be unique and are no feature."""
     holder = open_file(path, drop)
     target = holder.column(label, "label")
@@ -58,11 +66,17 @@ def read_file(path: Path, label: str, group: str | None, drop: Sequence[str], id
     if id_column:
         _ids(holder, id_column)
     leave_out = [name for name in (label, group, id_column) if name]
-    return RawData(f"{path}, column {label!r}", holder.views(leave_out), target, groups)
+    return RawData(f"{path}, column {label!r}", holder.views(leave_out, categorical), target, groups)
 
 
 def read_parties(
-    paths: Sequence[Path], labels: Path | None, label: str, id_column: str, group: str | None, drop: Sequence[str]
+    paths: Sequence[Path],
+    labels: Path | None,
+    label: str,
+    id_column: str,
+    group: str | None,
+    drop: Sequence[str],
+    categorical: Sequence[str] = (),
 ) -> RawData:
     """Read one file per party and align all rows by id, in the order of the first file.
 
@@ -94,7 +108,11 @@ def read_parties(
             what = f"column {extra[0]!r} of the labels file belongs to no party"
             raise DataError(what, str(labels), "id, label and group", f"leave it out with `drop: [{extra[0]}]`")
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is no view
-    views = tuple(_one_view(holder, leave_out, rows) for holder, rows in pairs)
+    views = tuple(_one_view(holder, leave_out, categorical, rows) for holder, rows in pairs)
+    found = {name for view in views for name in view.names}
+    if missing := [name for name in categorical if name not in found]:
+        what = f"no file has a categorical column {missing[0]!r}"
+        raise DataError(what, ", ".join(map(str, paths)), nearest(missing[0], sorted(found)))
     return RawData(f"{where}, column {label!r}", views, target, groups)
 
 
@@ -145,15 +163,14 @@ def _same(first: pd.Index[Any], other: pd.Index[Any], first_path: Path, other_pa
     raise DataError("; ".join(parts), str(other_path), "the same set of ids in every file, in any order", remedy)
 
 
-def _one_view(holder: Holder, leave_out: Sequence[str], rows: Array) -> View:
+def _one_view(holder: Holder, leave_out: Sequence[str], categorical: Sequence[str], rows: Array) -> View:
     """Return everything a party's file holds as one view, rows in the common order."""
-    views = holder.views(leave_out)
+    views = holder.views(leave_out, [name for name in categorical if name in holder.names])
     if len(views) == 1:
-        values, names, pixels = views[0].values, views[0].names, views[0].pixels
-    else:
-        values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
-        names, pixels = tuple(name for view in views for name in view.names), False
-        if len(names) != values.shape[1]:
-            what = "holds images beside other arrays"
-            raise DataError(what, str(holder.path), "one array of images or several tables", "save them as party files")
-    return View(holder.path.name, values[rows], names, pixels)
+        return replace(views[0], name=holder.path.name, values=views[0].values[rows])
+    values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
+    names = tuple(name for view in views for name in view.names)
+    if len(names) != values.shape[1]:
+        what = "holds images beside other arrays"
+        raise DataError(what, str(holder.path), "one array of images or several tables", "save them as party files")
+    return View(holder.path.name, values[rows], names)

@@ -14,6 +14,7 @@ from vflsim.learning.batching.products import ProductStack
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.executor import placed
 from vflsim.learning.operations import Operation
+from vflsim.learning.optimizers import Optimizer
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.work import ShareWork
 
@@ -56,11 +57,11 @@ class CodedStack(ProductStack):
 
 
 def stack_coded(learners: Mapping[int, ClientLearner], joint: Mapping[Split, Tensor], columns: Sequence[slice]) -> None:
-    """Stack the learners of a coded run, all of one kind of model, by their number of features."""
-    widths: dict[int, list[int]] = {}
+    """Stack the learners of a coded run, all of one kind of model, by their number of features and optimiser."""
+    alike: dict[tuple[int, Optimizer], list[int]] = {}
     for client in learners:
         own = columns[client - 1]
-        widths.setdefault(own.stop - own.start, []).append(client)
-    for clients in widths.values():
+        alike.setdefault((own.stop - own.start, learners[client].parts.optimizer), []).append(client)
+    for clients in alike.values():
         features = StackedFeatures(joint, [columns[client - 1] for client in clients])
         CodedStack([learners[client] for client in clients], features, joint=False, joint_evaluation=True)

@@ -63,7 +63,7 @@ def head_of(setting: Setting, client: int, seed: int) -> PartyModel:
         head.load_state_dict({"weight": whole.state_dict()["weight"][:, start : start + width]})
         return head
 
-    return PartyModel("head", build, setting.training.server_optimizer, (width,), setting.dtype, True, draft)
+    return PartyModel("head", build, setting.optimizer_of(SERVER), (width,), setting.dtype, True, draft)
 
 
 def whole_clients(

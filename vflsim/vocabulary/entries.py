@@ -8,7 +8,7 @@ is validated once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -17,10 +17,12 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, Va
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from vflsim.scenario.translation import for_client
 from vflsim.vocabulary.selections import Selection, members
 
 T = TypeVar("T")
+
+FOR_CLIENT = "vflsim_for_client"
+"""Type of the pydantic errors that are about one client of an entry."""
 
 _OWN_SYMBOL = re.compile(r"(?<![A-Za-z0-9_])[im](?![A-Za-z0-9_])")
 
@@ -67,14 +69,14 @@ class PerClient:
         select = value.get("select", "all")
         fields = {key: item for key, item in value.items() if key != "select"}
         clients = _chosen(select, symbols)
-        if not _mentions_own_symbol(fields):
+        if not mentions_own_symbol(fields):
             return Entry(select, clients, (self._evaluated(fields, symbols, 1, clients[0]),))
         try:
             values = []
             for i, m in enumerate(clients, start=1):
                 values.append(self._evaluated(fields, symbols, i, m))
         except ValidationError as error:
-            raise for_client(error, client=m, position=i) from None
+            raise _for_client(error, client=m, position=i) from None
         return Entry(select, clients, tuple(values))
 
     def _evaluated(self, fields: dict[str, Any], symbols: Mapping[str, float], i: int, m: int) -> Any:
@@ -94,6 +96,20 @@ class OneOrMany:
         return {"anyOf": [many["items"], many]}
 
 
+def for_each(entries: Iterable[Entry[T]], clients: int, what: str) -> tuple[T, ...]:
+    """Return every client's value, in client order: that of the last entry that selects it. ``what`` names it.
+
+    Raises ValueError if no entry selects a client.
+    """
+    values = {client: value for entry in entries for client, value in entry}
+    if without := [client for client in range(1, clients + 1) if client not in values]:
+        raise ValueError(
+            f"client {without[0]} has no {what} ({len(without)} of {clients} have none); "
+            "allowed: entries that together select every client; begin with an entry `select: all`"
+        )
+    return tuple(values[client] for client in range(1, clients + 1))
+
+
 def with_keys(
     schema: JsonSchemaValue, resolve: Callable[[JsonSchemaValue], JsonSchemaValue], extra: Mapping[str, JsonSchemaValue]
 ) -> JsonSchemaValue:
@@ -108,6 +124,16 @@ def with_keys(
     return result
 
 
+def _for_client(error: ValidationError, client: int, position: int) -> ValidationError:
+    """Return the same error with the client, and its position within the selection."""
+    lines: list[InitErrorDetails] = []
+    for detail in error.errors(include_url=False):
+        context = {"detail": detail, "client": f" for client {client} (i = {position}, m = {client})"}
+        custom = PydanticCustomError(FOR_CLIENT, "wrong for one client", context)
+        lines.append(InitErrorDetails(type=custom, loc=detail["loc"], input=detail["input"]))
+    return ValidationError.from_exception_data(error.title, lines)
+
+
 def _chosen(select: Any, symbols: Mapping[str, float]) -> tuple[int, ...]:
     try:
         return tuple(members(select, symbols))
@@ -117,9 +143,9 @@ def _chosen(select: Any, symbols: Mapping[str, float]) -> tuple[int, ...]:
         raise ValidationError.from_exception_data("select", [line]) from None
 
 
-def _mentions_own_symbol(value: Any) -> bool:
+def mentions_own_symbol(value: Any) -> bool:
     """Return whether a formula inside may use ``i`` or ``m`` (a false positive only costs time)."""
     if isinstance(value, str):
         return _OWN_SYMBOL.search(value) is not None
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(map(_mentions_own_symbol, inside))
+    return any(map(mentions_own_symbol, inside))

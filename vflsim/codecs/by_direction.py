@@ -1,0 +1,56 @@
+"""Two codecs: one for messages to the server, and one for messages to clients."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias, final
+
+import torch
+from pydantic import Field
+
+from vflsim.codecs.base import Codec
+from vflsim.codecs.frame import Shape
+from vflsim.codecs.plain import Plain
+from vflsim.codecs.scalar_quantiser import ScalarQuantiser
+from vflsim.codecs.top_k import TopK
+from vflsim.codecs.vector_quantiser import VectorQuantiser
+from vflsim.vocabulary.base import Shorthand, kind_from_text
+from vflsim.vocabulary.imported import OrModule
+
+OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK
+OneCodec = Annotated[
+    Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec)], Shorthand(kind_from_text, {"type": "string"})
+]
+
+
+@final
+class ByDirection(Codec):
+    """Messages to the server go through ``up``, all others through ``down``."""
+
+    kind: Literal["by_direction"] = "by_direction"
+    up: OneCodec = Plain()
+    """For messages to the server: embeddings."""
+    down: OneCodec = Plain()
+    """For messages to clients: gradients and the server's model. Others' embeddings are passed on as they came."""
+
+    def towards(self, receiver: int) -> Codec:
+        """Return ``up`` for the server, ``down`` for a client."""
+        return self.down if receiver else self.up
+
+    @property
+    def remembers(self) -> bool:
+        """Whether either does."""
+        return self.up.remembers or self.down.remembers
+
+    # Without a receiver a message goes up.
+
+    def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
+        """Count the bytes of a tensor on its way up."""
+        return self.up.payload_bytes(shape, dtype)
+
+    def pack(self, x: torch.Tensor) -> bytes:
+        """Encode a tensor on its way up."""
+        return self.up.pack(x)
+
+    def unpack(self, payload: bytes, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        """Decode a tensor on its way up."""
+        return self.up.unpack(payload, shape, dtype)

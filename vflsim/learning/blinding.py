@@ -1,0 +1,113 @@
+"""A party's side of blinding: its keys, its masks, and what it has uploaded last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.batches import Batch
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.states import State, under
+from vflsim.privacy.blinding import BlindedSum
+from vflsim.privacy.blinding.keys import KEY_BYTES, private_key, public_key, shared_secret
+from vflsim.privacy.blinding.masks import Masks, operations
+
+if TYPE_CHECKING:
+    from vflsim.learning.party import PartyLearner, Received
+
+
+class Blinder:
+    """Blinds the embeddings of client ``party`` in a ``group`` of clients.
+
+    Its private key follows from ``seed``, and it keeps the public keys through crashes, as it keeps its weights. A mask
+    serves once: a client that redoes a message, after a crash, uploads the same integers again.
+    """
+
+    def __init__(self, group: BlindedSum, seed: int, party: int) -> None:
+        self.group, self.party = group, party
+        self.agreed = False
+        """Whether it has received the public keys, in virtual time."""
+        self._seed = seed
+        self._public: Tensor | None = None
+        self._masks: Masks | None = None
+        self._sent: dict[str, tuple[int, Tensor]] = {}
+
+    def flops(self, elements: int) -> float:
+        """Count the integer operations of blinding so many elements."""
+        return operations(elements, self.group.blinding.bits, len(self.group.clients) - 1)
+
+    def agree(self, public: Tensor) -> None:
+        """Take the public keys of all clients, (clients, 32) bytes in client order."""
+        self._public, self._masks = public.clone(), None
+
+    def blinded(self, kind: str, batch: Batch, h: Tensor) -> Tensor:
+        """Return the upload for embeddings ``h`` of a shared ``batch``.
+
+        Raises ``BlindingError`` for values that are too large.
+        """
+        number, sent = self._sent.get(kind, (-1, h))
+        if number != batch.index:
+            mask = self._mask().of(kind, batch.index, h.numel())
+            sent = self.group.masked(h, mask)
+            self._sent[kind] = batch.index, sent
+        return sent
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the public keys, and the latest upload of each kind."""
+        state = {} if self._public is None else {"public": self._public}
+        for kind, (number, sent) in self._sent.items():
+            state |= {f"number.{kind}": torch.tensor(number), f"sent.{kind}": sent}
+        return state
+
+    def load(self, state: State) -> None:
+        """Restore what ``state`` returned."""
+        self._masks = None
+        self._public = state["public"].clone() if "public" in state else None
+        sent = under("sent", state)
+        self._sent = {kind: (int(state[f"number.{kind}"]), upload.clone()) for kind, upload in sent.items()}
+
+    def _mask(self) -> Masks:
+        if self._masks is None:
+            assert self._public is not None, "the keys are agreed upon before the first embedding"
+            private = private_key(self._seed, self.party)
+            pairs = zip(self.group.clients, self._public, strict=True)
+            secrets = {
+                client: shared_secret(private, key.numpy().tobytes()) for client, key in pairs if client != self.party
+            }
+            self._masks = Masks(self.party, secrets, self.group.blinding.bits)
+        return self._masks
+
+
+def make_public_key(learner: PartyLearner) -> Operation[Handle[Tensor]]:
+    """Client: compute its public key, a handle of 32 bytes."""
+    key = learner.promise(KEY_BYTES, dtype=torch.uint8)
+
+    def run() -> None:
+        key.set(
+            torch.frombuffer(bytearray(public_key(private_key(learner.held.seed, learner.party))), dtype=torch.uint8)
+        )
+
+    return learner.operation("public_key", run, key)
+
+
+def join_keys(learner: PartyLearner, messages: Sequence[Received]) -> Operation[Handle[Tensor]]:
+    """Server: put the clients' public keys together, in client order: a handle of (clients, 32) bytes."""
+    keys = [message.value for message in sorted(messages, key=lambda message: message.sender)]
+    joined = learner.promise(len(keys), KEY_BYTES, dtype=torch.uint8)
+    return learner.operation(
+        "join_keys", lambda: joined.set(torch.stack([key.value for key in keys])), joined, inputs=keys
+    )
+
+
+def take_keys(learner: PartyLearner, message: Received) -> Operation[None]:
+    """Client: take the public keys of all clients, and so agree on a secret with each of them."""
+    blinder, keys = learner.blinder, message.value
+    assert blinder is not None, "the client blinds its embeddings"
+
+    def commit() -> None:
+        blinder.agreed = True
+
+    return learner.operation("take_keys", lambda: blinder.agree(keys.value), None, inputs=[keys], commit=commit)

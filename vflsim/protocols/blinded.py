@@ -1,0 +1,123 @@
+"""Blinding in a protocol: the key agreement before its first round, and rounds in which masks are left over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vflsim.errors import IncompleteRoundError, NoProgressError
+from vflsim.learning.blinding import join_keys, make_public_key, take_keys
+from vflsim.streams import few, party_name
+from vflsim.world.messages import Gradient, Message
+from vflsim.world.node import Node
+from vflsim.world.record import GIVEN_UP_IN_A_ROW
+
+MISSING_MASKS = "missing_masks"
+"""The table of rounds with missing embeddings."""
+
+
+@dataclass(slots=True, eq=False)
+class PublicKey(Message):
+    """A client's public key, 32 bytes."""
+
+    kind: ClassVar[str] = "public_key"
+
+
+@dataclass(slots=True, eq=False)
+class PublicKeys(Message):
+    """The public keys of all clients in client order, (clients, 32) bytes."""
+
+    kind: ClassVar[str] = "public_keys"
+
+
+def blinds(node: Node) -> bool:
+    """Return whether the clients of this run blind their embeddings."""
+    return node.learner.held.blinded_sum is not None
+
+
+async def relay_keys(node: Node) -> None:
+    """Server: with blinding, send the public keys of all clients to each of them, before the first round.
+
+    A client that crashed before it had them sends its own again, and gets them again.
+    """
+    if not blinds(node):
+        return
+    own = await node.gather("public_key", senders=node.clients)
+    joined = await node.free().compute(join_keys(node.learner, own))
+    keys = PublicKeys(value=joined)
+    for client in node.clients:
+        await node.send(client, keys)
+    node.start(_relay_again(node, keys))
+
+
+async def _relay_again(node: Node, keys: PublicKeys) -> None:
+    while True:
+        late = await node.recv("public_key")
+        await node.send(late.sender, keys)
+
+
+async def agree_on_keys(node: Node) -> None:
+    """Client: with blinding, exchange public keys through the server, unless it has them. Computing takes no time."""
+    blinder = node.learner.blinder
+    if blinder is None or blinder.agreed:
+        return
+    key = await node.free().compute(make_public_key(node.learner))
+    await node.upload("server", PublicKey(value=key))
+    keys = await node.recv("public_keys")
+    await node.free().compute(take_keys(node.learner, keys))
+
+
+async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -> list[Message]:
+    """Server: return the embeddings of all clients for round k; with blinding, none if the round is over without them.
+
+    ``arrived`` are those that the round would use without blinding: left out, all of them. Where some are missing, the
+    masks of the others are left over; the scenario's rule (``blinding.missing``) decides. A round that is given up
+    (``skip``) ends with an empty gradient for every client. Raises ``IncompleteRoundError`` and ``NoProgressError`` if
+    no later round can be, or is, completed.
+    """
+    group = node.learner.held.blinded_sum
+    if arrived is None:
+        arrived = await node.gather("embedding", senders=node.clients, round=k, forgoing=group is not None)
+    if group is None:
+        return list(arrived)
+    here = {each.sender: each for each in arrived}
+    if len(here) < len(node.clients):
+        here = {each.sender: each for each in node.arrived("embedding", round=k)} | here
+    missing = [client for client in node.clients if client not in here]
+    if not missing:
+        return list(here.values())
+    rule = group.blinding.missing
+    node.record(MISSING_MASKS, round=k, clients=missing, rule=rule)
+    if rule == "wait":
+        return [*here.values(), *await node.gather("embedding", senders=missing, round=k)]
+    if rule == "stop":
+        node.finish(f"masks left over in round {k}: no embedding of {_named(missing)}")
+        return []
+    if not here:  # nobody is up: time passes until somebody is
+        await node.gather("embedding", count=1, senders=node.clients, round=k)
+    _skip(node, k, missing)
+    for client in node.clients:
+        await node.send(client, Gradient(round=k))
+    return []
+
+
+def _skip(node: Node, k: int, missing: Sequence[int]) -> None:
+    node.skip_round()
+    if gone := sorted(node.gone.intersection(missing)):
+        many = len(node.clients)
+        raise IncompleteRoundError(
+            f"round {k} cannot be completed, nor any later one: it needs {many} of {many} clients, and {_named(gone)} "
+            "went down for good",
+            remedy="give repairs in their availability, or set blinding.missing: stop, or blinding: off",
+        )
+    if node.given_up >= GIVEN_UP_IN_A_ROW:
+        raise NoProgressError(
+            f"{node.given_up:,} rounds in a row were given up, the latest without {_named(missing)}",
+            allowed="rounds in which no embedding is missing, now and then",
+            remedy="set blinding.missing: wait, or a longer deadline",
+        )
+
+
+def _named(clients: Sequence[int]) -> str:
+    return few([party_name(client) for client in clients])

@@ -1,0 +1,78 @@
+"""C-VFL: every party steps Q times on what all have sent once, compressed (Castiglia et al. 2022, Alg. 1)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from vflsim.analysis.findings import Finding
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.fedbcd.formulas import in_parallel
+from vflsim.protocols.fedbcd.learning import (
+    BlockServer,
+    RecomputingClient,
+    recomputing_learners,
+    shared_shapes,
+)
+from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.setting import Exchange, Learners, Setting
+from vflsim.streams import party_name
+from vflsim.vocabulary.quantities import Count
+from vflsim.world.messages import Embedding
+from vflsim.world.node import Node
+
+
+class CVfl(Protocol):
+    """Round t: clients send C(h_m) of B(t), the server all of them and C(θ_0) to everybody; all take Q steps.
+
+    C is the ``codec``. A client's steps use its own h_m, always new and uncompressed, and the values held of all
+    others; the server's steps use its own θ_0. Clients hold the labels.
+    """
+
+    kind: Literal["c_vfl"] = "c_vfl"
+    local_steps: Count = 1
+    """Q, the steps of every party in a round. Each is a computation; a client's counts as an update."""
+    needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
+    waits_for_all: ClassVar[bool] = True
+    rounds_correspond: ClassVar[bool] = True
+
+    async def server(self, node: Node[BlockServer]) -> None:
+        """Send everybody all C(h_m) of B(t), as they came, and C(θ_0); take Q steps, the first before sending."""
+        for t in node.rounds():
+            embeddings = await node.gather("embedding", senders=node.clients, round=t)
+            own = await node.compute(node.learner.sharing_step(embeddings))
+            shared = shared_values_of(own, embeddings, t)
+            for client in node.clients:
+                await node.send(client, shared)
+            for _ in range(self.local_steps - 1):
+                await node.compute(node.learner.local_step(embeddings))
+
+    async def client(self, node: Node[RecomputingClient]) -> None:
+        """Send C(h_m) of B(t); take Q steps of θ_m with all values of others held."""
+        for t in node.rounds():
+            await node.activated()
+            batch = node.batch(t)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=t))
+            shared = await node.recv("shared_values", round=t)
+            await node.compute(node.learner.client_step(batch, shared))
+            for _ in range(self.local_steps - 1):
+                await node.compute(node.learner.step_again(batch, shared))
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make clients that compute their own gradients, and a server that steps repeatedly."""
+        return recomputing_learners(setting, seed)
+
+    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
+        """An embedding up, all embeddings and θ_0 down, Q steps, each but the first with a forward pass of its own."""
+        up = super().exchange(setting, client, rows).up
+        down = shared_shapes(setting, setting.clients, rows)
+        return Exchange(up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """The longest of the clients' cycles and of the server's further steps, and a server step."""
+        return in_parallel(self, setting, self.local_steps - 1)
+
+    def describe(self, setting: Setting) -> str:
+        """Say what clients have to hold."""
+        return "clients hold the labels of all training rows"

@@ -1,0 +1,8 @@
+"""EASTER, a model for every party out of one run, and the protocols that it compares with."""
+
+from vflsim.protocols.easter.agg_vfl import AggVfl
+from vflsim.protocols.easter.local import Local
+from vflsim.protocols.easter.protocol import Easter
+from vflsim.protocols.easter.pyvertical import PyVertical
+
+__all__ = ["AggVfl", "Easter", "Local", "PyVertical"]

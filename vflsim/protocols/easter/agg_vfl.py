@@ -1,0 +1,67 @@
+"""Whole models whose predictions are aggregated (AggVFL, as EASTER compares with it)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from vflsim.analysis.cycles import Cycles
+from vflsim.analysis.findings import Finding
+from vflsim.analysis.rounds import synchronous
+from vflsim.codecs.frame import ONLY
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.easter.features import need_features
+from vflsim.protocols.easter.whole import WholeActive, WholeParty
+from vflsim.protocols.vim import Fdml
+from vflsim.protocols.vim.learning.whole import Combine
+from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.setting import Exchange, Learners, Setting
+from vflsim.world.node import Node
+
+
+class AggVfl(Protocol):
+    """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
+    gradients; every party steps its two nets. Nothing is trained on top."""
+
+    kind: Literal["agg_vfl"] = "agg_vfl"
+    combine: Combine = "mean"
+    """The prediction is the ``mean`` of all parties' predictions, or their ``sum``."""
+    needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
+    uses_predictors: ClassVar[bool] = True
+    scores_parties: ClassVar[bool] = True
+    takes_mechanism: ClassVar[bool] = False
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "combine"})
+    waits_for_all: ClassVar[bool] = True
+    rounds_correspond: ClassVar[bool] = True
+
+    async def server(self, node: Node[WholeActive]) -> None:
+        """Combine the predictions; send each client ∂ℓ/∂o_k."""
+        await Fdml().server(node)
+
+    async def client(self, node: Node[WholeParty]) -> None:
+        """Send o_k of B(t); step along the gradient."""
+        await Fdml().client(node)
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for a server without features."""
+        super().check(context)
+        need_features(context)
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make parties with whole models."""
+        clients = {client: WholeParty(setting, client, seed) for client in setting.clients}
+        return Learners(WholeActive(setting, seed, self.combine), clients)
+
+    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
+        """A prediction up, a gradient down, one step."""
+        shape = rows, setting.data.outputs
+        return Exchange({ONLY: shape}, {ONLY: shape})
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """A round is the longest of the clients' cycles, and a server step."""
+        return synchronous(Cycles(self, setting))
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """The slowest prediction decides."""
+        return SynchronousRounds(world)

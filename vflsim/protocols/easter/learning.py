@@ -1,0 +1,157 @@
+"""The parties of EASTER."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.batches import Batch, Split
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.party import Received, finite_loss
+from vflsim.learning.staleness import Staleness
+from vflsim.protocols.easter.nets import TwoNets, of_parties
+from vflsim.setting import Setting
+from vflsim.streams import SERVER
+
+
+class EasterParty(TwoNets):
+    """A party that predicts from the global embedding. ``parties`` is C."""
+
+    def __init__(self, setting: Setting, party: int, seed: int) -> None:
+        super().__init__(setting, party, seed)
+        self.parties = 1 + len(setting.clients)
+        self._embedded = self.add_graph("embedded", self.embedding, self.embedding)
+        self._predicted = self.add_graph("predicted", self.predictor, self.predictor, features=False)
+
+    # --- a round ----------------------------------------------------------------------------------------------------
+
+    def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """Embed the party's features of ``batch``, (b, embedding); a passive party blinds them (Eq. 6)."""
+        release, rows = self.release("embed", batch), len(batch)
+        h = self.promise(rows, self.width, dtype=release.dtype)
+        return self.operation(
+            "embed", lambda: h.set(release(self._embedded.forward(batch))), h,
+            rows=rows, cost=partial(self.flops, "embed", rows),
+        )  # fmt: skip
+
+    def predict(self, received: Received) -> Operation[Handle[Tensor]]:
+        """Predict from the global embedding of a batch, (b, outputs)."""
+        batch, value, prediction = received.batch, received.value, self.promise(len(received.batch), self.outputs)
+        return self.operation(
+            "predict", lambda: prediction.set(self._predicted.forward(batch, value.value)), prediction,
+            inputs=[value], rows=len(batch), cost=partial(self.flops, "predict", len(batch)),
+        )  # fmt: skip
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        """Step both nets along ∂L_k/∂R_k, received for ``batch``."""
+        value = gradient.value
+        return self.operation(
+            "client_step", lambda: self._descend_both(batch, value.value), None,
+            inputs=[value], rows=len(batch), cost=partial(self.flops, "client_step", len(batch)), counts="update",
+        )  # fmt: skip
+
+    def _descend_both(self, batch: Batch, gradient: Tensor) -> None:
+        """Step the prediction net along ∂L/∂R, and the embedding net along ∂L/∂E_k = (∂L/∂E) / C."""
+        (slope,) = self._predicted.backward(batch, gradient)
+        assert slope is not None, "a prediction depends on the global embedding"
+        self._embedded.backward(batch, slope / self.parties)
+
+    def flops(self, kind: str, rows: int) -> float:
+        """Count the masks of an embedding, too."""
+        masks = self.blinder.flops(rows * self.width) if kind == "embed" and self.blinder is not None else 0.0
+        return super().flops(kind, rows) + masks
+
+    # --- evaluation -------------------------------------------------------------------------------------------------
+
+    def embed_split(self, split: Split) -> Operation[Handle[Tensor]]:
+        """Embed all rows of a split."""
+        x = self.features(split)
+        h, cost = self.promise(len(x), self.width), partial(self.embedding.forward_flops, len(x))
+        return self.operation("evaluate", lambda: h.set(self.embedding(x)), h, rows=len(x), cost=cost)
+
+    def predict_split(self, received: Received) -> Operation[Handle[Tensor]]:
+        """Predict from the global embedding of all rows of a split."""
+        value, rows = received.value, received.value.shape[0]
+        prediction, cost = self.promise(rows, self.outputs), partial(self.flops, "predict", rows)
+        return self.operation(
+            "evaluate", lambda: prediction.set(self.predictor(value.value)), prediction,
+            inputs=[value], rows=rows, cost=cost,
+        )  # fmt: skip
+
+
+class ActiveParty(EasterParty):
+    """The party that holds the labels, too: it joins the embeddings, and takes every party's loss."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        super().__init__(setting, SERVER, seed)
+        self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
+
+    def join(self, own: Handle[Tensor], theirs: Sequence[Received], kind: str = "join") -> Operation[Handle[Tensor]]:
+        """Compute E = (E_a + Σ_k E_k) / C (Eq. 7). Like every aggregate, it costs no FLOPs.
+
+        The E_k of a round are blinded (``kind`` join), those of an evaluation are not.
+        """
+        others, mean = _in_client_order(theirs), self.promise(*own.shape)
+        group = self.held.blinded_sum if kind == "join" else None
+
+        def run() -> None:
+            values = {client: each.value for client, each in others.items()}
+            if group is None:
+                total = torch.stack([own.value, *values.values()]).sum(0)
+            else:
+                total = own.value + group.total(values)
+            mean.set(total / self.parties)
+
+        return self.operation(kind, run, mean, inputs=[own, *others.values()], rows=own.shape[0], units=0)
+
+    def server_step(
+        self, batch: Batch, mine: Handle[Tensor], theirs: Sequence[Received]
+    ) -> Operation[dict[int, Handle[Tensor]]]:
+        """Take the loss L_k of every prediction, step along the own one, and return ∂L_k/∂R_k of every client.
+
+        Raises ``NonFiniteError`` when it runs.
+        """
+        predictions, loss = {SERVER: mine, **_in_client_order(theirs)}, Handle[float]()
+        gradients = {client: self.promise(len(batch), self.outputs) for client in self.clients}
+
+        def run() -> None:
+            leaves = [self.leaf(prediction) for prediction in predictions.values()]
+            losses = torch.stack([self.loss(leaf, batch) for leaf in leaves])
+            loss.set(finite_loss(losses.detach().mean()))
+            own, *others = torch.autograd.grad(losses.sum(), leaves)  # each loss depends on one prediction
+            for gradient, slope in zip(gradients.values(), others, strict=True):
+                gradient.set(slope)
+            self._descend_both(batch, own)
+
+        return self.operation(
+            "server_step", run, gradients, inputs=predictions.values(), promises=[loss, *gradients.values()],
+            rows=len(batch), cost=partial(self.flops, "server_step", len(batch)), counts="round",
+            commit=lambda: self.staleness.complete([(batch, self.clients)], loss),
+        )  # fmt: skip
+
+    def evaluate(
+        self, split: Split, mean: Handle[Tensor], theirs: Sequence[Received]
+    ) -> Operation[Handle[dict[str, float]]]:
+        """Return each party's loss and metrics, and their means over the parties."""
+        predictions, result = _in_client_order(theirs), Handle[dict[str, float]]()
+
+        def run() -> None:
+            scores = {SERVER: self.scores(self.predictor(mean.value), split)}
+            scores |= {client: self.scores(each.value, split) for client, each in predictions.items()}
+            means = {name: fmean(each[name] for each in scores.values()) for name in scores[SERVER]}
+            result.set(means | of_parties(scores))
+
+        rows = mean.shape[0]
+        return self.operation(
+            "evaluate", run, result, inputs=[mean, *predictions.values()], rows=rows,
+            cost=partial(self.flops, "predict", rows),
+        )  # fmt: skip
+
+
+def _in_client_order(messages: Sequence[Received]) -> dict[int, Handle[Tensor]]:
+    return {message.sender: message.value for message in sorted(messages, key=attrgetter("sender"))}

@@ -1,0 +1,60 @@
+"""The active party alone (EASTER's baseline *Local*)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from vflsim.analysis.cycles import Cycles
+from vflsim.analysis.findings import Finding
+from vflsim.analysis.rounds import centralised
+from vflsim.learning.batches import Split
+from vflsim.learning.operations import Handle
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.easter.features import need_features
+from vflsim.protocols.easter.whole import WholeActive
+from vflsim.protocols.evaluation import Scores
+from vflsim.setting import Learners, Setting
+from vflsim.world.node import ClientNode, Node
+
+
+class Local(Protocol):
+    """Round t: the active party steps its two nets on B(t) of its own features. No client takes part."""
+
+    kind: Literal["local"] = "local"
+    needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
+    uses_predictors: ClassVar[bool] = True
+    takes_mechanism: ClassVar[bool] = False
+    rounds_correspond: ClassVar[bool] = True
+
+    def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+        """Nobody."""
+        return []
+
+    async def server(self, node: Node[WholeActive]) -> None:
+        """Step."""
+        for t in node.rounds():
+            await node.compute(node.learner.server_step([], node.batch(t)))
+
+    async def client(self, node: ClientNode) -> None:
+        """Never run: there are no clients."""
+
+    async def evaluate(
+        self, node: Node[WholeActive], splits: Sequence[Split], number: int
+    ) -> dict[Split, Handle[Scores]]:
+        """Score the active party's predictions."""
+        return {split: await node.compute(node.learner.evaluate(split, [])) for split in splits}
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for a server without features."""
+        super().check(context)
+        need_features(context)
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make the active party."""
+        return Learners(WholeActive(setting, seed), {})
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """A round is a server step."""
+        return centralised(Cycles(self, setting))

@@ -1,0 +1,47 @@
+"""A party with an embedding net and a prediction net."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from torch import Tensor
+
+from vflsim.learning.party import PartyLearner
+from vflsim.setting import Setting
+from vflsim.streams import SERVER, party_name
+
+
+class TwoNets(PartyLearner):
+    """Holds h(θ, D), of ``models.client`` or ``models.active``, and p(θ, E), of ``models.predictor`` or
+    ``models.server``. One optimiser rule trains both."""
+
+    def __init__(self, setting: Setting, party: int, seed: int) -> None:
+        super().__init__(setting.data.parts(party, setting.training, seed, blinded_sum=setting.blinded_sum))
+        model, shape = setting.embedding_model_of(party), tuple(self.features("train").shape[1:])
+        self.width, self.outputs, rule = model.embedding, setting.data.outputs, setting.optimizer_of(party)
+        embed, predict = (
+            partial(model.build, shape),
+            partial(setting.predictor_of(party).build, self.width, self.outputs),
+        )
+        # In these orders initial weights are those of a split network: its bottoms, its top, and its active bottom.
+        if party != SERVER:
+            self.embedding = self.add_model("embedding", embed, rule)
+        self.predictor = self.add_model("predictor", predict, rule, inputs=(self.width,))
+        if party == SERVER:
+            self.embedding = self.add_model("embedding", embed, rule)
+
+    def whole(self, x: Tensor) -> Tensor:
+        """Predict from the party's own features alone: p(h(x)), (rows, outputs)."""
+        return self.predictor(self.embedding(x))
+
+    def flops(self, kind: str, rows: int) -> float:
+        """Count the FLOPs of an embedding, a prediction, or the backward passes of a step."""
+        if kind in ("embed", "predict"):
+            return (self.embedding if kind == "embed" else self.predictor).forward_flops(rows)
+        return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
+
+
+def of_parties(scores: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Name the metrics of parties: ``accuracy.client-2``."""
+    return {f"{name}.{party_name(party)}": value for party, own in scores.items() for name, value in own.items()}

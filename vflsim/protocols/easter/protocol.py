@@ -1,0 +1,148 @@
+"""EASTER: parties with nets of their own train on a global embedding, C models out of one run (Alg. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from vflsim.analysis.findings import Finding
+from vflsim.codecs.frame import ONLY
+from vflsim.errors import DisconnectedError
+from vflsim.learning.batches import Split
+from vflsim.learning.operations import Handle
+from vflsim.privacy.blinding import Blinding
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
+from vflsim.protocols.easter.features import need_features
+from vflsim.protocols.easter.formulas import two_trips
+from vflsim.protocols.easter.learning import ActiveParty, EasterParty
+from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
+from vflsim.protocols.evaluation import Scores
+from vflsim.setting import Exchange, Learners, Setting
+from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
+from vflsim.world.node import Node
+
+
+class Easter(Protocol):
+    """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
+
+    Every party, the active one included, has an embedding net and a prediction net, and steps both.
+    """
+
+    kind: Literal["easter"] = "easter"
+    needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
+    uses_predictors: ClassVar[bool] = True
+    scores_parties: ClassVar[bool] = True
+    takes_mechanism: ClassVar[bool] = False
+    waits_for_all: ClassVar[bool] = True
+    rounds_correspond: ClassVar[bool] = True
+    awaited_replies: ClassVar[tuple[str, ...]] = ("prediction",)
+    default_blinding: ClassVar[Blinding | None] = Blinding()
+
+    async def server(self, node: Node[ActiveParty]) -> None:
+        """The active party: join all embeddings (lines 3–6); take every prediction's loss (lines 8–12); step."""
+        await relay_keys(node)
+        for t in node.rounds():
+            batch = node.batch(t)
+            own = await node.compute(node.learner.embed(batch))
+            if not (embeddings := await of_all(node, t)):
+                continue
+            joined = await node.compute(node.learner.join(own, embeddings))
+            mean = GlobalEmbedding(batch, joined, round=t)
+            trips = (self.second_trip(node, client, mean) for client in node.clients)
+            mine, *theirs = await node.together(node.compute(node.learner.predict(mean)), *trips)
+            gradients = await node.compute(node.learner.server_step(batch, mine, theirs))
+            for client in node.clients:
+                await node.send(client, Gradient(value=gradients[client], round=t))
+
+    async def second_trip(self, node: Node[ActiveParty], client: int, mean: GlobalEmbedding) -> Any:
+        """Active party: send E, and receive the prediction; a client that crashes meanwhile gets E again."""
+        while True:
+            await node.send(client, mean)
+            try:
+                return await node.recv("prediction", round=mean.round, sender=client)
+            except DisconnectedError:
+                await node.back(client)
+
+    async def client(self, node: Node[EasterParty]) -> None:
+        """A passive party: send [E_k]; predict from E and send R_k; step both nets along the gradient (line 14)."""
+        await agree_on_keys(node)
+        for t in node.rounds(over="gradient"):
+            batch = node.batch(t)
+            async with node.until("gradient", round=t):  # a client that crashed after its prediction is not asked again
+                await node.activated()
+                h = await node.compute(node.learner.embed(batch))
+                await node.upload("server", Embedding(batch, h, round=t))
+                mean = await node.recv("global_embedding", round=t)
+                prediction = await node.compute(node.learner.predict(mean))
+                await node.upload("server", Prediction(batch, prediction, round=t))
+            gradient = await node.recv("gradient", round=t)
+            if gradient.value is not None:
+                await node.compute(node.learner.client_step(batch, gradient))
+
+    # --- evaluation: the same two trips, without losses -------------------------------------------------------------
+
+    async def evaluate(
+        self, node: Node[ActiveParty], splits: Sequence[Split], number: int
+    ) -> dict[Split, Handle[Scores]]:
+        """Return every party's loss and metrics, and their means over the parties."""
+        scores = {}
+        for split, trip in zip(splits, count(4 * number, 2), strict=False):
+            own = await node.compute(node.learner.embed_split(split))
+            mean = await node.compute(node.learner.join(own, await self.asked(node, trip), "evaluate"))
+            predictions = await self.asked(node, trip + 1, mean)
+            scores[split] = await node.compute(node.learner.evaluate(split, mean, predictions))
+        return scores
+
+    async def asked(self, node: Node[ActiveParty], trip: int, value: Handle[Tensor] | None = None) -> list[Message]:
+        """Active party: ask every client, with E on the second trip, and return their answers."""
+        for client in node.clients:
+            await node.send(client, EvaluationRequest(value=value, round=trip))
+        return await node.gather("evaluation", senders=node.clients, round=trip)
+
+    async def answer_evaluation(self, node: Node[EasterParty], splits: Sequence[Split], number: int) -> None:
+        """Passive party: answer with embeddings, then with predictions."""
+        for split, trip in zip(splits, count(4 * number, 2), strict=False):
+            await node.recv("evaluate", round=trip)
+            h = await node.compute(node.learner.embed_split(split))
+            await node.upload("server", EvaluationAnswer(value=h, round=trip))
+            mean = await node.recv("evaluate", round=trip + 1)
+            prediction = await node.compute(node.learner.predict_split(mean))
+            await node.upload("server", EvaluationAnswer(value=prediction, round=trip + 1))
+
+    # --- what it needs ----------------------------------------------------------------------------------------------
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for another aggregate than the mean, and for a server without features."""
+        super().check(context)
+        if context.aggregate != "mean":
+            raise ValueError(
+                f"parties predict from the mean of all embeddings, not {context.aggregate}; "
+                "allowed: models.aggregate: mean"
+            )
+        need_features(context)
+
+    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+        """Accept it: the active party needs Σ_k E_k."""
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make parties with two nets each."""
+        clients = {client: EasterParty(setting, client, seed) for client in setting.clients}
+        return Learners(ActiveParty(setting, seed), clients)
+
+    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
+        """The first trip: an embedding up, a gradient down, one step. The second has their shapes the other way."""
+        once = super().exchange(setting, client, rows)
+        return Exchange(once.up, {ONLY: (rows, setting.data.outputs)})
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """A round is the longest of the first trips, the longest of the second ones, and a server step."""
+        return two_trips(self, setting)
+
+    def describe(self, setting: Setting) -> str:
+        """Count the models."""
+        return f"{1 + len(setting.clients)} models, one for each party"

@@ -1,0 +1,49 @@
+"""A split network (PyVertical, Romanini et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from vflsim.analysis.findings import Finding
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.setting import Setting
+from vflsim.world.node import ClientNode, ServerNode
+
+
+class PyVertical(Protocol):
+    """Synchronous rounds: bottoms at the parties, the active one included if it holds features; a top on what they
+    put out, side by side."""
+
+    kind: Literal["pyvertical"] = "pyvertical"
+    needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
+    waits_for_all: ClassVar[bool] = True
+    rounds_correspond: ClassVar[bool] = True
+
+    async def server(self, node: ServerNode) -> None:
+        """Wait for all bottoms; step; return the gradients."""
+        await Synchronous().server(node)
+
+    async def client(self, node: ClientNode) -> None:
+        """Each round: embed, upload, wait for the gradient, step."""
+        await Synchronous().client(node)
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``ValueError`` for another aggregate than ``concat``."""
+        super().check(context)
+        if context.aggregate != "concat":
+            raise ValueError(
+                f"the top of a split network takes the bottoms' outputs side by side, not their {context.aggregate}; "
+                "allowed: models.aggregate: concat"
+            )
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """A round is the longest of the clients' cycles, and a server step."""
+        return Synchronous().closed_forms(setting)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """The slowest bottom decides."""
+        return Synchronous().recurrence(world)

@@ -1,0 +1,115 @@
+"""Parties whose two nets are one model of their own features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.batches import Batch, Split
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.party import Received
+from vflsim.learning.server import ServerStep
+from vflsim.learning.staleness import Staleness
+from vflsim.protocols.easter.nets import TwoNets, of_parties
+from vflsim.protocols.vim.learning.whole import Combine
+from vflsim.setting import Setting
+from vflsim.streams import SERVER
+
+
+class WholeParty(TwoNets):
+    """A passive party, which uploads its predictions o_k = p(h(x_k)), (rows, outputs)."""
+
+    def __init__(self, setting: Setting, party: int, seed: int) -> None:
+        super().__init__(setting, party, seed)
+        self._predicted = self.add_graph("predicted", self.whole, self.embedding, self.predictor)
+
+    def flops(self, kind: str, rows: int) -> float:
+        """Count the FLOPs of both nets."""
+        return super().flops(kind, rows) if kind == "client_step" else _forward(self, rows)
+
+    def embed(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """Predict for a batch."""
+        o = self.promise(len(batch), self.outputs)
+        return self.operation(
+            "embed", lambda: o.set(self._predicted.forward(batch)), o,
+            rows=len(batch), cost=partial(self.flops, "embed", len(batch)),
+        )  # fmt: skip
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        """Step both nets along ∂ℓ/∂o_k."""
+
+        def run() -> None:
+            self._predicted.backward(batch, gradient.value.value)
+
+        return self.operation(
+            "client_step", run, None, inputs=[gradient.value], rows=len(batch), counts="update",
+            cost=partial(self.flops, "client_step", len(batch)),
+        )  # fmt: skip
+
+    def embed_split(self, split: Split) -> Operation[Handle[Tensor]]:
+        """Predict for all rows of a split."""
+        x = self.features(split)
+        o, cost = self.promise(len(x), self.outputs), partial(self.flops, "evaluate", len(x))
+        return self.operation("evaluate", lambda: o.set(self.whole(x)), o, rows=len(x), cost=cost)
+
+
+class WholeActive(TwoNets):
+    """The active party: the prediction is the mean, or the sum, of its own o_0 and those received, if any.
+
+    A party without others is the active party alone.
+    """
+
+    def __init__(self, setting: Setting, seed: int, combine: Combine = "mean") -> None:
+        super().__init__(setting, SERVER, seed)
+        self._combine = torch.mean if combine == "mean" else torch.sum
+        self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
+
+    def server_step(self, messages: Sequence[Received], batch: Batch | None = None) -> Operation[ServerStep]:
+        """Step both nets on the loss of all predictions of one batch together; promise ∂ℓ/∂o_k for every message.
+
+        ``batch`` is needed without messages. Raises ``NonFiniteError`` when it runs.
+        """
+        ordered, step = sorted(messages, key=attrgetter("sender")), ServerStep()
+        batch = batch or ordered[0].batch
+        promised = [step.promise(message) for message in ordered]
+
+        def run() -> None:
+            leaves = [self.leaf(message.value) for message in ordered]
+            loss = self.loss(self._combined(self.whole(self.x(batch)), leaves), batch)
+            step.loss.set(self.descend(loss, self.embedding, self.predictor))
+            for handle, leaf in zip(promised, leaves, strict=True):
+                assert leaf.grad is not None, "every prediction counts"
+                handle.set(leaf.grad)
+
+        return self.operation(
+            "server_step", run, step, inputs=[message.value for message in ordered],
+            promises=[step.loss, *promised], rows=len(batch), counts="round",
+            cost=lambda: _forward(self, len(batch)) + self.flops("server_step", len(batch)),
+            commit=lambda: self.staleness.complete([(batch, self.clients)] if ordered else [], step.loss),
+        )  # fmt: skip
+
+    def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
+        """Return loss and metrics of the prediction, and of every party's own where there are others."""
+        x, result, ordered = self.features(split), Handle[dict[str, float]](), sorted(answers, key=attrgetter("sender"))
+
+        def run() -> None:
+            own, others = self.whole(x), {each.sender: each.value.value for each in ordered}
+            scores = self.scores(self._combined(own, [*others.values()]), split)
+            each = {SERVER: own, **others} if others else {}
+            result.set(scores | of_parties({party: self.scores(o, split) for party, o in each.items()}))
+
+        return self.operation(
+            "evaluate", run, result, inputs=[message.value for message in ordered], rows=len(x),
+            cost=partial(_forward, self, len(x)),
+        )  # fmt: skip
+
+    def _combined(self, own: Tensor, others: Sequence[Tensor]) -> Tensor:
+        return self._combine(torch.stack([own, *others]), 0)
+
+
+def _forward(party: TwoNets, rows: int) -> float:
+    return party.embedding.forward_flops(rows) + party.predictor.forward_flops(rows)

@@ -1,0 +1,213 @@
+"""The learners of EF-VFL: both ends of a link keep a surrogate of what one of them has, and add up what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.batches import Batch
+from vflsim.learning.client import ClientLearner
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.party import PartyLearner, Received
+from vflsim.learning.server import ServerStep
+from vflsim.protocols.fedbcd.learning import BlockServer, HeldEmbedding, RecomputingClient, server_copy
+from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
+from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.streams import SERVER, party_name
+
+
+def surrogate(learner: PartyLearner, name: str, *shape: int) -> Tensor:
+    """Return the surrogate that ``learner`` keeps by ``name``: at first zeros of ``shape``."""
+    if name not in learner.kept:
+        learner.kept[name] = torch.zeros(shape, dtype=learner.dtype, device=learner.held.device)
+    return learner.kept[name]
+
+
+def surrogate_rows(learner: PartyLearner, client: int, batch: Batch, width: int) -> Tensor:
+    """Return the rows of ``batch`` of a client's surrogate, (batch, width): a copy."""
+    held = learner.held.features or learner.held.labels or {}
+    whole = surrogate(learner, party_name(client), len(held["train"]), width)
+    return whole[batch.tensor(whole.device)]
+
+
+def add_difference(learner: PartyLearner, client: int, batch: Batch, difference: Tensor) -> Tensor:
+    """Add what arrived of a difference to the rows of ``batch`` of a client's surrogate; return a copy of them."""
+    rows = surrogate_rows(learner, client, batch, difference.shape[1]) + difference
+    learner.kept[party_name(client)][batch.tensor(rows.device)] = rows
+    return rows
+
+
+class SharedDifferences(NamedTuple):
+    """What arrived of the differences that the server has sent: of its weights, and of its own embedding of a batch."""
+
+    batch: Batch
+    values: dict[str, Handle[Tensor]]
+
+
+class SurrogateServer(BlockServer):
+    """Steps on surrogates ĥ_m of the clients' embeddings, and on its own h_0.
+
+    Where clients hold labels, it keeps surrogates of its weights and of h_0, too: what the clients have of them.
+    """
+
+    shared: SharedDifferences | None = None
+    """What arrived of the differences that the server sent last, until the next step."""
+
+    def surrogate_step(self, differences: Sequence[Received]) -> Operation[tuple[ServerStep, list[HeldEmbedding]]]:
+        """Add the differences to the surrogates, and take a server step on the batch's rows of them."""
+        embeddings = self._promised(differences)
+        operation: Operation[Any] = self.server_step(embeddings)
+        operation.result = (operation.result, embeddings)
+        return self._adding(operation, differences, embeddings)
+
+    def sharing_surrogate_step(
+        self, differences: Sequence[Received]
+    ) -> Operation[tuple[dict[str, Handle[Tensor]], list[HeldEmbedding]]]:
+        """Do the same, and return what the server shares, less its surrogates: θ_0 before the step, and its own h_0."""
+        embeddings, arrived = self._promised(differences), self.shared
+        operation: Operation[Any] = self.sharing_step(embeddings)
+        values, step, batch = operation.result, operation.run, embeddings[0].batch
+        own = {name: self.promise(*value.shape) for name, value in values.items()}
+
+        def run() -> None:
+            weights = surrogate(self, MODEL, self.shared_weights)
+            if arrived is not None:
+                weights += arrived.values[MODEL].value
+                if party_name(SERVER) in arrived.values:
+                    add_difference(self, SERVER, arrived.batch, arrived.values[party_name(SERVER)].value)
+            step()
+            for name, difference in own.items():
+                value = values[name].value
+                held = weights if name == MODEL else surrogate_rows(self, SERVER, batch, value.shape[1])
+                difference.set(value - held)
+
+        operation.run, operation.result = run, (own, embeddings)
+        operation.promises = (*operation.promises, *own.values())
+        operation.nbytes += sum(difference.nbytes for difference in own.values())
+        return self._adding(operation, differences, embeddings, *(() if arrived is None else arrived.values.values()))
+
+    def _promised(self, differences: Sequence[Received]) -> list[HeldEmbedding]:
+        ordered = sorted(differences, key=lambda each: each.sender)
+        return [HeldEmbedding(each.sender, each.batch, self.promise(*each.value.shape)) for each in ordered]
+
+    def _adding(
+        self,
+        operation: Operation[Any],
+        differences: Sequence[Received],
+        embeddings: Sequence[HeldEmbedding],
+        *more: Handle[Tensor],
+    ) -> Operation[Any]:
+        step, sent = operation.run, {each.sender: each.value for each in differences}
+
+        def run() -> None:
+            for each in embeddings:
+                each.value.set(add_difference(self, each.sender, each.batch, sent[each.sender].value))
+            step()
+
+        operation.run, operation.inputs = run, (*sent.values(), *more)
+        operation.promises = (*(each.value for each in embeddings), *operation.promises)
+        operation.nbytes += sum(each.value.nbytes for each in embeddings)
+        return operation
+
+
+class Sent(NamedTuple):
+    """A difference on its way: its round, its batch, and what arrives."""
+
+    round: int
+    batch: Batch
+    value: Handle[Tensor]
+
+
+class SurrogateClient(ClientLearner):
+    """Sends differences, and steps along the server's gradient.
+
+    It adds a difference to its surrogate when it next computes: with the gradient of the same round, or, if it crashed
+    before, in a later round, which cannot begin before the server has the difference. In the same round it sends the
+    same difference again. So both ends add up the same numbers.
+    """
+
+    sent: Sent | None = None
+    """The difference that is not yet added."""
+
+    def difference(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """Embed a training batch: h_m − ĥ_m, a handle of shape (batch, embedding)."""
+        return self._adding(_difference(self, batch))
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        """Step along the gradient received."""
+        return self._adding(super().client_step(batch, gradient))
+
+    def _adding(self, operation: Operation[Any]) -> Operation[Any]:
+        sent, run, commit = self.sent, operation.run, operation.commit
+        if sent is None:
+            return operation
+
+        def add_and_run() -> None:
+            add_difference(self, self.party, sent.batch, sent.value.value)
+            run()
+
+        def commit_both() -> Any:
+            self.sent = None
+            return commit() if commit is not None else None
+
+        operation.run, operation.commit = add_and_run, commit_both
+        operation.inputs = (*(operation.inputs or ()), sent.value)
+        return operation
+
+
+class SharedSurrogateClient(RecomputingClient):
+    """Keeps the surrogates of all embeddings and of the server's weights; computes its gradients itself."""
+
+    def difference(self, batch: Batch) -> Operation[Handle[Tensor]]:
+        """Embed a training batch: h_m − ĥ_m, a handle of shape (batch, embedding)."""
+        return _difference(self, batch)
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        """Add ``SharedValues`` of differences to the surrogates, and step at them and at the present h_m."""
+        operation, shared = super().client_step(batch, gradient), cast("SharedValues", gradient)
+
+        def run() -> None:
+            for client in self.widths:
+                add_difference(self, client, batch, shared[party_name(client)].value)
+            surrogate(self, MODEL, *shared[MODEL].shape).add_(shared[MODEL].value)
+            self._step_at_surrogates(batch)
+
+        operation.run = run
+        return operation
+
+    def step_again(self, batch: Batch, gradient: Received) -> Operation[None]:
+        """Take another step at the same surrogates."""
+        operation = super().step_again(batch, gradient)
+        operation.run = partial(self._step_at_surrogates, batch)
+        return operation
+
+    def _step_at_surrogates(self, batch: Batch) -> None:
+        others = {m: surrogate_rows(self, m, batch, width) for m, width in self.widths.items() if m != self.party}
+        self.step_at(batch, self.kept[MODEL], others)
+
+
+def _difference(learner: ClientLearner, batch: Batch) -> Operation[Handle[Tensor]]:
+    operation = learner.embed(batch)
+    h, result, run = operation.result, learner.promise(*operation.result.shape), operation.run
+
+    def compute() -> None:
+        run()
+        result.set(h.value - surrogate_rows(learner, learner.party, batch, learner.width))
+
+    operation.run, operation.result, operation.promises = compute, result, (h, result)
+    return operation
+
+
+def surrogate_learners(setting: Setting, seed: int, labels: str) -> Learners[Any, Any]:
+    """Make the learners; ``labels``: whether clients hold them (``shared``)."""
+    parts = server_parts(setting, seed)
+    clients = {
+        m: SharedSurrogateClient(held, server_copy(parts)) if labels == "shared" else SurrogateClient(held)
+        for m in setting.clients
+        for held in [client_parts(setting, m, seed)]
+    }
+    return Learners(SurrogateServer(parts), clients)

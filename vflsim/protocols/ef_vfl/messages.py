@@ -1,0 +1,16 @@
+"""The message of EF-VFL's clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vflsim.world.messages import Message
+
+
+@dataclass(slots=True, eq=False)
+class Difference(Message):
+    """h_m − ĥ_m of a batch, (batch, embedding): what the client's embedding and its surrogate differ by."""
+
+    kind: ClassVar[str] = "difference"
+    embedding: ClassVar[bool] = True

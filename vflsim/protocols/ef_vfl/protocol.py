@@ -1,0 +1,117 @@
+"""EF-VFL: compressed differences instead of compressed values (Valdeira et al. 2025, Alg. 1 and private labels)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from vflsim.analysis.findings import Finding
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
+from vflsim.protocols.ef_vfl.messages import Difference
+from vflsim.protocols.fedbcd.formulas import in_parallel
+from vflsim.protocols.fedbcd.learning import shared_shapes
+from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.setting import Exchange, Learners, Setting
+from vflsim.streams import party_name
+from vflsim.vocabulary.quantities import Count
+from vflsim.world.messages import Gradient
+from vflsim.world.node import Node
+
+
+class EfVfl(Protocol):
+    """Round t: clients send C(h_m − ĥ_m) of B(t); both ends add it to ĥ_m, one surrogate for every training row.
+
+    C is the ``codec``. ``shared`` labels: the server sends everybody all of them and C(θ_0 − θ̂_0), and clients step at
+    their own h_m, the others' ĥ_j and θ̂_0. ``private`` labels: the server sends ∂ℓ/∂ĥ_m, and clients step along it.
+    """
+
+    kind: Literal["ef_vfl"] = "ef_vfl"
+    labels: Literal["shared", "private"] = "shared"
+    """Whether clients hold the labels (``shared``, Alg. 1), or the server alone."""
+    local_steps: Count = 1
+    """The steps of every party in a round. Each is a computation; a client's counts as an update."""
+    needs_shared_batches: ClassVar[bool] = True
+    uses_active_features: ClassVar[bool] = True
+    waits_for_all: ClassVar[bool] = True
+    rounds_correspond: ClassVar[bool] = True
+    evaluates_uncompressed: ClassVar[bool] = True
+
+    async def server(self, node: Node[SurrogateServer]) -> None:
+        """Add all differences to the surrogates; step on these; send gradients, or all differences and that of θ_0."""
+        for t in node.rounds():
+            differences = await node.gather("difference", senders=node.clients, round=t)
+            if self.labels == "private":
+                step, embeddings = await node.compute(node.learner.surrogate_step(differences))
+                for embedding in embeddings:
+                    await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
+            else:
+                own, embeddings = await node.compute(node.learner.sharing_surrogate_step(differences))
+                shared = shared_values_of(own, differences, t)
+                for client in node.clients:
+                    await node.send(client, shared)
+                arrived = {name: node.as_received(difference) for name, difference in own.items()}
+                node.learner.shared = SharedDifferences(embeddings[0].batch, arrived)
+            for _ in range(self.local_steps - 1):
+                await node.compute(node.learner.local_step(embeddings))
+
+    async def client(self, node: Node[Any]) -> None:
+        """Send the difference of B(t), the same one again after a crash in this round; step."""
+        learner, private = node.learner, self.labels == "private"
+        for t in node.rounds():
+            await node.activated()
+            batch = node.batch(t)
+            sent: Sent | None = learner.sent if private else None
+            if sent is not None and sent.round == t:
+                difference = sent.value
+            else:
+                difference = await node.compute(learner.difference(batch))
+            await node.upload("server", Difference(batch, difference, round=t))
+            if private:
+                learner.sent = Sent(t, batch, node.as_received(difference))
+            received = await node.recv("gradient" if private else "shared_values", round=t)
+            await node.compute(learner.client_step(batch, received))
+            for _ in range(self.local_steps - 1):
+                await node.compute(learner.step_again(batch, received))
+
+    # --- what is known without a run --------------------------------------------------------------------------------
+
+    def check_data(self, setting: Setting) -> None:
+        """Both ends must add up the same differences."""
+        if setting.codec.remembers:
+            raise ValueError(
+                "ef_vfl has surrogates in place of error_feedback; allowed: a codec without error_feedback"
+            )
+        crashing = [m for m in setting.clients if getattr(setting.timings[m].availability, "interrupted", "") == "lost"]
+        if crashing and self.labels == "shared":
+            raise ValueError(
+                f"{party_name(crashing[0])} would miss differences of the others in a crash (interrupted: lost); "
+                "allowed: interrupted: resumed, or labels: private"
+            )
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make learners that keep surrogates."""
+        return surrogate_learners(setting, seed, self.labels)
+
+    def extra_bytes(self, setting: Setting) -> int:
+        """Count the surrogates of the embeddings: the server's, and each client's of its own, or everybody's of all."""
+        rows = setting.dtype.itemsize * setting.data.rows
+        if self.labels == "private":
+            return 2 * rows * sum(setting.widths)
+        return (len(setting.clients) + 1) * rows * sum(setting.joined_widths)
+
+    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
+        """A difference up; a gradient, or all differences and that of θ_0, down."""
+        once = super().exchange(setting, client, rows)
+        down = once.down if self.labels == "private" else shared_shapes(setting, setting.clients, rows)
+        return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """The longest of the clients' cycles and of the server's further steps, and a server step."""
+        return in_parallel(self, setting, self.local_steps - 1)
+
+    def describe(self, setting: Setting) -> str:
+        """Say what the parties have to hold."""
+        surrogates = (
+            f"surrogates of the embeddings: {self.extra_bytes(setting) / 2**20:.1f} MiB at all parties together"
+        )
+        return f"clients hold the labels of all training rows; {surrogates}" if self.labels == "shared" else surrogates
