@@ -133,7 +133,7 @@ class Party(PartyLearner):
         net = setting.models[party - 1] if party else setting.active_model
         rule = training.client_optimizer if party else training.server_optimizer
         assert net is not None, "check() asks for it"
-        shape, width = tuple(self.features("train").shape[1:]), net.embedding
+        shape, width = setting.feature_shape_of(party), net.embedding
         self.parties, self.width, self.outputs = 1 + len(setting.clients), width, outputs
         self.embedding = self.add_model("embedding", lambda: net.build(shape), rule)
         self.head = self.add_model("head", lambda: setting.server_model.build(width, outputs), rule, inputs=(width,))

@@ -69,6 +69,28 @@ def test_training_equals_one_plain_loop(table: dict[str, Any]) -> None:
             assert torch.allclose(tensor, outcome.weights[f"client-{m}.{name}"], rtol=0, atol=1e-12), (m, name)
 
 
+@pytest.mark.parametrize("kind", ["easter", "agg_vfl", "local", "pyvertical"])
+def test_every_party_of_easter_has_vectors_for_its_categories(kind: str, table: dict[str, Any]) -> None:
+    """Its embedding nets are those of a split network on the same columns, in size and in initial weights."""
+    active = {key: value for key, value in CLIENTS[0].items() if key != "select"}
+    parties = {"partition": {"clients": 3, "active": True}, "models__active": active, "models__client": CLIENTS[:3]}
+    more: dict[str, Any] = {
+        **parties,
+        "training__client_optimizer": RULES[0],
+        "stop": {"rounds": 3},
+        "evaluate": {"every": "3 rounds"},
+    }
+    entry = {"kind": kind, "models": {"aggregate": "concat" if kind == "pyvertical" else "mean"}}
+    scenario = load(said(table, **more, protocols={"split": {"kind": "synchronous"}, "it": entry}))
+    split, own = (learners(scenario, name, 0, data_of(scenario)) for name in ("split", "it"))
+    parties_of = {0: (split[0], own[0])} | {m: (split[1][m], learner) for m, learner in own[1].items()}
+    for one, other in parties_of.values():
+        expected, found = one.embedding.module.state_dict(), other.embedding.module.state_dict()
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert run(scenario, "it").error is None
+
+
 def test_clients_with_categories_run_one_by_one(table: dict[str, Any]) -> None:
     models = [{"select": "all", "kind": "linear", "embedding": 4}, {**CLIENTS[2], "select": "3..4"}]
     scenario = load(said(table, models__client=models, training__client_optimizer=RULES[0]))

@@ -100,6 +100,10 @@ class Setting:
         """Return the prediction net of a party: the server's model, or a client's."""
         return self.predictors[party - 1] if party else self.server_model
 
+    def feature_shape_of(self, party: int) -> tuple[int, ...]:
+        """Return the shape of a party's features, with the cardinalities of categorical columns."""
+        return self.data.shapes[party - 1] if party else self.data.active_shape
+
     def embedding_model_of(self, party: int) -> ClientModel:
         """Return the embedding model of a client or of the active party. Raises ``ValueError`` for another server."""
         model = self.models[party - 1] if party else self.active_model

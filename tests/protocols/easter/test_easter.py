@@ -73,7 +73,7 @@ def test_one_round_by_hand() -> None:
     x = torch.tensor([[3.0, 3.0, 3.0], [6.0, 0.0, -3.0]], dtype=torch.float64)
     of = [{"train": x[:, party, None]} for party in range(3)]
     data: Any = replace(
-        data_of(said), joint={"train": x}, features=tuple(of[1:]), shapes=((1,), (1,)), active=of[0],
+        data_of(said), joint={"train": x}, features=tuple(of[1:]), shapes=((1,), (1,)), active=of[0], server_shape=(1,),
         labels={"train": torch.tensor([[1.0], [2.0]], dtype=torch.float64)}, task=REGRESSION, outputs=1,
     )  # fmt: skip
     made = said.protocols["easter"].protocol.learners(replace(setting(said, "easter", data_of(said)), data=data), 0)

@@ -18,7 +18,7 @@ class TwoNets(PartyLearner):
 
     def __init__(self, setting: Setting, party: int, seed: int) -> None:
         super().__init__(setting.data.parts(party, setting.training, seed, blinded_sum=setting.blinded_sum))
-        model, shape = setting.embedding_model_of(party), tuple(self.features("train").shape[1:])
+        model, shape = setting.embedding_model_of(party), setting.feature_shape_of(party)
         self.width, self.outputs, rule = model.embedding, setting.data.outputs, setting.optimizer_of(party)
         embed, predict = (
             partial(model.build, shape),
