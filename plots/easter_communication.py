@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("training", type=Path, help="results of training, in which a target was measured")
     parser.add_argument("sweep", type=Path, help="folder of a timing-only sweep")
-    parser.add_argument("--target", default="test_accuracy=0.87", help="default: %(default)s")
+    parser.add_argument("--target", default="test_accuracy=0.85", help="default: %(default)s")
     parser.add_argument("--label", default="bandwidth [Mbps]", help="label of the swept axis (default: %(default)s)")
     parser.add_argument("--names", help="names of the swept values, with commas; without them they are numbers")
     parser.add_argument("--out", type=Path, help="PNG to write (default: SWEEP/communication.png)")
