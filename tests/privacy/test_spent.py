@@ -53,8 +53,16 @@ def test_the_column_is_that_of_the_epochs_so_far(kind: str) -> None:
 @pytest.mark.parametrize("kind", WORLDS)
 def test_secret_batches_spend_what_their_number_costs(kind: str) -> None:
     outcome = run(world(secret=True), kind=kind)
-    expected = [sampled_epsilon_of(2.0, 1e-5, Released(0, ((20 / 90, 1, n),) if n else ())) for n in (0, 4, 8, 12)]
-    assert metrics(outcome)["epsilon"].tolist() == expected
+    expected, one_more = (
+        [sampled_epsilon_of(2.0, 1e-5, Released(0, ((20 / 90, 1, n),) if n else ())) for n in counts]
+        for counts in ((0, 4, 8, 12), (1, 5, 9, 13))
+    )
+    found = metrics(outcome)["epsilon"].tolist()
+    # In real time a client may release its next batch before it answers the evaluation; a run ends at the last step.
+    allowed = [{n, more} if kind == "real" else {n} for n, more in zip(expected, one_more, strict=True)]
+    assert all(epsilon in each for epsilon, each in zip(found[:-1], allowed, strict=False))
+    assert len(found) == 4
+    assert found[-1] == expected[-1]
     facts = outcome.info.privacy
     assert facts is not None
     assert (facts.batches, facts.epsilon_run) == (12, expected[-1])
