@@ -72,3 +72,12 @@ def files_of(outcome: Outcome, folder: Path, scenario: Scenario) -> dict[str, by
     info = json.loads(files["run.json"])
     del info["wall_clock_s"]
     return {**files, "run.json": json.dumps(info).encode()}
+
+
+def assert_two_interruptions_change_no_byte(scenario: Scenario, folder: Path) -> None:
+    """A run that is interrupted after a third and after two thirds of its events writes what a whole run does."""
+    outcome, last = whole(scenario)
+    interrupted(scenario, folder / "kept", [last // 3])
+    interrupted(scenario, folder / "kept", [2 * last // 3])
+    resumed = run(scenario, keeper=KeptAt(folder / "kept"))
+    assert files_of(resumed, folder / "resumed", scenario) == files_of(outcome, folder / "whole", scenario)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from away_clients import assert_outages_delay_rounds_and_training_continues
 from closed_form_checks import seen
-from kept_runs import KeptAt, files_of, interrupted, whole
-from tiny_worlds import EAGER, RANDOM_TIMING, apart, events, metrics, raw, rounds, run, same_times, tiny
-
-from vflsim.scenario import load
+from kept_runs import assert_two_interruptions_change_no_byte
+from tiny_worlds import EAGER, RANDOM_TIMING, apart, raw, rounds, run, same_times, tiny
 
 QUANTISER = {"kind": "scalar_quantiser", "bits": 4}
 EACH: dict[str, dict[str, Any]] = {
@@ -26,11 +25,7 @@ each = pytest.mark.parametrize("protocol", EACH.values(), ids=EACH)
 @each
 def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(protocol: dict[str, Any], tmp_path: Path) -> None:
     scenario = tiny({"it": protocol}, timing=RANDOM_TIMING, stop={"rounds": 7}, evaluate={"every": "3 rounds"})
-    outcome, last = whole(scenario)
-    interrupted(scenario, tmp_path / "kept", [last // 3])
-    interrupted(scenario, tmp_path / "kept", [2 * last // 3])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
+    assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @each
@@ -39,16 +34,7 @@ def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(
     protocol: dict[str, Any], interrupt: str
 ) -> None:
     """It is away for 10 ms out of 60: in embeddings, uploads and local steps."""
-    intervals = {"kind": "intervals", "down": [["3 ms", "13 ms"]], "period": "60 ms", "interrupted": interrupt}
-    clients = [*RANDOM_TIMING["clients"], {"select": "2", "availability": intervals}]
-    said = raw({"it": protocol}, stop={"rounds": 40}, evaluate={"every": "20 rounds"})
-    plain = run(load({**said, "timing": RANDOM_TIMING}))
-    outcome = run(load({**said, "timing": {**RANDOM_TIMING, "clients": clients}}))  # which verifies the run
-    assert len(rounds(outcome)) == 40
-    assert rounds(outcome)["end_s"].iloc[-1] > rounds(plain)["end_s"].iloc[-1]
-    losses = metrics(outcome)["train_loss"]
-    assert losses.iloc[2] < losses.iloc[1]
-    assert bool((events(outcome, party="client-2")["outcome"] == "lost").any()) is (interrupt == "lost")
+    assert_outages_delay_rounds_and_training_continues(protocol, interrupt)
 
 
 @each

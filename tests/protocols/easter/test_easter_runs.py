@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from away_clients import assert_outages_delay_rounds_and_training_continues
 from both_paths import assert_same_bytes, quick
 from closed_form_checks import seen
-from kept_runs import KeptAt, files_of, interrupted, whole
+from kept_runs import assert_two_interruptions_change_no_byte
 from protocols_by_kind import KINDS
-from tiny_worlds import RANDOM_TIMING, events, metrics, raw, rounds, run, tiny
+from tiny_worlds import RANDOM_TIMING, events, raw, rounds, run, tiny
 
 from vflsim.codecs.frame import ONLY, frame_bytes
-from vflsim.scenario import load
 
 OURS = {name: KINDS[name] for name in ("easter", "local", "pyvertical", "agg_vfl")}
 every = pytest.mark.parametrize("name", OURS)
@@ -26,27 +26,14 @@ def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(name: str, tmp_pa
     rules = {"training__client_optimizer": {"kind": "adam", "lr": 0.01}, "training__server_optimizer": momentum}
     evaluate = {"every": "3 rounds"}
     scenario = tiny({"it": OURS[name]}, timing=RANDOM_TIMING, stop={"rounds": 7}, evaluate=evaluate, **rules)
-    outcome, last = whole(scenario)
-    interrupted(scenario, tmp_path / "kept", [last // 3])
-    interrupted(scenario, tmp_path / "kept", [2 * last // 3])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
+    assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @with_clients
 @pytest.mark.parametrize("interrupt", ["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(name: str, interrupt: str) -> None:
     """It is away for 10 ms out of 40: in both trips."""
-    intervals = {"kind": "intervals", "down": [["3 ms", "13 ms"]], "period": "40 ms", "interrupted": interrupt}
-    clients = [*RANDOM_TIMING["clients"], {"select": "2", "availability": intervals}]
-    said = raw({"it": OURS[name]}, stop={"rounds": 40}, evaluate={"every": "20 rounds"})
-    plain = run(load({**said, "timing": RANDOM_TIMING}))
-    outcome = run(load({**said, "timing": {**RANDOM_TIMING, "clients": clients}}))  # which verifies the run
-    assert len(rounds(outcome)) == 40
-    assert rounds(outcome)["end_s"].iloc[-1] > rounds(plain)["end_s"].iloc[-1]
-    losses = metrics(outcome)["train_loss"]
-    assert losses.iloc[2] < losses.iloc[1]
-    assert bool((events(outcome, party="client-2")["outcome"] == "lost").any()) is (interrupt == "lost")
+    assert_outages_delay_rounds_and_training_continues(OURS[name], interrupt, "40 ms")
 
 
 def test_a_client_that_crashes_between_the_trips_gets_the_global_embedding_again() -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from away_clients import assert_outages_delay_rounds_and_training_continues
 from closed_form_checks import seen
-from kept_runs import KeptAt, files_of, interrupted, whole
-from tiny_worlds import RANDOM_TIMING, events, metrics, raw, rounds, run, tiny
-
-from vflsim.scenario import load
+from kept_runs import assert_two_interruptions_change_no_byte
+from tiny_worlds import RANDOM_TIMING, events, raw, rounds, run, tiny
 
 EITHER: dict[str, dict[str, Any]] = {
     "parallel": {"kind": "fedbcd", "local_steps": 2},
@@ -24,28 +23,14 @@ ROWS = {"clients": 3, "by": "columns"}
 @either
 def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(order: str, tmp_path: Path) -> None:
     scenario = tiny({"it": EITHER[order]}, timing=RANDOM_TIMING, stop={"rounds": 7}, evaluate={"every": "3 rounds"})
-    outcome, last = whole(scenario)
-    interrupted(scenario, tmp_path / "kept", [last // 3])
-    interrupted(scenario, tmp_path / "kept", [2 * last // 3])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
+    assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @either
 @pytest.mark.parametrize("interrupt", ["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(order: str, interrupt: str) -> None:
     """It is away for 10 ms out of 60: in embeddings, uploads and local steps, and before and after its turn."""
-    intervals = {"kind": "intervals", "down": [["3 ms", "13 ms"]], "period": "60 ms", "interrupted": interrupt}
-    clients = [*RANDOM_TIMING["clients"], {"select": "2", "availability": intervals}]
-    said = raw({"it": EITHER[order]}, stop={"rounds": 40}, evaluate={"every": "20 rounds"}, partition=ROWS)
-    plain = run(load({**said, "timing": RANDOM_TIMING}))
-    outcome = run(load({**said, "timing": {**RANDOM_TIMING, "clients": clients}}))  # which verifies the run
-    assert len(rounds(outcome)) == 40
-    assert rounds(outcome)["end_s"].iloc[-1] > rounds(plain)["end_s"].iloc[-1]
-    losses = metrics(outcome)["train_loss"]
-    assert losses.iloc[2] < losses.iloc[1]
-    mine = events(outcome, party="client-2")
-    assert bool((mine["outcome"] == "lost").any()) is (interrupt == "lost")
+    outcome = assert_outages_delay_rounds_and_training_continues(EITHER[order], interrupt, partition=ROWS)
     steps = events(outcome, "compute.client_step", "client-2")
     again = 2 * 40 if order == "sequential" else 0  # a turn that is lost is taken anew
     assert (steps["outcome"] == "done").sum() >= again

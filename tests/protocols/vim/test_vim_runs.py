@@ -11,7 +11,7 @@ import pytest
 import torch
 from both_paths import assert_same_bytes, quick
 from closed_form_checks import seen
-from kept_runs import CountedWorld, KeptAt, files_of, interrupted, whole
+from kept_runs import CountedWorld, KeptAt, assert_two_interruptions_change_no_byte, files_of, interrupted
 from plain_heads import heads
 from protocols_by_kind import HEADS, KINDS
 from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, parties, raw, rounds, run, world
@@ -34,11 +34,7 @@ every = pytest.mark.parametrize("name", VIM)
 @every
 def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
     scenario = load(heads(VIM[name], timing=RANDOM_TIMING, stop={"rounds": 7}, evaluate={"every": "3 rounds"}))
-    outcome, last = whole(scenario)
-    interrupted(scenario, tmp_path / "kept", [last // 3])
-    interrupted(scenario, tmp_path / "kept", [2 * last // 3])
-    resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
-    assert files_of(resumed, tmp_path / "resumed", scenario) == files_of(outcome, tmp_path / "whole", scenario)
+    assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name, said in VIM.items() if "local_steps" in said])
