@@ -34,7 +34,7 @@ class Wires:
     def __init__(self, codec: Codec, executor: Executor, seed: int = 0) -> None:
         self.codec, self.executor, self.seed = codec, executor, seed
         self.arrived: WeakKeyDictionary[Handle[Any], Codec] = WeakKeyDictionary()
-        """The tensors that have been sent, and by which codec: whoever passes one on sends the bytes it came in."""
+        """The tensors that have been sent, and by which codec. Passed on, they keep their bytes."""
         self._stacked: dict[tuple[int, Spec], _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 

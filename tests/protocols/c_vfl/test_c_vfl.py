@@ -35,8 +35,9 @@ from vflsim.learning.operations import Operation
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.server import ServerParts
 from vflsim.learning.tasks import REGRESSION
-from vflsim.protocols.fedbcd.learning import BlockServer, RecomputingClient
+from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.protocols.fedbcd.recomputed import RecomputingClient
 from vflsim.scenario import load
 from vflsim.world.messages import Embedding
 

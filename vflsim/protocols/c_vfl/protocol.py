@@ -7,13 +7,9 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.fedbcd.formulas import in_parallel
-from vflsim.protocols.fedbcd.learning import (
-    BlockServer,
-    RecomputingClient,
-    recomputing_learners,
-    shared_shapes,
-)
+from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.protocols.fedbcd.recomputed import RecomputingClient, recomputing_learners, shared_shapes
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count

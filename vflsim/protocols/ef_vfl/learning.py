@@ -14,8 +14,9 @@ from vflsim.learning.client import ClientLearner
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.party import PartyLearner, Received
 from vflsim.learning.server import ServerStep
-from vflsim.protocols.fedbcd.learning import BlockServer, HeldEmbedding, RecomputingClient, server_copy
+from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
+from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, RecomputingClient, server_copy
 from vflsim.setting import Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
 

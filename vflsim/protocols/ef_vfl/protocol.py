@@ -9,8 +9,8 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.formulas import in_parallel
-from vflsim.protocols.fedbcd.learning import shared_shapes
 from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.protocols.fedbcd.recomputed import shared_shapes
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count

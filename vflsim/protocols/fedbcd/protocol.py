@@ -12,8 +12,9 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
-from vflsim.protocols.fedbcd.learning import BlockServer, recomputing_learners, shared_shapes
+from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
+from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_shapes
 from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
 from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count
