@@ -126,7 +126,7 @@ def test_run_says_what_each_run_did_and_ends_with_the_comparison_and_where_the_f
         [f"{number}/4", run.split("/")[0], "seed", run[-1]] for number, run in enumerate(RUNS, start=1)
     ]
     assert re.search(r"^1/4 wait   seed 0 .* 10 rounds  accuracy 0\.\d{4}  stop: rounds$", ended.out, re.MULTILINE)
-    assert re.search(r"^protocol +seeds +ended by +plateau  ", ended.out, re.MULTILINE)
+    assert re.search(r"^protocol +seeds +ended by +final accuracy  ", ended.out, re.MULTILINE)
     assert "files in results/tiny\nnext: vflsim plot results/tiny\n" in ended.out
     assert {f"{run}/metrics.parquet" for run in RUNS} < files("results/tiny").keys()
     assert load("results/tiny/scenario.yaml") == load("tiny.yaml")

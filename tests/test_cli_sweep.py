@@ -58,7 +58,7 @@ def test_sweep_says_what_each_value_did_and_ends_with_the_table(vflsim: Callable
     first, second = ended.out.splitlines()[:2]
     assert re.fullmatch(r"1/2 t = 1  6 runs in [\d.]+ s", first)
     assert re.fullmatch(r"2/2 t = 3  6 runs in [\d.]+ s", second)
-    assert "\ntiny: mean round\nprotocols.t-sync.t " in ended.out
+    assert "\ntiny: mean round\nt  " in ended.out
     rows = re.findall(r"^([13]) +(\d.* ms) +(\d.* ms)$", ended.out, re.MULTILINE)
     assert [row[0] for row in rows] == ["1", "3"]
     assert rows[0][1] == rows[1][1]

@@ -46,8 +46,11 @@ def evaluations(run, column: str, metric: str) -> list[tuple[float, float]]:
 
 
 def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict[str, pd.DataFrame]:
-    means, seeds = [], []
+    means, seeds, references = [], [], []
     for protocol, own in runs(results).items():
+        if column in ("time_s", "bytes") and protocol == "reference":  # its plateau: the last of a few evaluations
+            references.append((protocol, np.mean([evaluations(run, column, metric)[-1][1] for run in own])))
+            continue
         if column == "epsilon" and column not in table(own[0], "metrics")[0]:
             continue  # no mechanism
         points = [evaluations(run, column, metric) for run in own]
@@ -57,10 +60,11 @@ def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict
             values = [[y for at, y in each if at <= x][-1] for each in points]
             limits = interval(values) if len(values) >= 3 else (np.nan, np.nan)
             means.append((protocol, x, np.mean(values), *limits))
-    return {
+    drawn = {
         "means": pd.DataFrame(means, columns=["protocol", column, "mean", "low", "high"]),
         "seeds": pd.DataFrame(seeds, columns=["protocol", "seed", column, metric]),
     }
+    return drawn | ({"references": pd.DataFrame(references, columns=["protocol", "mean"])} if references else {})
 
 
 def spent(run, target: float) -> tuple[dict[str, float], bool]:
@@ -101,7 +105,7 @@ def speedup(results: Results, at_least: float, baseline: str = "wait") -> dict[s
         f"time to test accuracy ≥ {at_least:g}": lambda run: time_to(run, at_least),
     }.items():
         found = {name: [measured(run) for run in own] for name, own in runs(results).items()}
-        for name in (name for name in found if name != baseline):
+        for name in (name for name in found if name not in (baseline, "reference")):
             both = [(a, b) for a, b in zip(found[name], found[baseline], strict=True) if a[0] > 0 and b[0] > 0]
             logs = [np.log(b[0] / a[0]) for a, b in both]
             late, waiting = any(a[1] for a, _ in both), any(b[1] for _, b in both)

@@ -11,8 +11,8 @@ from story import Story
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import plot
-from vflsim.plotting.speedup import ratio
 from vflsim.results import NotRecordedError, Results
+from vflsim.results.ratios import Ratio, ratio
 
 
 def measured(**values: dict[int, float]) -> pd.DataFrame:
@@ -43,6 +43,20 @@ def test_what_never_got_there_leaves_a_bound(slow: float, fast: float, bound: st
     assert found is not None
     assert found.mean == pytest.approx(5)
     assert found.bound == bound
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Ratio(13.24, 9.08, 19.33, 5), "13.2 (9.08 … 19.3) ×"),
+        (Ratio(12345.0, math.nan, math.nan, 1), "12,300 ×"),
+        (Ratio(0.5, math.nan, math.nan, 3, "most"), "< 0.5 ×"),
+        (Ratio(0.5, math.nan, math.nan, 3, "least"), "> 0.5 ×"),
+        (Ratio(0.5, math.nan, math.nan, 3, "none"), "—"),
+    ],
+)
+def test_a_ratio_reads_as_text(found: Ratio, text: str) -> None:
+    assert str(found) == text
 
 
 def test_without_common_seeds_or_with_times_of_zero_there_is_no_ratio() -> None:

@@ -43,7 +43,7 @@ def test_a_line_is_the_means_at_the_values_in_their_unit(tmp_path: Path) -> None
     assert axes.lines[0].get_xdata() == pytest.approx([5, 50, 500])
     assert axes.lines[0].get_ydata() == pytest.approx([8, 4, 1.5])
     assert axes.get_xscale() == "log"
-    assert axes.get_xlabel() == "timing.clients.link.up [Mbps]"
+    assert axes.get_xlabel() == "bandwidth [Mbps]"
     assert axes.get_ylabel() == "mean round duration [s]"
     bars = axes.containers[0].lines[2][0].get_segments()
     for bar, seconds in zip(bars, ([7, 9], [3, 5], [1, 2]), strict=True):

@@ -109,8 +109,9 @@ def test_the_summary_has_the_factor_of_every_pair_and_of_nothing_else(replicated
     assert stored["narrower"].tolist() == pytest.approx(summary["narrower"].tolist(), nan_ok=True)
 
 
-def test_tables_show_the_factor_beside_the_difference(replicated: Results) -> None:
-    shown = comparison_table(replicated)
+def test_tables_show_the_factor_beside_the_difference_on_request(replicated: Results) -> None:
+    assert "×" not in "".join(comparison_table(replicated).rows[1])
+    shown = comparison_table(replicated, pairing=True)
     factor = pairing(row(summarise(replicated), "round_duration", "b", "a")["narrower"])
     assert shown.header[-1] == "mean round vs a"
     assert shown.rows[1][-1].endswith(f" s ({factor})")
@@ -204,7 +205,7 @@ def test_of_single_runs_differences_have_an_interval_only_where_rounds_correspon
 
 
 def test_tables_of_single_runs_show_the_interval_and_say_where_there_is_none(single: Results) -> None:
-    shown = comparison_table(single)
+    shown = comparison_table(single, pairing=True)
     column = shown.header.index("mean round")
     cells = {each[0]: (each[column], each[-1]) for each in shown.rows}
     assert cells["wait"][0].startswith("2.2")

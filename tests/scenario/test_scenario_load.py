@@ -24,11 +24,11 @@ def test_the_quickstart_says_what_it_means(quickstart: Path) -> None:
     scenario = load(quickstart)
     assert scenario.name == "quickstart"
     assert scenario.clients == 8
-    assert {"wait", "ignore", "t-sync", "async"} <= scenario.protocols.keys()
+    assert {"wait", "ignore", "t-sync", "async", "fedvs"} <= scenario.protocols.keys()
     assert isinstance(scenario.protocols["ignore"].protocol, Ignore)
     assert scenario.protocols["t-sync"].protocol == TSynchronous(t=4)
     assert isinstance(scenario.training, Training)
-    assert scenario.seeds == (0, 1, 2)
+    assert scenario.seeds == (0, 1, 2, 3, 4)
 
 
 def test_path_text_and_mapping_give_equal_scenarios(base: str, tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
     sweep = run_sweep(world, KEY, VALUES, out=tmp_path / "sweep").sweep
     lasting, reaching = sweep_tables(sweep)
     assert lasting.title == "tiny: mean round"
-    assert [*lasting.header] == [KEY, "wait", "fast"]
+    assert [*lasting.header] == ["t", "wait", "fast"]
     assert [row[0] for row in lasting.rows] == ["1", "3"]
     assert lasting.rows[0][1] == lasting.rows[1][1]
     assert lasting.rows[0][2] != lasting.rows[1][2]

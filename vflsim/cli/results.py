@@ -67,13 +67,16 @@ def compare(
         str | None,
         typer.Option(help="Target instead of the scenario's: test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}."),
     ] = None,
+    pairing: Annotated[
+        bool, typer.Option("--pairing", help="Add paired differences, and how much narrower pairing makes them.")
+    ] = False,
 ) -> None:
     """Print the comparison of one or several results folders."""
     from vflsim.results.folder_tables import tables_of
     from vflsim.results.targets import target_from_text
 
     targets = None if target is None else target_from_text(target)
-    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles, targets)]
+    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles, targets, pairing)]
     page = console()
     for number, (folder, table) in enumerate(tables):
         if len(results) > 1:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.numbers import Numbers, stacked
+from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.style import (
     Picture,
     Style,
@@ -26,6 +26,7 @@ from vflsim.plotting.style import (
     spread_widely,
     x_axis,
 )
+from vflsim.results.plateau import plateau_of
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.schema import EPSILON
 from vflsim.results.statistics import Floats, band, step_values
@@ -60,7 +61,8 @@ def metric_against_time(results: Results, metric: str | None = None) -> Picture:
     """Plot a metric (default: the main one) against virtual time.
 
     ``numbers``: ``means`` (protocol, time_s, mean; with three seeds or more also low and high) up to the first end of a
-    run, ``seeds`` (protocol, seed, time_s and the metric) for all evaluations.
+    run, ``seeds`` (protocol, seed, time_s and the metric) for all evaluations, and ``references`` (protocol, mean),
+    the plateaus of references, which are horizontal lines.
     """
     return _curves(results, TIME, metric)
 
@@ -95,12 +97,13 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     if not curves:
         what = "no finished run" if horizontal is not SPENT else "no finished run of a protocol with a mechanism"
         raise NotRecordedError(what, str(results.folder))
+    curves, levels = without_references(results, curves, metric) if horizontal in (TIME, BYTES) else (curves, {})
     ends = {name: [x[-1] for x, _ in runs.values()] for name, runs in curves.items()}
     if horizontal is TIME and not any(max(each) > 0 for each in ends.values()):
         raise NotRecordedError("no virtual time passed in these runs", str(results.folder))
     styles = protocol_styles(results.protocols)
     logarithmic = spread_widely(max(each) for each in ends.values())
-    numbers = numbers_of(curves, horizontal.column, metric)
+    numbers = numbers_of(curves, horizontal.column, metric, levels)
     with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
         means = numbers["means"]
@@ -110,16 +113,45 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
         ]
         x_axis(axes, horizontal.label, horizontal.unit, logarithmic=logarithmic)
         axes.set_ylabel(metric_label(metric))
+        handles += [reference(axes, level, styles[name]) for name, level in levels.items()]
         targets = [target.value for target in targets_of(results) if target.metric == metric]
         _targets(axes, targets)
-        limits(axes, np.concatenate([targets, *(y for runs in curves.values() for _, y in runs.values())]))
+        limits(
+            axes,
+            np.concatenate([targets, [*levels.values()], *(y for runs in curves.values() for _, y in runs.values())]),
+        )
         axes.set_title(results.name, loc="left")
         remark(axes, shown_of(map(len, curves.values())) + failures(results))
         # A protocol that sends nothing has no place on an axis of bytes; the legend lists it all the same.
         moved = {name: max(each) > 0 for name, each in ends.items()}
         none = horizontal is BYTES
-        legend(figure, handles, [name if moved[name] or not none else f"{name} (none)" for name in curves])
+        names = [name if moved[name] or not none else f"{name} (none)" for name in curves]
+        legend(figure, handles, names + [f"{name} (reference)" for name in levels])
     return figure
+
+
+def without_references(
+    results: Results, curves: Mapping[str, Runs], metric: str
+) -> tuple[dict[str, Runs], dict[str, float]]:
+    """Split off the references, such as training with all features in one place: the mean plateau of each.
+
+    Their time and bytes are not those of a distributed system, so they are levels on such an axis. Without another
+    protocol they stay curves.
+    """
+    names = {run.protocol for run in results.runs if run.info.reference and run.protocol in curves}
+    if len(names) == len(curves):
+        return dict(curves), {}
+    own = {name: results.metrics[results.metrics["protocol"] == name] for name in curves if name in names}
+    levels = {
+        name: float(np.mean([plateau_of(frame[frame["seed"] == seed], metric) for seed in curves[name]]))
+        for name, frame in own.items()
+    }
+    return {name: runs for name, runs in curves.items() if name not in levels}, levels
+
+
+def reference(axes: Axes, level: float, style: Style) -> Artist:
+    """Draw the level of a reference across the axes."""
+    return axes.axhline(level, color=style.color, linestyle=(0, (6, 2)), linewidth=1.3, zorder=1.5)
 
 
 def shown_of(seeds: Iterable[int]) -> str:
@@ -145,12 +177,13 @@ def _columns(frame: pd.DataFrame, column: str, metric: str) -> tuple[Floats, Flo
     return frame[column].to_numpy(dtype=np.float64), frame[metric].to_numpy(dtype=np.float64)
 
 
-def numbers_of(curves: Mapping[str, Runs], column: str, metric: str) -> Numbers:
-    """Compute the numbers of these curves: ``means`` over seeds with bands, and single ``seeds``."""
+def numbers_of(curves: Mapping[str, Runs], column: str, metric: str, levels: Mapping[str, float]) -> Numbers:
+    """Compute the numbers of these curves: ``means`` over seeds with bands, single ``seeds``, and ``references``."""
     single = {name: stacked({seed: {column: x, metric: y} for seed, (x, y) in runs.items()}, "seed")
               for name, runs in curves.items()}  # fmt: skip
     means = {name: _means(list(runs.values()), column) for name, runs in curves.items()}
-    return {"means": stacked(means), "seeds": stacked(single)}
+    numbers = {"means": stacked(means), "seeds": stacked(single)}
+    return numbers | ({"references": frame(("protocol", "mean"), list(levels.items()))} if levels else {})
 
 
 def _means(runs: list[tuple[Floats, Floats]], column: str) -> dict[str, Floats]:

@@ -8,7 +8,17 @@ from math import ceil
 import numpy as np
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.curves import TIME, Runs, curve, limits, numbers_of, runs_of, shown_of
+from vflsim.plotting.curves import (
+    TIME,
+    Runs,
+    curve,
+    limits,
+    numbers_of,
+    reference,
+    runs_of,
+    shown_of,
+    without_references,
+)
 from vflsim.plotting.numbers import Numbers, stacked
 from vflsim.plotting.style import (
     Picture,
@@ -42,16 +52,20 @@ def metric_panels(
     names = list(dict.fromkeys(name for _, results in panels for name in results.protocols))
     styles, handles = protocol_styles(names), {}
     curves = [_curves(results, names, metric) for _, results in panels]
-    numbers = [numbers_of(found, TIME.column, column) for column, found in curves]
+    numbers = [numbers_of(found, TIME.column, column, levels) for column, found, levels in curves]
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
     with picture(PANEL[0] * columns, PANEL[1] * rows + 0.3, _joined(numbers)) as figure:
         places = figure.subplots(rows, columns, squeeze=False)
-        for axes, (title, results), (_, found), own in zip(places.flat, panels, curves, numbers, strict=False):
+        for axes, (title, results), (_, found, levels), own in zip(places.flat, panels, curves, numbers, strict=False):
             means = own["means"]
             for name, runs in found.items():
                 handles[name] = curve(axes, means[means["protocol"] == name], runs, styles[name], logarithmic=False)
-            limits(axes, np.concatenate([y for runs in found.values() for _, y in runs.values()]))
+            for name, level in levels.items():
+                handles[f"{name} (reference)"] = reference(axes, level, styles[name])
+            limits(
+                axes, np.concatenate([[*levels.values()], *(y for runs in found.values() for _, y in runs.values())])
+            )
             x_axis(axes, TIME.label, TIME.unit, logarithmic=False)
             axes.set_title(title, loc="left")
             remark(axes, shown_of(map(len, found.values())).partition(";")[0] + failures(results))
@@ -62,20 +76,26 @@ def metric_panels(
     return figure
 
 
-def _curves(results: Results, names: Sequence[str], metric: str | None) -> tuple[str, dict[str, Runs]]:
-    """Return the metric of a panel, and its runs by protocol."""
+def _curves(
+    results: Results, names: Sequence[str], metric: str | None
+) -> tuple[str, dict[str, Runs], dict[str, float]]:
+    """Return the metric of a panel, its runs by protocol, and the levels of references."""
     column = metric or results.main_metric
     if column not in results.evaluated:
         raise ResultsError(f"{column!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
     found = {name: runs for name in names if (runs := runs_of(results, name, TIME.column, column))}
     if not found:
         raise NotRecordedError("no finished run", str(results.folder))
-    return column, found
+    return column, *without_references(results, found, column)
 
 
 def _joined(panels: Sequence[Numbers]) -> Numbers:
     """Stack the numbers of all panels, with their position (from 0) in front."""
-    return {name: stacked({position: own[name] for position, own in enumerate(panels)}, "panel") for name in panels[0]}
+    names = dict.fromkeys(name for own in panels for name in own)
+    return {
+        name: stacked({position: own[name] for position, own in enumerate(panels) if name in own}, "panel")
+        for name in names
+    }
 
 
 def _panels(shown: Results | Sweep) -> list[tuple[str, Results]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
-from typing import Any, final
+from dataclasses import astuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -24,43 +23,29 @@ from vflsim.plotting.style import (
     target_label,
     x_axis,
 )
+from vflsim.results.ratios import Ratio, ratio, three_digits
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics import t_interval
 from vflsim.results.summary import outcomes
 
 MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}
 
 
-@final
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of times over ``n`` common seeds: the geometric mean and its 95 % interval (NaN for one seed).
-
-    ``bound`` is ``exact`` unless some runs did not reach the target. Then the ratio is at ``most`` the mean (runs of
-    the protocol did not), at ``least`` the mean (runs of the baseline did not), or unknown (``none``: both).
-    """
-
-    mean: float
-    low: float
-    high: float
-    n: int
-    bound: str = "exact"
-
-
 def speed_up(results: Results, baseline: str | None = None, target: Mapping[str, Any] | None = None) -> Picture:
     """Plot time of the baseline ÷ time of each protocol: for the mean round, and to the target if there is one.
 
-    ``baseline`` defaults to the first protocol that waits for all clients. Times are divided within each seed that both
-    protocols have; the figure shows the geometric mean and its 95 % interval (Student's t of the logarithms). If some
-    run did not reach the target, an arrow points to where the ratio lies. ``numbers``: ``ratios`` (measure, protocol,
-    mean, low, high, n, bound). Raises NotRecordedError if no protocol waits for all clients, if there is no second
-    protocol, or if no times can be divided; ResultsError for an unknown baseline.
+    ``baseline`` defaults to the first protocol that waits for all clients. Times are divided within each seed that
+    both protocols have; the figure shows the geometric mean and its 95 % interval (Student's t of the logarithms).
+    If some run did not reach the target, an arrow points to where the ratio lies. References, such as training with
+    all features in one place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low, high, n, bound).
+    Raises NotRecordedError if no protocol waits for all clients, if there is no second protocol, or if no times can
+    be divided; ResultsError for an unknown baseline.
     """
     baseline = _baseline(results) if baseline is None else baseline
     if baseline not in results.protocols:
         raise ResultsError(f"there is no protocol {baseline!r}", str(results.folder), ", ".join(results.protocols))
     measured = outcomes(results, target)
-    others = [name for name in results.protocols if name != baseline]
+    references = {run.protocol for run in results.runs if run.info.reference}
+    others = [name for name in results.protocols if name != baseline and name not in references]
     panels: dict[str, dict[str, Ratio]] = {}
     for measure in MEASURES:
         own = measured[measured["measure"] == measure]
@@ -94,24 +79,6 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
     return figure
 
 
-def ratio(measured: pd.DataFrame, protocol: str, baseline: str) -> Ratio | None:
-    """Compute baseline ÷ protocol over common seeds, from rows of ``outcomes``; None if there are none."""
-    sides = [measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline)]
-    common = sides[0].index.intersection(sides[1].index)
-    own, other = (side.loc[common] for side in sides)
-    usable = (own["value"].to_numpy() > 0) & (other["value"].to_numpy() > 0)
-    own, other = own[usable], other[usable]
-    if own.empty:
-        return None
-    found = t_interval(np.log(other["value"].to_numpy(np.float64) / own["value"].to_numpy(np.float64)))
-    mean, low, high = np.exp([found.mean, found.low, found.high])
-    late, waiting = bool(own["censored"].any()), bool(other["censored"].any())
-    if late or waiting:
-        bound = "none" if late and waiting else "most" if late else "least"
-        return Ratio(mean, float("nan"), float("nan"), found.n, bound)
-    return Ratio(mean, low, high, found.n)
-
-
 def _baseline(results: Results) -> str:
     found = next((run.protocol for run in results.runs if run.info.waits_for_all), None)
     if found is None or len(results.protocols) < 2:
@@ -121,7 +88,7 @@ def _baseline(results: Results) -> str:
 
 def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
     look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markersize": 5, "linestyle": "none"}
-    text = f"{found.mean:.3g}×" if found.mean < 1000 else f"{float(f'{found.mean:.3g}'):,.0f}×"
+    text = f"{three_digits(found.mean)}×"
     if found.bound != "exact":
         look["markerfacecolor"] = "white"
         text = {"most": f"< {text}", "least": f"> {text}", "none": "?"}[found.bound]

@@ -165,12 +165,11 @@ def _unit(sweep: Sweep) -> tuple[str, float]:
 
 def _x_axis(axes: Axes, sweep: Sweep, x: Floats) -> None:
     unit, _ = _unit(sweep)
-    key = sweep.key.removeprefix("constants.")
     numbers = sweep.numbers
     if numbers is None or not all(map(math.isfinite, numbers)):
         axes.set_xticks(x, [_text(value) for value in sweep.values])
         axes.set_xlim(-0.4, len(x) - 0.6)
-        axes.set_xlabel(key)
+        axes.set_xlabel(sweep.label)
         return
     if (x > 0).all() and spread_widely(x) and spread_widely(np.diff(np.sort(x)), _UNEVEN):
         axes.set_xscale("log")
@@ -178,7 +177,7 @@ def _x_axis(axes: Axes, sweep: Sweep, x: Floats) -> None:
         axes.xaxis.set_major_locator(FixedLocator(sorted(x)))
         axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(plain_number))
-    axes.set_xlabel(f"{key} [{unit}]" if unit else key)
+    axes.set_xlabel(f"{sweep.label} [{unit}]" if unit else sweep.label)
 
 
 def _text(value: Any) -> str:

@@ -185,6 +185,7 @@ class Protocol(Part, ABC):
         return {
             "waits_for_all": self.waits_for_all,
             "rounds_correspond": self.rounds_correspond,
+            "reference": self.clients_at_server,
             "awaited_replies": self.awaited_replies,
         }
 

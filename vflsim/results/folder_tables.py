@@ -18,15 +18,17 @@ from vflsim.results.tuning_table import tuning_table
 from vflsim.results.write import SWEEP
 
 
-def tables_of(folder: Path, quantiles: bool = False, targets: Mapping[str, Any] | None = None) -> list[TextTable]:
+def tables_of(
+    folder: Path, quantiles: bool = False, targets: Mapping[str, Any] | None = None, pairing: bool = False
+) -> list[TextTable]:
     """Make the tables of a folder: the comparison or ``quantiles`` of results, a sweep's tables, or a tuning's scores.
 
-    ``targets`` replaces the scenario's: see :func:`~vflsim.results.summary.summarise`.
+    ``targets`` and ``pairing`` are those of :func:`~vflsim.results.report.comparison_table`.
     Raises ResultsError for any other folder, and for quantiles of a sweep (they are of one value).
     """
     if not (folder / SWEEP).is_file():
         results = Results.open(folder)
-        return [quantile_table(results) if quantiles else comparison_table(results, targets)]
+        return [quantile_table(results) if quantiles else comparison_table(results, targets, pairing)]
     sweep = Sweep.open(folder, targets)
     if quantiles:
         allowed = ", ".join(str(found.folder) for found in sweep.results)

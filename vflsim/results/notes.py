@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -29,27 +29,33 @@ def round_measure(summary: pd.DataFrame) -> str:
     return STEADY if single else "round_duration"
 
 
-def notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str]:
-    """Yield the notes below the main table; ``differ``: whether it has a column of differences."""
+def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool = False) -> Iterator[str]:
+    """Yield the notes below the main table.
+
+    ``differ``: whether it compares with a baseline; ``pairing``: whether it has the gain from pairing.
+    """
     if (summary["n"] > 1).any():
-        yield "Means over seeds ± 95 % Student-t intervals."
+        yield from about_means([summary])
         if results.evaluated:
             plateau = select(summary, f"plateau_{results.main_metric}", None)
             yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
     yield from _about_targets(results, summary)
     if results.evaluated and len(select(summary, f"plateau_{results.main_metric}", None)):
-        metric = results.main_metric.replace("_", " ")
-        yield f"Plateau: mean {metric} over the last tenth of a run's evaluations; a run that a target ended has none."
+        head = final_label(results.main_metric).capitalize()
+        yield f"{head}: mean over the last tenth of a run's evaluations; a run that a target ended has none."
     steady = select(summary, STEADY, None)
     if len(steady) and round_measure(summary) == STEADY:
         yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
         for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
             yield f"{name}: no interval: too few rounds, not settled yet, or correlated batches."
-    if differ:
+    targets = targets_in(summary)
+    if differ and targets and (summary["n"] > 1).any():
+        yield f"Speed-up: time of {baseline_of(results)} ÷ time, paired over seeds: geometric mean and 95 % interval."
+    if differ and (pairing or not targets):
         single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
         yield f"“vs {baseline_of(results)}”: mean of paired differences over common seeds{single}."
-        if summary["narrower"].notna().any():
-            yield "“× narrower”: than the interval that two independent sets of runs would give."
+    if differ and pairing and summary["narrower"].notna().any():
+        yield "“× narrower”: than the interval that two independent sets of runs would give."
     yield from _privacy(results)
     for run in results.runs:
         if run.info.stalled:
@@ -59,6 +65,13 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str
     for run in results.failed:
         what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
+
+
+def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
+    """Yield what the means of tables and their intervals are."""
+    yield "Means over seeds ± 95 % Student-t intervals."
+    if any(((each["unit"] != "") & (each["low"] < 0) & (each["least"] > 0)).any() for each in summaries):
+        yield "“a (b … c)”: geometric mean and range over seeds, where ± would reach below 0."
 
 
 def target_note(target: object) -> str:
@@ -88,8 +101,13 @@ def _privacy(results: Results) -> Iterator[str]:
 
 
 def baseline_of(results: Results) -> str:
-    """Return the protocol that the others are compared with: the first with a finished run."""
-    return next((run.protocol for run in results.runs if not run.failed), results.protocols[0])
+    """Return the protocol that the others are compared with: the first that waits for all clients, else the first.
+
+    Protocols without a finished run do not count, unless no run has finished.
+    """
+    finished = [run for run in results.runs if not run.failed]
+    waiting = [run for run in finished if run.info.waits_for_all]
+    return next((run.protocol for run in (*waiting, *finished)), results.protocols[0])
 
 
 def targets_in(summary: pd.DataFrame) -> list[str]:
@@ -101,3 +119,8 @@ def select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFr
     """Select the rows of a summary for a measure and a target (None: rows without a target)."""
     rows = summary[summary["measure"] == measure]
     return rows[rows["target"].isna() if target is None else rows["target"] == target]
+
+
+def final_label(metric: str) -> str:
+    """Return the head of a column with a metric's plateau: ``final accuracy``, ``final validation accuracy``."""
+    return f"final {metric.removeprefix('test_').replace('_', ' ')}"

@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsim.results.layout import TextTable, markdown_table
-from vflsim.results.notes import baseline_of, notes, round_measure, select, targets_in
+from vflsim.results.notes import baseline_of, final_label, notes, round_measure, select, targets_in
+from vflsim.results.ratios import ratio
 from vflsim.results.steady_report import round_sections
-from vflsim.results.summary import Estimate, summarise, to_table
+from vflsim.results.summary import Estimate, outcomes, summarise, to_table
 from vflsim.results.write import write_file
-from vflsim.vocabulary.amounts import quantity, span
+from vflsim.vocabulary.amounts import quantity, span, spanned, thousandths
+from vflsim.vocabulary.metrics import is_share
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
 
 
-def comparison_table(results: Results, targets: Mapping[str, Any] | None = None) -> TextTable:
-    """Make the main table: how runs ended, the plateau, costs to the (first) target, and the paired difference.
+def comparison_table(results: Results, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> TextTable:
+    """Make the main table: costs to the (first) target, the final level of the main metric, and the speed-up.
 
     One row per protocol, in the scenario's order. ``targets`` replaces the scenario's: see
-    :func:`~vflsim.results.summary.summarise`.
+    :func:`~vflsim.results.summary.summarise`. Without a target the table has the runs' totals, the mean round, and its
+    paired difference. ``pairing`` adds the difference where it is absent, and by how much pairing narrows its interval.
     """
-    return _comparison(results, summarise(results, targets))
+    return _comparison(results, summarise(results, targets), outcomes(results, targets), pairing)
 
 
 def html(results: Results) -> str:
@@ -55,7 +58,7 @@ def write_summary(results: Results) -> list[Path]:
 
 def markdown(results: Results, summary: pd.DataFrame) -> str:
     """Return the whole summary as Markdown: the main table, further targets, and every pair's difference."""
-    content = _comparison(results, summary)
+    content = _comparison(results, summary, outcomes(results))
     lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
     lines += [f"- {note}" for note in content.notes]
     for target in targets_in(summary)[1:]:
@@ -71,10 +74,17 @@ def markdown(results: Results, summary: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe(found: Estimate, unit: str) -> str:
-    """Format an estimate: ``12.3 ± 0.4 s``; if censored ``> 60 s``, or a bound on a difference if there is one."""
+def describe(found: Estimate, unit: str, share: bool = False) -> str:
+    """Format an estimate: ``12.3 ± 0.4 s``; if censored ``> 60 s``, or a bound on a difference if there is one.
+
+    Where ± would reach below 0, positive times, rounds and bytes have their geometric mean and range: ``5 (2 … 11) s``.
+    A ``share`` has three digits: ``0.944 ± 0.007``.
+    """
     if not found.censored:
-        return quantity(found.mean, unit, (found.high - found.low) / 2)
+        if unit and found.low < 0 < found.least:
+            return spanned(found.geometric, found.least, found.greatest, unit)
+        half = (found.high - found.low) / 2
+        return thousandths(found.mean, half) if share else quantity(found.mean, unit, half)
     if not math.isnan(found.horizon):
         return f"> {quantity(found.horizon, unit)}"
     if not math.isnan(found.at_least):
@@ -93,32 +103,60 @@ def pairing(factor: float) -> str:
     return "as wide as unpaired" if number == "1.0" else f"{number} × {'narrower' if factor > 1 else 'wider'}"
 
 
-def _comparison(results: Results, summary: pd.DataFrame) -> TextTable:
+def _comparison(results: Results, summary: pd.DataFrame, measured: pd.DataFrame, pairing: bool = False) -> TextTable:
     targets = targets_in(summary)
-    columns: list[tuple[tuple[str, str | None], str]] = []
-    if results.evaluated:
-        columns.append(((f"plateau_{results.main_metric}", None), "plateau"))
-    if targets:
-        compared: tuple[str, str | None] = ("time_to_target", targets[0])
-        columns += _cost_columns(targets[0])
-    else:
-        compared = columns[0][0] if columns else (round_measure(summary), None)
-        columns += [(("end", None), "time"), (("rounds", None), "rounds"), (("bytes", None), "bytes")]
-    columns.append(((round_measure(summary), None), "mean round"))
-    columns = [column for column in columns if len(select(summary, *column[0]))]
+    rows = [[name] for name in results.protocols]
+    header = ["protocol"]
 
+    def add(head: str, cells: Mapping[str, str]) -> None:
+        header.append(head)
+        for row, name in zip(rows, results.protocols, strict=True):
+            row.append(cells[name])
+
+    def estimated(head: str, measure: str, target: str | None = None) -> None:
+        if len(select(summary, measure, target)):
+            add(head, {name: _cell(summary, name, measure, target) for name in results.protocols})
+
+    runs = {name: _runs(results, summary, name) for name in results.protocols}
+    final = f"plateau_{results.main_metric}" if results.evaluated else None
+    if targets:
+        value = _value(targets[0])
+        if not all(text == f"{text.split()[0]} of {text.split()[0]}" for text in runs.values()):
+            add(f"reached {value}", runs)
+        for (measure, target), head in _cost_columns(targets[0]):
+            estimated(head, measure, target)
+        if final:
+            estimated(final_label(results.main_metric), final)
+        compared: tuple[str, str | None] = ("time_to_target", targets[0])
+    else:
+        add("seeds", runs)
+        add("ended by", {name: _ends(results, name) for name in results.protocols})
+        if final:
+            estimated(final_label(results.main_metric), final)
+        for measure, head in (("end", "time"), ("rounds", "rounds"), ("bytes", "bytes")):
+            estimated(head, measure)
+        estimated("mean round", round_measure(summary))
+        compared = (final or round_measure(summary), None)
     first = baseline_of(results)
     differ = len(results.protocols) > 1 and len(select(summary, *compared)) > 0
-    reached = f"reached {_value(targets[0])}" if targets else "seeds"
-    header = ["protocol", reached, "ended by", *(head for _, head in columns)]
-    what = "time" if targets else next((head for key, head in columns if key == compared), "")
-    header += [f"{what} vs {first}"] if differ else []
-    rows = []
+    if differ and targets:
+        add(f"speed-up vs {first}", _speed_ups(results, measured, first, targets[0]))
+    if differ and (pairing or not targets):
+        what = "time" if targets else final_label(results.main_metric) if final else "mean round"
+        cells = {name: _cell(summary, name, *compared, baseline=first, paired=pairing) for name in results.protocols}
+        add(f"{what} vs {first}", cells)
+    return TextTable(header, [*map(tuple, rows)], title=results.name, notes=[*notes(results, summary, differ, pairing)])
+
+
+def _speed_ups(results: Results, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, str]:
+    """Format how many times sooner than ``baseline`` each protocol reached the target; a reference has no speed-up."""
+    measured = measured[(measured["measure"] == "time_to_target") & (measured["target"] == target)]
+    references = {run.protocol for run in results.runs if run.info.reference}
+    cells = {}
     for name in results.protocols:
-        row = [name, _runs(results, summary, name), _ends(results, name)]
-        row += [_cell(summary, name, *key) for key, _ in columns]
-        rows.append((*row, *([_cell(summary, name, *compared, baseline=first)] if differ else [])))
-    return TextTable(header, rows, title=results.name, notes=[*notes(results, summary, differ)])
+        found = None if name == baseline else ratio(measured, name, baseline)
+        cells[name] = "reference" if name in references else "—" if found is None else str(found)
+    return cells
 
 
 def _cost_columns(target: str) -> list[tuple[tuple[str, str | None], str]]:
@@ -130,15 +168,24 @@ def _value(target: str) -> str:
     return target.split()[2]
 
 
-def _cell(summary: pd.DataFrame, protocol: str, measure: str, target: str | None, baseline: str | None = None) -> str:
+def _cell(
+    summary: pd.DataFrame,
+    protocol: str,
+    measure: str,
+    target: str | None,
+    baseline: str | None = None,
+    paired: bool = False,
+) -> str:
     rows = select(summary, measure, target)
     rows = rows[rows["baseline"].isna() if baseline is None else rows["baseline"] == baseline]
     rows = rows[rows["protocol"] == protocol]
     if rows.empty:
         return "—"
     row = rows.iloc[0]
-    worth = pairing(row["narrower"])
-    return describe(_estimate(row), row["unit"]) + (f" ({worth})" if worth else "")
+    worth = pairing(row["narrower"]) if paired else ""
+    return describe(_estimate(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))) + (
+        f" ({worth})" if worth else ""
+    )
 
 
 def _estimate(row: pd.Series) -> Estimate:

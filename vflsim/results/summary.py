@@ -40,7 +40,8 @@ class Estimate:
 
     ``mean`` and its 95 % interval ``low``–``high`` exist if all runs are exact, else they are NaN. Otherwise
     ``horizon`` is the smallest censored value, and ``at_least`` / ``at_most`` bound the mean if they can. ``narrower``
-    is the gain from pairing for a paired difference (:func:`~vflsim.results.statistics.narrower`).
+    is the gain from pairing for a paired difference (:func:`~vflsim.results.statistics.narrower`). ``geometric`` is the
+    geometric mean of several positive values, ``least`` and ``greatest`` are their range.
     """
 
     n: int
@@ -52,6 +53,9 @@ class Estimate:
     at_most: float = np.nan
     horizon: float = np.nan
     narrower: float = np.nan
+    geometric: float = np.nan
+    least: float = np.nan
+    greatest: float = np.nan
 
     @property
     def censored(self) -> bool:
@@ -136,8 +140,12 @@ def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
 def estimate(values: Floats, censored: npt.NDArray[np.bool_]) -> Estimate:
     """Estimate a mean from values; censored ones are lower bounds."""
     if not censored.any():
-        interval = t_interval(values)
-        return Estimate(interval.n, interval.n, interval.mean, interval.low, interval.high)
+        found = t_interval(values)
+        spread = {}
+        if found.n > 1 and values.min() > 0:
+            geometric = float(np.exp(np.log(values).mean()))
+            spread = {"geometric": geometric, "least": float(values.min()), "greatest": float(values.max())}
+        return Estimate(found.n, found.n, found.mean, found.low, found.high, **spread)
     reached = int((~censored).sum())
     return Estimate(len(values), reached, at_least=float(values.mean()), horizon=float(values[censored].min()))
 

@@ -19,6 +19,16 @@ from vflsim.results.summary import summarise
 from vflsim.results.write import SWEEP
 from vflsim.vocabulary.quantities import DIMENSIONS, Quantity
 
+_WORDS = {
+    "batch": "batch size",
+    "down": "bandwidth",
+    "embedding": "embedding size",
+    "lr": "learning rate",
+    "mean": "mean delay",
+    "up": "bandwidth",
+}
+"""The words for the last part of a key, where it does not speak for itself."""
+
 
 class SweepValue(BaseModel):
     """One value of a sweep, its folder beside ``sweep.json``, and whether all its runs have ended.
@@ -122,6 +132,12 @@ class Sweep:
     def protocols(self) -> tuple[str, ...]:
         """Protocols of all values, in the scenario's order."""
         return tuple(dict.fromkeys(name for found in self.results for name in found.protocols))
+
+    @property
+    def label(self) -> str:
+        """The swept key in words: ``clients``, ``learning rate``, ``bandwidth``."""
+        names = (key.rpartition(".")[2] for key in self.key.split(","))
+        return ", ".join(dict.fromkeys(_WORDS.get(name, name.replace("_", " ")) for name in names))
 
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vflsim.results.layout import TextTable
-from vflsim.results.notes import AT_LEAST, round_measure
+from vflsim.results.notes import AT_LEAST, about_means, round_measure
 from vflsim.results.report import describe
 from vflsim.results.summary import STEADY, Estimate
 from vflsim.results.sweep import Sweep
@@ -35,14 +35,14 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTa
         (shown(value), *(cells.get((position, name), "—") for name in sweep.protocols))
         for position, value in enumerate(sweep.values)
     ]
-    return TextTable((sweep.key, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+    return TextTable((sweep.label, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
 
 
 def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
     if single:
         yield "Mean rounds of single runs after their warm-up, ± 95 % by batch means where there is a sound interval."
     if any((summary["n"] > 1).any() for summary in sweep.summaries):
-        yield "Means over seeds ± 95 % Student-t intervals."
+        yield from about_means(sweep.summaries)
         if any(found.evaluated for _, found in sweep):
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):

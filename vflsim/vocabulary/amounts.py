@@ -28,6 +28,11 @@ def quantity(value: float, unit: str, half: float = math.nan) -> str:
     return _signed(f"{text} {shown}".strip())
 
 
+def thousandths(value: float, half: float = math.nan) -> str:
+    """A share with three digits, ± half an interval rounded up: ``0.944 ± 0.007``."""
+    return f"{value:.3f}" if math.isnan(half) else f"{value:.3f} ± {math.ceil(1000 * half - 1e-9) / 1000:.3f}"
+
+
 def span(low: float, high: float, unit: str) -> str:
     """An interval with its unit: ``−5.5 … 0.2 s``."""
     scale, shown = _scale(max(abs(low), abs(high)), unit)

@@ -1,0 +1,59 @@
+"""Ratios of times, paired over seeds: how many times faster one protocol is than another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import pandas as pd
+
+from vflsim.results.statistics import t_interval
+
+
+@final
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of times over ``n`` common seeds: the geometric mean and its 95 % interval (NaN for one seed).
+
+    ``bound`` is ``exact`` unless some runs did not reach the target. Then the ratio is at ``most`` the mean (runs of
+    the protocol did not), at ``least`` the mean (runs of the baseline did not), or unknown (``none``: both).
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    bound: str = "exact"
+
+    def __str__(self) -> str:
+        """Format the ratio: ``13.2 (9.1 … 19) ×``, ``< 0.9 ×`` if it is bounded, ``—`` if it is unknown."""
+        if self.bound == "none":
+            return "—"
+        text = {"exact": "", "most": "< ", "least": "> "}[self.bound] + three_digits(self.mean)
+        if self.low < self.high:
+            text += f" ({three_digits(self.low)} … {three_digits(self.high)})"
+        return f"{text} ×"
+
+
+def ratio(measured: pd.DataFrame, protocol: str, baseline: str) -> Ratio | None:
+    """Compute baseline ÷ protocol over common seeds, from rows of ``outcomes``; None if there are none."""
+    sides = [measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline)]
+    common = sides[0].index.intersection(sides[1].index)
+    own, other = (side.loc[common] for side in sides)
+    usable = (own["value"].to_numpy() > 0) & (other["value"].to_numpy() > 0)
+    own, other = own[usable], other[usable]
+    if own.empty:
+        return None
+    found = t_interval(np.log(other["value"].to_numpy(np.float64) / own["value"].to_numpy(np.float64)))
+    mean, low, high = np.exp([found.mean, found.low, found.high])
+    late, waiting = bool(own["censored"].any()), bool(other["censored"].any())
+    if late or waiting:
+        bound = "none" if late and waiting else "most" if late else "least"
+        return Ratio(mean, float("nan"), float("nan"), found.n, bound)
+    return Ratio(mean, low, high, found.n)
+
+
+def three_digits(value: float) -> str:
+    """Format a positive number with three digits: ``0.0123``, ``4.56``, ``12,300``."""
+    return f"{value:.3g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
