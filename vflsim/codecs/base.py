@@ -56,6 +56,10 @@ class Codec(Part, ABC):
         """Return the codec for one tensor, whose random numbers follow from a ``key`` of 64 bits."""
         return self
 
+    def promise(self, elements: int) -> str:
+        """State what an upload with so many elements a row guarantees, in words; empty for nothing."""
+        return ""
+
     # --- one tensor --------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -75,7 +79,10 @@ class Codec(Part, ABC):
         return self.unpack(self.pack(x), tuple(x.shape), x.dtype).to(x.device)
 
     def saturated(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return which elements of ``x`` are beyond the codec's range, as booleans; None for a codec without one."""
+        """Return which elements of ``x`` are beyond the codec's range, as booleans; None for a codec without one.
+
+        Runs count them, of codecs without memory.
+        """
         return None
 
     def transmit(self, x: torch.Tensor, memory: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

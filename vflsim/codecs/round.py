@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflsim.codecs.frame import Shape, from_raw, raw, raw_bytes
 from vflsim.codecs.upward import Upward
+from vflsim.privacy.rounding import release_epsilon, unchanged
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import PositiveNumber
 
@@ -67,6 +68,17 @@ class Round(Upward):
     def most(self) -> int:
         """The greatest whole number on the wire."""
         return int(2 ** (self.bits - 1) - 1)
+
+    def promise(self, elements: int) -> str:
+        """Give Eq. 10's probability, and the ε of one release (``vflsim.privacy.rounding``); empty without noise."""
+        if self.noise is None:
+            return ""
+        epsilon = self.noise.epsilon
+        return (
+            f"latent noise leaves {unchanged(epsilon):.1%} of whole numbers as they are; ε = {epsilon:g} per release "
+            f"covers one element that differs by 1, ε = {release_epsilon(epsilon, elements, 2 * self.most):.4g} all of "
+            f"a sample's features at one client, in {elements} elements; releases of a sample add up"
+        )
 
     def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
         """Count one or two bytes for each element."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
+from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.kept import KeptValue
@@ -22,7 +23,7 @@ from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.setting import Exchange, Learners, Setting, linear_heads, split_learners, stack_split_learners
-from vflsim.streams import SHARED
+from vflsim.streams import SERVER, SHARED
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
 
@@ -116,6 +117,14 @@ class Protocol(Part, ABC):
     def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
         """Raise ``ValueError`` if the protocol cannot run with clients that blind their embeddings."""
         raise ValueError("the server of this protocol needs each embedding by itself, not only the sum of all")
+
+    def check_codec(self, codec: Codec, blinded: bool) -> None:
+        """Raise ``ValueError`` if the codec could transform nothing; ``blinded``: the embeddings are integers."""
+        if blinded and codec.towards(1).lossless and not codec.towards(SERVER).lossless:
+            raise ValueError(
+                f"{codec.kind} is for what goes up, and blinded embeddings are integers, which no codec changes; "
+                "allowed: plain, or a codec of messages to clients"
+            )
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""

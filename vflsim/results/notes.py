@@ -56,6 +56,8 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool) -> Iterator[str
             yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
         if run.info.blinding is not None and run.info.blinding.rounds_missing:
             yield f"{run.protocol}, seed {run.seed}: {run.info.blinding.sentence()}."
+        for sentence in () if run.info.codec is None else run.info.codec.sentences():
+            yield f"{run.protocol}, seed {run.seed}: {sentence}."
     for run in results.failed:
         what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"

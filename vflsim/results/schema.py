@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.results.blinding import BlindingFacts
+from vflsim.results.codec import CodecFacts
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.stalled import StalledClient
@@ -173,7 +174,8 @@ class RunInfo(BaseModel):
     ``one_by_one`` lists clients that were not computed together, with the reason. ``rows`` counts the rows of each
     split (empty without training). ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that
     waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded
-    their embeddings. ``files`` has the digests of all other files of the run (None in files of earlier versions).
+    their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the
+    digests of all other files of the run (None in files of earlier versions).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -202,6 +204,7 @@ class RunInfo(BaseModel):
     network: NetworkFacts | None = None
     privacy: PrivacyFacts | None = None
     blinding: BlindingFacts | None = None
+    codec: CodecFacts | None = None
     waits_for_all: bool = False
     rounds_correspond: bool = False
     awaited_replies: tuple[str, ...] = ()
