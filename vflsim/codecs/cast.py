@@ -15,7 +15,7 @@ class Cast(Codec):
     """Each element becomes the nearest number of ``target``; finite numbers beyond its range become its greatest.
 
     Payload: the numbers as in memory, little-endian. Infinity and nan arrive as they are. The gradient passes straight
-    through.
+    through. Numbers of float64 become float32 first, as PyTorch casts them.
     """
 
     target: ClassVar[torch.dtype]
