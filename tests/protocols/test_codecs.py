@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from both_paths import assert_same_bytes
+from closed_forms_of import found
 from protocols_by_kind import KINDS
-from tiny_worlds import EAGER, RANDOM_TIMING, apart, metrics, raw, run, same_times, tiny
+from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, metrics, raw, rounds, run, same_times, tiny
 
 import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.results.report import comparison_table
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.run import Outcome
+from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.vectorised import obstacles
 
 SILENT = {"centralised", "local"}
 """They send nothing."""
@@ -132,3 +135,40 @@ def metrics_of(results: Any, name: str) -> int:
     table = results.run(name, 0).table("events").to_pandas()
     up = table[(table["kind"] == "transfer.embedding") & (table["peer"] == "server")]
     return int((up["bytes"] - 60).sum())
+
+
+# --- what is known without a run ------------------------------------------------------------------------------------
+
+SLOW = {"up": "0.5 Mbps", "down": "0.4 Mbps"}
+TIMED: dict[str, Any] = {
+    "network": "dedicated",
+    "server": {"compute": "1 ms", "link": {}},
+    "clients": {"select": "all", "compute": "2 ms", "link": SLOW},
+}
+"""Nothing random, and links so slow that the bytes decide."""
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("synchronous", "round"),
+        ("synchronous", {"kind": "round", "gradients": True}),
+        ("easter-clear", "binarise"),
+        ("c_vfl", "round"),
+        ("fdml", "float16"),
+        ("fedvs", {"kind": "by_direction", "down": "float16"}),
+    ],
+)
+def test_closed_forms_and_the_vectorised_path_charge_each_direction_its_bytes(name: str, codec: Any) -> None:
+    scenario = scenario_of(name, codec, timing=TIMED, training__last_batch="drop", stop={"rounds": 6})
+    steps = rounds(run_protocol(scenario, "it", 0, data_of(scenario), timing_only=True))
+    lasted = float((steps["end_s"] - steps["start_s"]).iloc[-1])
+    mean = found(scenario).mean
+    assert mean.low * (1 - 1e-9) <= lasted <= mean.high * (1 + 1e-9)
+    if found(scenario).exactness == "exact":
+        assert mean.low == pytest.approx(lasted)
+    plain = found(scenario_of(name, "plain", timing=TIMED, training__last_batch="drop", stop={"rounds": 6})).mean
+    assert mean.low < plain.low
+    kept = scenario.model_copy(update={"record": "rounds"})
+    if not obstacles(kept, "it"):
+        assert_same_bytes(kept)
