@@ -143,7 +143,7 @@ def test_the_key_of_the_noise_is_not_sent() -> None:
 
 def test_a_promise_gives_the_probability_and_both_epsilons() -> None:
     promise = Round(noise=LatentNoise(epsilon=2)).promise(elements=10)
-    assert "63.2%" in promise  # 1 − 1/e
+    assert "63.2 %" in promise  # 1 − 1/e
     assert "ε = 2 per release covers one element that differs by 1" in promise
     assert "ε = 5080 all of a sample's features at one client, in 10 elements" in promise  # 2 · 254 · 10
     assert Round().promise(10) == Binarise().promise(10) == ""

@@ -122,12 +122,13 @@ def test_results_say_how_much_saturated_and_what_noise_guarantees(tmp_path: Path
     assert sum(noisy["parties"].values()) == noisy["saturated"]
     expected = np.exp(-0.02 * 127.5)  # the noise is large beside the embeddings
     assert noisy["saturated"] / sent == pytest.approx(expected, abs=4 * np.sqrt(expected / sent))
-    assert "leaves 1.0% of whole numbers" in noisy["promise"]
+    assert "leaves 1.0 % of whole numbers" in noisy["promise"]
     assert "in 6 elements" in noisy["promise"]
-    notes = [note for note in comparison_table(results).notes if "seed 0" in note]
-    assert [note.partition(",")[0] for note in notes] == ["noisy", "noisy"]
-    assert f"{noisy['saturated']:,} of {sent:,} elements saturated (round): client-1" in notes[0]
-    assert noisy["promise"] in notes[1]
+    mine = ("noisy: latent", "noisy, seed")
+    promise, share = (note for note in comparison_table(results).notes if note.startswith(mine))
+    assert promise == f"noisy: {noisy['promise']}."
+    said = f"{noisy['saturated']:,} of {sent:,} elements saturated (round): client-1 {noisy['parties']['client-1']}"
+    assert share.startswith(f"noisy, seed 0: {said}")
 
 
 def metrics_of(results: Any, name: str) -> int:

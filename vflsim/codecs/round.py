@@ -75,9 +75,10 @@ class Round(Upward):
             return ""
         epsilon = self.noise.epsilon
         return (
-            f"latent noise leaves {unchanged(epsilon):.1%} of whole numbers as they are; ε = {epsilon:g} per release "
-            f"covers one element that differs by 1, ε = {release_epsilon(epsilon, elements, 2 * self.most):.4g} all of "
-            f"a sample's features at one client, in {elements} elements; releases of a sample add up"
+            f"latent noise leaves {100 * unchanged(epsilon):.1f} % of whole numbers as they are; ε = {epsilon:g} per "
+            f"release covers one element that differs by 1, ε = "
+            f"{release_epsilon(epsilon, elements, 2 * self.most):.4g} all of a sample's features at one client, in "
+            f"{elements} elements; releases of a sample add up"
         )
 
     def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:

@@ -33,8 +33,7 @@ class CodecFacts(BaseModel):
         parties = {party: saturated for party, (saturated, _) in counts.items() if saturated}
         return cls(kind=kind, elements=elements, saturated=sum(parties.values()), parties=parties, promise=promise)
 
-    def sentences(self) -> list[str]:
-        """Say how much saturated, if anything did, and what is guaranteed, if anything is."""
+    def sentence(self) -> str:
+        """Say how much saturated, and whose."""
         clients = few([f"{party} {count:,}" for party, count in self.parties.items()])
-        share = f"{self.saturated:,} of {self.elements:,} elements saturated ({self.kind}): {clients}"
-        return [share] * bool(self.saturated) + [self.promise] * bool(self.promise)
+        return f"{self.saturated:,} of {self.elements:,} elements saturated ({self.kind}): {clients}"

@@ -151,7 +151,7 @@ def run_protocol(
     weights = {} if timing_only else _weights(made)
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
-    notes += codec.sentences() if codec is not None else []
+    notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)))
 
