@@ -95,7 +95,7 @@ class Protocol(Part, ABC):
     awaited_replies: ClassVar[tuple[str, ...]] = ()
     """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
     evaluates_uncompressed: ClassVar[bool] = False
-    """Whether the messages of an evaluation without virtual time do without the codec."""
+    """Whether the messages of an evaluation without virtual time do without the codec; with blinding they always do."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
     default_blinding: ClassVar[Blinding | None] = None
