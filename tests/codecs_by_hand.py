@@ -38,8 +38,26 @@ def sparse(x: Tensor, party: int, name: str, t: int) -> Tensor:
     return kept
 
 
+def rounded(x: Tensor, party: int, name: str, t: int) -> Tensor:
+    """Whole numbers up, ties to even; messages to clients as they are."""
+    return torch.from_numpy(np.clip(np.rint(x.numpy()), -127, 127)) if party else x
+
+
+def signs(x: Tensor, party: int, name: str, t: int) -> Tensor:
+    """±1 up; messages to clients as they are."""
+    return torch.from_numpy(np.where(x.numpy() >= 0, 1.0, -1.0)) if party else x
+
+
+def half(x: Tensor, party: int, name: str, t: int) -> Tensor:
+    """Half precision, both ways, from float64 through float32, as PyTorch casts."""
+    return torch.from_numpy(x.numpy().astype(np.float32).astype(np.float16).astype(np.float64))
+
+
 CODECS: dict[str, tuple[Any, Compress]] = {
     "exact": ("plain", exactly),
     "quantised": ({"kind": "scalar_quantiser", "bits": 4}, quantised),
+    "rounded": ("round", rounded),
+    "signs": ("binarise", signs),
+    "half": ("float16", half),
     "sparse": ({"kind": "top_k", "count": 2}, sparse),
 }

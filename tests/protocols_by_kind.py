@@ -11,6 +11,7 @@ HEADS: dict[str, Any] = {"aggregate": "concat", "server": {"kind": "linear", "bi
 """One linear head for each client."""
 KINDS: dict[str, dict[str, Any]] = {
     "synchronous": {"kind": "synchronous"},
+    "synchronous-rounded": {"kind": "synchronous", "codec": {"kind": "round", "noise": {"epsilon": 2}}},
     "ignore-exclude": {"kind": "ignore", "exclude": "N"},
     "ignore-fastest": {"kind": "ignore", "fastest": 2},
     "ignore-deadline": {"kind": "ignore", "deadline": "12 ms"},

@@ -24,6 +24,11 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
         "up": {"kind": "scalar_quantiser", "bits": 3, "error_feedback": True},
         "down": {"kind": "vector_quantiser", "bits": 5},
     },
+    "round": {"kind": "round"},
+    "round, saturating": {"kind": "round", "gradients": True, "noise": {"epsilon": 0.02}},
+    "binarise": {"kind": "binarise"},
+    "float16": {"kind": "float16"},
+    "bfloat16": {"kind": "bfloat16"},
     "feedback": {"kind": "top_k", "fraction": 0.5, "error_feedback": True},
 }
 every = pytest.mark.parametrize("codec", COMPRESSORS.values(), ids=COMPRESSORS)
@@ -48,6 +53,7 @@ def test_clients_computed_together_learn_what_they_learn_one_by_one(protocol: st
     batched, eager = run(scenario), run(scenario, execution=EAGER)
     assert same_times(batched, eager)
     assert apart(batched, eager) <= 1e-9
+    assert batched.info.codec == eager.info.codec
 
 
 @every
@@ -59,6 +65,7 @@ def test_interrupted_runs_write_the_bytes_of_whole_ones(codec: dict[str, Any], t
         interrupted(scenario, tmp_path / "kept", [count])
     resumed = run(scenario, keeper=KeptAt(tmp_path / "kept"))
     assert files_of(resumed, tmp_path / "resumed", scenario) == expected
+    assert resumed.info.codec == outcome.info.codec
 
 
 @every

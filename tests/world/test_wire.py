@@ -10,6 +10,7 @@ import torch
 from int8_codec import Int8, Int8Feedback
 
 from vflsim.codecs import Codec, Plain
+from vflsim.codecs.round import Round
 from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.errors import ProtocolError
 from vflsim.learning.deferred import DeferredExecutor
@@ -192,3 +193,34 @@ def test_every_tensor_gets_random_numbers_of_its_own_and_evaluation_others() -> 
     assert len(set(usual)) == 4
     assert arriving(7, 1, 2, evaluations=3, update=2) == usual[:2]
     assert not {*usual} & {*arriving(8, 1, 4), *arriving(7, 2, 4)}
+
+
+def test_saturated_elements_are_counted_by_party_alone_and_together_and_not_in_evaluation() -> None:
+    numbers = {1: (0.4, 200.0, -1e9), 2: (127.4, 1.0, 2.0), 3: (-128.0, 128.0, 3.0)}
+    for executor in (ImmediateExecutor(), DeferredExecutor()):
+        wires = Wires(Round(), executor)
+        each = {party: Wire(party, wires) for party in numbers}
+        for party, sent in numbers.items():
+            for remember in (True, False):
+                each[party].carry(up(*sent), remember)
+            back = Message(value=held(1e9))  # messages to clients are plain
+            back.receiver = 4
+            each[party].carry(back)
+        executor.flush()
+        assert [end.saturation.counts.tolist() for end in each.values()] == [[2, 3], [0, 3], [2, 3]]
+
+
+def test_counts_of_saturated_elements_are_kept_with_the_memory() -> None:
+    first, again = wire(Round()), wire(Round())
+    assert first.state() == {}
+    first.carry(up(300.0, 1.0))
+    again.load(first.state())
+    again.carry(up(2.0, -300.0, 301.0))
+    assert again.saturation.counts.tolist() == [3, 5]
+    assert first.saturation.counts.tolist() == [1, 2]
+
+
+def up(*numbers: float) -> Message:
+    message = Message(value=held(*numbers))
+    message.receiver = 0
+    return message

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
+from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.kept import KeptValue
@@ -22,7 +23,7 @@ from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.setting import Exchange, Learners, Setting, linear_heads, split_learners, stack_split_learners
-from vflsim.streams import SHARED
+from vflsim.streams import SERVER, SHARED
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
 
@@ -94,7 +95,7 @@ class Protocol(Part, ABC):
     awaited_replies: ClassVar[tuple[str, ...]] = ()
     """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
     evaluates_uncompressed: ClassVar[bool] = False
-    """Whether the messages of an evaluation without virtual time do without the codec."""
+    """Whether the messages of an evaluation without virtual time do without the codec; with blinding they always do."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
     default_blinding: ClassVar[Blinding | None] = None
@@ -116,6 +117,14 @@ class Protocol(Part, ABC):
     def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
         """Raise ``ValueError`` if the protocol cannot run with clients that blind their embeddings."""
         raise ValueError("the server of this protocol needs each embedding by itself, not only the sum of all")
+
+    def check_codec(self, codec: Codec, blinded: bool) -> None:
+        """Raise ``ValueError`` if the codec could transform nothing; ``blinded``: the embeddings are integers."""
+        if blinded and codec.towards(1).lossless and not codec.towards(SERVER).lossless:
+            raise ValueError(
+                f"{codec.kind} is for what goes up, and blinded embeddings are integers, which no codec changes; "
+                "allowed: plain, or a codec of messages to clients"
+            )
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""

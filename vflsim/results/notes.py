@@ -62,6 +62,8 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
             yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
         if run.info.blinding is not None and run.info.blinding.rounds_missing:
             yield f"{run.protocol}, seed {run.seed}: {run.info.blinding.sentence()}."
+        if run.info.codec is not None and run.info.codec.saturated:
+            yield f"{run.protocol}, seed {run.seed}: {run.info.codec.sentence()}."
     for run in results.failed:
         what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
         yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
@@ -93,11 +95,14 @@ def _about_targets(results: Results, summary: pd.DataFrame) -> Iterator[str]:
 
 
 def _privacy(results: Results) -> Iterator[str]:
-    """State each mechanism's guarantee, for the run that released samples most often."""
+    """State the guarantees of mechanisms, for the run that released samples most often, and of latent noise."""
     for name in results.protocols:
         facts = [run.info.privacy for run in results.runs if run.protocol == name and run.info.privacy is not None]
         if facts:
             yield f"{name}: {max(facts, key=attrgetter('releases', 'rows_released')).sentence()}"
+        codecs = [run.info.codec for run in results.runs if run.protocol == name and run.info.codec is not None]
+        if promise := max((codec.promise for codec in codecs), default=""):
+            yield f"{name}: {promise}."
 
 
 def baseline_of(results: Results) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.results.blinding import BlindingFacts
+from vflsim.results.codec import CodecFacts
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.stalled import StalledClient
@@ -165,16 +166,17 @@ class RunInfo(BaseModel):
     """Content of ``run.json``: facts about one run, among them all wall-clock figures.
 
     ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite) from runs
-    that ``failed`` for another reason; ``stop_reason`` is the stop rule that ended a finished run. ``participants``
-    are the numbers of the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond``
-    and ``awaited_replies`` are those of :class:`~vflsim.protocols.base.Protocol`, ``reference`` is its
-    ``clients_at_server``; older files lack them and get the defaults. ``staleness_bounds`` names the age that
-    ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work and
-    messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not
-    computed together, with the reason. ``rows`` counts the rows of each split (empty without training). ``tf32``:
-    whether a GPU rounded float32 products. ``stalled`` lists clients that waited in vain at the end. ``privacy`` is
-    present if a mechanism protected training, ``blinding`` if clients blinded their embeddings. ``files`` has the
-    digests of all other files of the run (None in files of earlier versions).
+    that ``failed`` for another reason; ``stop_reason`` is the stop rule that ended a finished run. ``participants`` are
+    the numbers of the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
+    ``awaited_replies`` are those of :class:`~vflsim.protocols.base.Protocol`; older files lack them and get the
+    defaults. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in server steps. ``crashing`` are the
+    participants whose outages lose work and messages. ``learning_plane`` is how training was computed, and
+    ``one_by_one`` lists clients that were not computed together, with the reason. ``rows`` counts the rows of each
+    split (empty without training). ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that
+    waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded
+    their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the
+    digests of all other files of the run (None in files of earlier versions). ``reference`` is the protocol's
+    ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -203,6 +205,7 @@ class RunInfo(BaseModel):
     network: NetworkFacts | None = None
     privacy: PrivacyFacts | None = None
     blinding: BlindingFacts | None = None
+    codec: CodecFacts | None = None
     waits_for_all: bool = False
     rounds_correspond: bool = False
     reference: bool = False

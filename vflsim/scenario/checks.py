@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vflsim.learning.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.data.catalogue import CATALOGUE
@@ -55,6 +56,7 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
             ]
         yield from _mechanism(scenario, name)
         yield from _blinding(scenario, name)
+        yield from _codec(scenario, name)
         yield from _active(scenario, name)
         yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
@@ -200,6 +202,17 @@ def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
         blinding.largest(len(entry.protocol.participants(context.clients, context.symbols)))
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
+
+
+def _codec(scenario: Scenario, name: str) -> Iterator[Problem]:
+    loc, entry = location_of(scenario, name, "codec"), scenario.protocols[name]
+    try:
+        entry.protocol.check_codec(scenario.codec_of(name), scenario.blinding_of(name) is not None)
+    except ValueError as error:
+        problem = Problem.of_message(loc, str(error))
+        yield replace(problem, remedy=problem.remedy or f"give {name!r} `codec: plain`")
+    except Exception as error:
+        yield broken(name, error)
 
 
 def _active(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -216,6 +216,7 @@ class Scenario(Part):
                 codec=None,
             )
             protocol.check(check_context(self))
+            protocol.check_codec(self.codec, protocol.default_blinding is not None)
             raw.setdefault("protocols", {})[name] = protocol.model_dump(mode="json", exclude_none=True)
         extended = self.model_copy(update={"protocols": entries})
         extended._document = replace(self._document, raw=raw)

@@ -33,7 +33,8 @@ class Conductor:
     """Evaluates and ends one run by the scenario's rules.
 
     Invariants: a row of metrics describes the end of its instant; no two rows describe the same state, except the last
-    row, which always stands at the run's end; evaluation moves the clock only if it ``costs_time``.
+    row, which always stands at the run's end; evaluation moves the clock only if it ``costs_time``. ``wired``: the
+    messages of evaluations outside time pass the codec.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class Conductor:
         epochs: Callable[[int, int], float],
         splits: tuple[Split, ...],
         report: Callable[[Progress], None] | None = None,
+        wired: bool = True,
     ) -> None:
         self._parties, self._stop, self._every, self._epochs, self._splits = parties, stop, every, epochs, splits
         self._world, self._recorder = parties.server.world, parties.shared.recorder
         self._report = report
-        self._wired = not parties.protocol.evaluates_uncompressed
+        self._wired = wired
         of_clients = (client.learner.releases for client in parties.clients)
         self._releases = [releases for releases in of_clients if releases is not None]
         self._trigger: Signal | None = None

@@ -21,6 +21,7 @@ from vflsim.learning.executor import TimingOnlyExecutor
 from vflsim.privacy.base import GaussianNoise
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.results.blinding import BlindingFacts
+from vflsim.results.codec import CodecFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.schema import RunInfo, RunTables
 from vflsim.results.stalled import StalledClient, stalled_note
@@ -33,7 +34,7 @@ from vflsim.simulation.course import Course, CourseKeeper
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
 from vflsim.simulation.stalled import stalled_clients
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
 from vflsim.world.kernel import Task, World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
@@ -92,6 +93,7 @@ def run_protocol(
         lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
         splits,
         report,
+        wired=not protocol.evaluates_uncompressed and resolved.blinding is None,
     )
 
     def start(client: Node) -> Task:
@@ -122,6 +124,7 @@ def run_protocol(
             made.shared.close()
     group = resolved.blinded_sum
     blinding = None if group is None else BlindingFacts.of(group, recorder.extra.get(MISSING_MASKS, ()))
+    codec = None if timing_only else _codec(made)
     real = {"reproducible": False} if isinstance(world, RealTimeWorld) else {}
     info = run_info(
         scenario,
@@ -140,6 +143,7 @@ def run_protocol(
         wall_clock_s=time.monotonic() - conductor.began,
         privacy=None if timing_only else _privacy(resolved, made),
         blinding=blinding,
+        codec=codec,
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         stalled=tuple(stalled),
         **real,
@@ -147,6 +151,7 @@ def run_protocol(
     weights = {} if timing_only else _weights(made)
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
+    notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)))
 
@@ -156,6 +161,15 @@ def _privacy(resolved: Setting, made: Parties) -> PrivacyFacts | None:
     if not isinstance(resolved.mechanism, GaussianNoise):
         return None
     return PrivacyFacts.of(resolved.mechanism, [node.learner.releases for node in made.clients])
+
+
+def _codec(made: Parties) -> CodecFacts | None:
+    """Collect the counts of saturated elements, and what the codec of uploads guarantees."""
+    wires, nodes = made.shared.wires, (made.server, *made.clients)
+    counts = {party_name(node.party): node.state.wire.saturation for node in nodes}
+    upward = wires.codec.towards(SERVER)
+    promise = upward.promise(wires.widest) if wires.widest else ""
+    return CodecFacts.of(upward.kind, {name: (int(each.saturated), each.of) for name, each in counts.items()}, promise)
 
 
 def _weights(made: Parties) -> dict[str, torch.Tensor]:

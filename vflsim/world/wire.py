@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.executor import Executor
 from vflsim.learning.operations import Handle, Operation
-from vflsim.streams import SHARED, stream_key
+from vflsim.streams import SERVER, SHARED, stream_key
 from vflsim.world.messages import Message
+
+_COUNTS = "saturation"
+"""In a wire's state, the place of the counts; names of streams have slashes."""
 
 
 def specs_of(message: Message) -> dict[str, Spec]:
@@ -35,6 +39,8 @@ class Wires:
         self.codec, self.executor, self.seed = codec, executor, seed
         self.arrived: WeakKeyDictionary[Handle[Any], Codec] = WeakKeyDictionary()
         """The tensors that have been sent, and by which codec. Passed on, they keep their bytes."""
+        self.widest = 0
+        """The most elements of a row in a message to the server, of the floating-point tensors of training."""
         self._stacked: dict[tuple[int, Spec], _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 
@@ -60,6 +66,24 @@ class Wires:
         return self._stacked.setdefault((id(codec), spec), _Stacked(codec))
 
 
+class Saturation:
+    """How many elements a party has sent through codecs with a range, and how many of them saturated."""
+
+    def __init__(self) -> None:
+        self.saturated: int | Tensor = 0
+        self.of = 0
+
+    def count(self, beyond: Tensor | None) -> None:
+        """Count the elements of one tensor, True where saturated. The sum stays on its device, so nothing waits."""
+        if beyond is not None:
+            self.saturated, self.of = beyond.sum() + self.saturated, self.of + beyond.numel()
+
+    @property
+    def counts(self) -> Tensor:
+        """Both, (2,)."""
+        return torch.tensor([int(self.saturated), self.of])
+
+
 class Wire:
     """One party's end of the wire.
 
@@ -73,12 +97,13 @@ class Wire:
         self._party, self._wires = party, wires
         self._sent: WeakKeyDictionary[Handle[Any], Handle[Any]] = WeakKeyDictionary()
         self._memory: dict[str, Tensor] = {}
+        self.saturation = Saturation()
         self._encoded: Counter[str] = Counter()
 
     def carry(self, message: Message, remember: bool = True) -> None:
         """Replace the floating-point tensors of ``message`` by the tensors that arrive.
 
-        ``remember=False`` leaves the codec's memory alone, as evaluation must.
+        ``remember=False`` leaves the codec's memory alone, as evaluation must, and counts no saturated elements.
         """
         codec = self._wires.codec.towards(message.receiver)
         if codec.lossless:
@@ -86,12 +111,16 @@ class Wire:
                 self._wires.arrived.setdefault(handle, codec)
             return
         purpose = f"codec.{message.kind}" if remember else f"codec.evaluation.{message.kind}"
-        remember = remember and codec.remembers
         stream = f"{message.receiver}/{message.kind}/"
 
         def passed(handle: Handle[Any], name: str) -> Handle[Any]:
-            return self._passed(codec, handle, f"{purpose}/{name}", stream + name if remember else None)
+            memory = stream + name if remember and codec.remembers else None
+            return self._passed(codec, handle, f"{purpose}/{name}", memory, self.saturation if remember else None)
 
+        if remember and message.receiver == SERVER:
+            tensors = [tensor for tensor in message.carried.values() if tensor.dtype.is_floating_point]
+            wide = sum(math.prod(tensor.shape[1:]) for tensor in tensors)
+            self._wires.widest = max(self._wires.widest, wide)
         if message.value is not None:
             message.value = passed(message.value, ONLY)
         if message.tensors:
@@ -102,14 +131,19 @@ class Wire:
         return self._sent.get(sent, sent)
 
     def state(self) -> dict[str, Tensor]:
-        """The codec's memory by stream: the tensors themselves."""
-        return dict(self._memory)
+        """The codec's memory by stream, the tensors themselves; and the counts of saturated elements, if any passed."""
+        counted = {_COUNTS: self.saturation.counts} if self.saturation.of else {}
+        return self._memory | counted
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load the memory of an earlier wire."""
-        self._memory = {stream: memory.clone() for stream, memory in state.items()}
+        """Load the memory and the counts of an earlier wire."""
+        self._memory = {stream: memory.clone() for stream, memory in state.items() if stream != _COUNTS}
+        if _COUNTS in state:
+            self.saturation.saturated, self.saturation.of = map(int, state[_COUNTS])
 
-    def _passed(self, codec: Codec, sent: Handle[Any], purpose: str, stream: str | None) -> Handle[Any]:
+    def _passed(
+        self, codec: Codec, sent: Handle[Any], purpose: str, stream: str | None, saturation: Saturation | None
+    ) -> Handle[Any]:
         if not sent.dtype.is_floating_point or sent in self._wires.arrived:
             return sent
         if stream is None and (known := self._sent.get(sent)) is not None:
@@ -119,21 +153,26 @@ class Wire:
         place = f"{purpose}/{self._encoded[purpose]}"
         self._encoded[purpose] += 1
         operation: Operation[None] = Operation(
-            "codec", self._party, partial(self._transmit, codec, sent, arrived, place, stream), None,
+            "codec", self._party, partial(self._transmit, codec, sent, arrived, place, stream, saturation), None,
             nbytes=arrived.nbytes, inputs=(sent,), promises=(arrived,),
         )  # fmt: skip
         if stream is None:
             operation.kernel = self._wires.kernel(codec, Spec(sent.shape, sent.dtype))
-            operation.work = _Passing(sent, arrived)
+            operation.work = _Passing(sent, arrived, saturation)
             self._sent[sent] = arrived
         self._wires.executor.submit(operation)
         return arrived
 
-    def _transmit(self, codec: Codec, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None) -> None:
+    def _transmit(
+        self, codec: Codec, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None,
+        saturation: Saturation | None,
+    ) -> None:  # fmt: skip
         codec = codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
         with torch.no_grad():
             if stream is None:
                 arrived.set(codec.through(sent.value))
+                if saturation is not None:
+                    saturation.count(codec.saturated(sent.value))
                 return
             value, self._memory[stream] = codec.transmit(sent.value, self._memory.get(stream))
             arrived.set(value)
@@ -141,10 +180,11 @@ class Wire:
 
 @dataclass(slots=True)
 class _Passing:
-    """One tensor on its way: as sent, and as it arrives."""
+    """One tensor on its way: as sent, and as it arrives; and where its saturated elements count, if they do."""
 
     sent: Handle[Any]
     arrived: Handle[Any]
+    saturation: Saturation | None
 
 
 class _Stacked:
@@ -157,6 +197,9 @@ class _Stacked:
         """Put the tensors of all operations through the codec."""
         works: list[_Passing] = [operation.work for operation in operations]
         with torch.no_grad():
-            together = self._codec.through(torch.stack([work.sent.value for work in works]))
-        for work, value in zip(works, together.unbind(), strict=True):
-            work.arrived.set(value)
+            together = torch.stack([work.sent.value for work in works])
+            beyond = self._codec.saturated(together)
+            for place, (work, value) in enumerate(zip(works, self._codec.through(together).unbind(), strict=True)):
+                work.arrived.set(value)
+                if work.saturation is not None:
+                    work.saturation.count(None if beyond is None else beyond[place])

@@ -85,7 +85,13 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
 
 
 @pytest.mark.parametrize(
-    ("codec", "aggregate"), [*[("exact", each) for each in AGGREGATES], ("quantised", "concat"), ("sparse", "mean")]
+    ("codec", "aggregate"),
+    [
+        *[("exact", each) for each in AGGREGATES],
+        ("quantised", "concat"),
+        ("sparse", "mean"),
+        *[(each, "concat") for each in ("rounded", "signs", "half")],
+    ],
 )
 def test_fifty_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> None:
     said, compress = CODECS[codec]

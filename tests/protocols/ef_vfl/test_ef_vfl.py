@@ -100,6 +100,9 @@ class ByHand:
         ("exact", "concat", 3),
         ("quantised", "concat", 2),
         ("sparse", "sum", 1),
+        ("rounded", "concat", 2),
+        ("signs", "mean", 1),
+        ("half", "concat", 2),
     ],
 )
 def test_fifty_rounds_are_those_of_the_equations(labels: str, codec: str, aggregate: str, steps: int) -> None:

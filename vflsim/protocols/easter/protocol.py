@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from vflsim.analysis.findings import Finding
+from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
@@ -128,6 +129,9 @@ class Easter(Protocol):
 
     def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
         """Accept it: the active party needs Σ_k E_k."""
+
+    def check_codec(self, codec: Codec, blinded: bool) -> None:
+        """Accept it: predictions go up, too."""
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each."""

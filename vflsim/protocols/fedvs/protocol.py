@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from vflsim.analysis.findings import Finding
+from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.kept import KeptValue
@@ -26,6 +27,7 @@ from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import coding_plan, expanded_columns
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.setting import Learners, Setting
+from vflsim.streams import SERVER
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber, PositiveSeconds, Quantity
 from vflsim.world.messages import Gradient
@@ -201,6 +203,14 @@ class FedVS(Protocol):
                     f"fedvs computes on shares of polynomials, and the model of client {client} is {model.kind}; "
                     "allowed: linear and polynomial clients"
                 )
+
+    def check_codec(self, codec: Codec, blinded: bool) -> None:
+        """Raise ``ValueError`` for a codec of uploads: elements of a field are exact, or nothing can be decoded."""
+        if not codec.towards(SERVER).lossless:
+            raise ValueError(
+                f"clients of fedvs upload elements of a field, which no codec changes, and {codec.kind} is for "
+                "floating-point numbers; allowed: plain, or by_direction with down alone, for the gradients"
+            )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

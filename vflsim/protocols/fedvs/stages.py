@@ -164,7 +164,7 @@ class CodedStages(Stages):
     def return_seconds(self, client: int, turn: Turn, slow: bool) -> float:
         """Bound the transfer of a gradient to a client from below or (``slow``) above, with waits for links."""
         shape, dtype = (self.rows(turn.before)[slow], self.plan.embedding), self._training.torch_dtype
-        size = self._codec.size(shape, dtype)
+        size = self._codec.towards(client).size(shape, dtype)
         if not self._network.queued:
             return self._seconds(size, SERVER, client, self._crowd if slow else 1)
         alone = {each: self._seconds(size, SERVER, each) for each in self.clients}
