@@ -79,7 +79,7 @@ def evaluate(
                     raise ResultsError(f"{key}: {what}", str(results.folder), allowed) from None
                 left_out.setdefault(key, str(error))
             for remark in attacked.remarks:
-                left_out.setdefault(f"{key}, in part", remark)
+                left_out.setdefault(key, remark)
             attacked.remarks.clear()
     tables = {kind: pd.DataFrame(own) for kind, own in rows.items() if own}
     if not tables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
 from vflsim.attacks.report import means_of, settings_of
@@ -27,7 +28,7 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
     table = evaluation.tables[attack.kind]
     means, settings = means_of(table), settings_of(table)
     names = list(means["protocol"].unique())
-    styles = protocol_styles(names)
+    styles = protocol_styles(list(evaluation.scenario.protocols))
     shown = [name for name in attack.drawn if (means["measure"] == name).any()]
     groups = list(dict.fromkeys(means[settings].itertuples(index=False, name=None)))
     width = 0.8 / len(names)
@@ -47,12 +48,14 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
             axes.set_xticks(range(len(groups)), [_label(settings, key) for key in groups])
             axes.grid(visible=False, axis="x")
             axes.set_ylabel(attack.measures[measure])
-            axes.set_title(attack.title, loc="left")
+            if (own["mean"] >= 0).all():
+                axes.set_ylim(bottom=0)
+            axes.set_title(" ", loc="left")
             seeds = len(table["seed"].unique())
             line = "; line: chance level" if own["chance"].notna().any() else ""
             remark(axes, (f"mean and 95 % interval, {seeds} seeds" if seeds > 1 else "one seed") + line)
-        handles = [figure.axes[0].bar([0], [0], color=styles[name].color) for name in names]
-        legend(figure, handles, names)
+        panels[0].set_title(attack.title, loc="left")
+        legend(figure, [Patch(facecolor=styles[name].color) for name in names], names)
     return figure
 
 

@@ -50,6 +50,12 @@ class Wiring:
         arrived: Tensor = ThroughCodec.apply(h, self.codec.keyed(key))  # type: ignore[no-untyped-call]
         return arrived
 
+    def arrive_many(self, client: int, h: Tensor, place: str) -> Tensor:
+        """Return what arrives of several messages, (messages, rows, width), one after the other: (… · rows, width)."""
+        if self.codec is None or self.codec.elementwise:
+            return self.arrive(client, h.flatten(0, 1), place)
+        return torch.cat([self.arrive(client, each, f"{place}/{number}") for number, each in enumerate(h)])
+
 
 @dataclass(frozen=True)
 class Uploads:
