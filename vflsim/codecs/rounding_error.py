@@ -38,7 +38,7 @@ class RoundingError(NamedTuple):
 
 def first_order_error(g: Scalar, z: Tensor) -> float:
     """Return ½ Σ_i |∂g(z)/∂z_i|, the exact first-order term of Thm 1."""
-    return float(torch.func.jacrev(g)(z).abs().sum() / 2)
+    return float(torch.func.jacrev(g)(z).detach().abs().sum() / 2)
 
 
 def rounding_error(g: Scalar, z: Tensor, curvature: float) -> RoundingError:
@@ -57,7 +57,7 @@ def sampled_rounding_error(g: Scalar, z: Tensor, points: Tensor) -> RoundingErro
     """
     if len(points) and float((points - z).abs().max()) > 0.5:
         raise ValueError("points outside the cube of the theorem; allowed: at most 1/2 from z in every element")
-    curvatures = [float(torch.func.jacrev(torch.func.jacrev(g))(y).abs().sum()) for y in points]
+    curvatures = [float(torch.func.jacrev(torch.func.jacrev(g))(y).detach().abs().sum()) for y in points]
     return RoundingError(first_order_error(g, z), max(curvatures, default=0.0) / 8, False)
 
 
