@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.categories import coded
+from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.files import read_entry
 from vflsim.learning.data.joint import chosen, edges, joined, parts
 from vflsim.learning.data.noise import FeatureNoise
@@ -68,7 +69,7 @@ class PartitionedData:
     ``labels`` is what the server holds: (rows,) each, class numbers in int64 for multiclass, otherwise 0/1 or values in
     the wanted dtype. ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class
     number; ``guessed``: the task follows from the labels alone; ``outputs`` is the number of columns that the
-    server predicts (classes for multiclass, otherwise 1).
+    server predicts (classes for multiclass, otherwise 1). ``facts`` tell how the files were prepared.
     """
 
     name: str
@@ -80,6 +81,7 @@ class PartitionedData:
     class_names: tuple[str, ...]
     guessed: bool = False
     active: PartyData | None = None
+    facts: DataFacts = field(default_factory=DataFacts)
 
     @property
     def outputs(self) -> int:
@@ -143,7 +145,16 @@ def load(
     if data.noise is not None:
         _make_noisy(joint, holders, data.noise, data.split_seed, symbols or {})
     return PartitionedData(
-        name, holders, joint, labels, target.task, classes, target.class_names, target.guessed, active
+        name,
+        holders,
+        joint,
+        labels,
+        target.task,
+        classes,
+        target.class_names,
+        target.guessed,
+        active,
+        DataFacts(raw.alignment),
     )
 
 
@@ -171,12 +182,7 @@ def describe(data: Data, partition: Partition, folder: Path | str | None = None)
 def _read(data: Data, folder: Path) -> RawData:
     if data.name is not None:
         return read_entry(CATALOGUE[data.name])
-    label = data.label or ""  # Data demands it for files
-    if data.file is not None:
-        return read_file(folder / data.file, label, data.group, data.drop, data.id, data.categorical)
-    paths = [folder / party for party in data.parties or ()]
-    labels = folder / data.labels if data.labels is not None else None
-    return read_parties(paths, labels, label, data.id or "", data.group, data.drop, data.categorical)
+    return read_parties(data, folder) if data.file is None else read_file(data, folder / data.file)
 
 
 def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:

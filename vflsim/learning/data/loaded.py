@@ -10,6 +10,7 @@ import torch
 
 from vflsim.errors import DataError
 from vflsim.learning.batches import Split
+from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyParts
@@ -28,7 +29,8 @@ class LoadedData:
 
     ``joint`` holds all features of a split, (rows, columns), and ``columns`` are each client's; ``features`` look into
     it, and so does ``active``: the server's features, if it holds any. ``class_names`` are the labels as the file has
-    them, by class number; none for regression. ``guessed`` tells that the task follows from the labels alone.
+    them, by class number; none for regression. ``guessed`` tells that the task follows from the labels alone, ``facts``
+    how the files were prepared.
     """
 
     name: str
@@ -43,6 +45,7 @@ class LoadedData:
     guessed: bool = False
     active: dict[Split, torch.Tensor] | None = None
     server_shape: tuple[int, ...] = ()
+    facts: DataFacts = field(default_factory=DataFacts)
     elsewhere: dict[str, LoadedData] = field(default_factory=dict, repr=False, compare=False)
 
     def on(self, device: str) -> LoadedData:
@@ -75,8 +78,21 @@ class LoadedData:
         outputs = task.outputs(data.classes)
         active = None if data.active is None else _own(joint, data.active.columns, data.active.feature_shape)
         own = () if data.active is None else data.active.feature_shape
-        names = data.class_names
-        return cls(data.name, joint, columns, features, shapes, labels, task, outputs, names, data.guessed, active, own)
+        return cls(
+            data.name,
+            joint,
+            columns,
+            features,
+            shapes,
+            labels,
+            task,
+            outputs,
+            data.class_names,
+            data.guessed,
+            active,
+            own,
+            data.facts,
+        )
 
     def parts(
         self,

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.facts import Align
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.sources.raw import nearest
 from vflsim.vocabulary.base import Part
@@ -32,6 +33,9 @@ class Data(Part):
     """A CSV, Parquet or NPZ file with all features and the label."""
     parties: tuple[str, ...] | None = Field(default=None, min_length=1)
     """One CSV, Parquet or NPZ file per client, in client order; rows are aligned by ``id``."""
+    align: Align = "inner"
+    """With ``parties``, whose files need not hold the same ids. inner: only rows that all files hold, ``labels``
+    included. exact: refuse files that differ. The counts are printed and kept in run.json."""
     label: str | None = None
     """Column (or NPZ array) of the label. With ``parties``, it stands in one of the files or in ``labels``."""
     labels: str | None = None
@@ -73,6 +77,8 @@ class Data(Part):
         origins = [key for key in ("name", "file", "parties") if getattr(self, key) is not None]
         if len(origins) != 1:
             raise ValueError(f"say exactly one of name, file and parties, not {' and '.join(origins) or 'none'}")
+        if self.parties is None and "align" in self.model_fields_set:
+            raise ValueError("align belongs to parties, whose files may hold different ids")
         {"name": self._check_name, "file": self._check_file, "parties": self._check_parties}[origins[0]]()
         columns = [column for column in (self.label, self.id, self.group) if column is not None]
         if len(set(columns)) != len(columns):

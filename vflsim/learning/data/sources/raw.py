@@ -10,6 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from vflsim.learning.data.facts import Alignment
+
 Array = NDArray[Any]
 
 
@@ -55,6 +57,7 @@ class RawData:
 
     ``where`` says which file (and which label) an error about the labels should name. ``groups`` names, for every row,
     the group it belongs to. ``official_test`` is the index of the first official test row (they stand at the end).
+    ``alignment`` counts the rows of files that do not hold the same ids.
     """
 
     where: str
@@ -62,6 +65,7 @@ class RawData:
     target: Array
     groups: Array | None = None
     official_test: int | None = None
+    alignment: Alignment | None = None
 
     @property
     def rows(self) -> int:

@@ -1,0 +1,50 @@
+"""The rows of several files, aligned by sample id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from vflsim.errors import DataError
+from vflsim.learning.data.facts import Align, Alignment, FileRows
+
+Ids: TypeAlias = "pd.Index[Any]"
+_ALIKE = "write the ids alike: they are numbers in one file and text in the other"
+
+
+def aligned(rule: Align, files: Sequence[str], ids: Sequence[Ids]) -> tuple[Ids, Alignment | None]:
+    """Return the ids of the rows to use, in the order of the first file, and what that leaves out, if anything.
+
+    ``ids`` are those of ``files``, unique in each. Raises DataError if ``rule`` is ``exact`` and they differ, and if
+    no id stands in all files; both with the counts.
+    """
+    used = ids[0]
+    for file, other in zip(files[1:], ids[1:], strict=True):
+        if rule == "exact":
+            _same(used, other, files[0], file)
+        used = used[used.isin(other)]
+    if not len(used):
+        counts = ", ".join(f"{file} has {len(each):,}" for file, each in zip(files, ids, strict=True))
+        alike = len({each.dtype.kind in "iu" for each in ids}) == 1
+        remedy = "name the column that holds the same ids in all files" if alike else _ALIKE
+        raise DataError(f"no id stands in all {len(files)} files: {counts}", ", ".join(files), "shared ids", remedy)
+    if all(len(each) == len(used) for each in ids):
+        return used, None
+    rows = tuple(FileRows(file, len(each), len(used)) for file, each in zip(files, ids, strict=True))
+    return used, Alignment(rule, len(used), rows)
+
+
+def _same(first: Ids, other: Ids, first_name: str, other_name: str) -> None:
+    lacking = ((first.difference(other), first_name, other_name), (other.difference(first), other_name, first_name))
+    parts = [
+        f"{len(ids):,} ids of {there} are missing in {here} (such as {ids.tolist()[0]!r})"
+        for ids, there, here in lacking
+        if len(ids)
+    ]
+    if parts:
+        remedy = "keep the ids that all files share, or set `align: inner`"
+        remedy = remedy if (first.dtype.kind in "iu") == (other.dtype.kind in "iu") else _ALIKE
+        allowed = "with `align: exact`, the same set of ids in every file, in any order"
+        raise DataError("; ".join(parts), other_name, allowed, remedy)
