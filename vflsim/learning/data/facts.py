@@ -9,6 +9,7 @@ from typing import Any, Literal
 from vflsim.streams import few
 
 Align = Literal["inner", "exact"]
+Missing = Literal["mean", "zero", "indicator"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,31 @@ class Alignment:
         """Count the rows that are used and left out."""
         left = [f"{each.rows - each.used:,} of {each.rows:,} in {each.file}" for each in self.files]
         cut = [text for text, each in zip(left, self.files, strict=True) if each.used < each.rows]
-        return f"rows: {self.rows:,} ids stand in all {len(self.files)} files (align: inner); left out: {few(cut)}"
+        files = "both" if len(self.files) == 2 else f"all {len(self.files)}"
+        return f"rows: {self.rows:,} ids stand in {files} files (align: inner); left out: {few(cut)}"
+
+
+@dataclass(frozen=True)
+class FilledColumn:
+    """A column of ``party`` with missing values, filled by ``rule`` with ``value`` (in the file's unit).
+
+    ``train``, ``validation`` and ``test`` count them.
+    """
+
+    party: str
+    column: str
+    rule: Missing
+    value: float
+    train: int
+    validation: int
+    test: int
+
+    def phrase(self) -> str:
+        """Name the column, its gaps and what fills them."""
+        counts = {"training": self.train, "validation": self.validation, "test": self.test}
+        gaps = ", ".join(f"{count:,} {split}" for split, count in counts.items() if count)
+        value = f"{self.value:.6g}" if self.rule == "zero" else f"the training mean {self.value:.6g}"
+        return f"{self.column!r} of {self.party} ({gaps or 'unused'} rows) with {value}"
 
 
 @dataclass(frozen=True)
@@ -40,6 +65,7 @@ class DataFacts:
     """What was done to the rows and columns of files, as far as there was anything to do."""
 
     alignment: Alignment | None = None
+    missing: tuple[FilledColumn, ...] = ()
 
     def stated(self) -> dict[str, Any]:
         """Return the steps that were taken, as ``run.json`` has them."""
@@ -49,3 +75,5 @@ class DataFacts:
         """Yield a line for each step of the preparation."""
         if self.alignment is not None:
             yield self.alignment.sentence()
+        if self.missing:
+            yield f"missing values ({self.missing[0].rule}): fills {few([each.phrase() for each in self.missing])}"

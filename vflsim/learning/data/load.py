@@ -13,8 +13,9 @@ import numpy as np
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.categories import coded
-from vflsim.learning.data.facts import DataFacts
+from vflsim.learning.data.facts import DataFacts, FilledColumn
 from vflsim.learning.data.files import read_entry
+from vflsim.learning.data.gaps import filled
 from vflsim.learning.data.joint import chosen, edges, joined, parts
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.partition import Partition, cut, feature_names
@@ -132,6 +133,10 @@ def load(
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     names = [party_name(number) for number in range(1 - partition.active, len(views) + 1 - partition.active)]
+    gaps: list[FilledColumn] = []
+    if data.missing is not None:
+        pairs = [filled(view, split, data.missing, name) for view, name in zip(views, names, strict=True)]
+        views, gaps = tuple(view for view, _ in pairs), [each for _, found in pairs for each in found]
     views = tuple(coded(view, split.train, np.dtype(dtype), name) for view, name in zip(views, names, strict=True))
     joint = _joint(views, split, data.scale, np.dtype(dtype), names)
     values = _labels(target, dtype, raw.where)
@@ -154,7 +159,7 @@ def load(
         target.class_names,
         target.guessed,
         active,
-        DataFacts(raw.alignment),
+        DataFacts(raw.alignment, tuple(gaps)),
     )
 
 

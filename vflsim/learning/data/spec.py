@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from vflsim.learning.data.catalogue import CATALOGUE
-from vflsim.learning.data.facts import Align
+from vflsim.learning.data.facts import Align, Missing
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.sources.raw import nearest
 from vflsim.vocabulary.base import Part
@@ -49,6 +49,10 @@ class Data(Part):
     categorical: tuple[str, ...] = ()
     """Feature columns of CSV or Parquet files whose values, text or numbers, are names of categories. An empty cell is
     a category, too. Categories without training rows count as one."""
+    missing: Missing | None = None
+    """What fills empty cells (and NaN) of feature columns of numbers, before scaling; left out, they are an error.
+    mean: that of the party's training rows. zero: 0. indicator: the mean, and a 0/1 column more for each column with
+    gaps in the training rows."""
     test_fraction: Fraction01 | None = None
     """Share of the rows for testing; 0.2 if left out. Forbidden with an official test split."""
     validation_fraction: Fraction01 = 0.0
@@ -99,7 +103,7 @@ class Data(Part):
     def _check_name(self) -> None:
         if self.name not in CATALOGUE:
             raise ValueError(f"unknown data set {self.name!r}; {nearest(str(self.name), CATALOGUE)}")
-        own = [key for key in ("label", "labels", "id", "group", "categorical") if getattr(self, key)]
+        own = [key for key in ("label", "labels", "id", "group", "categorical", "missing") if getattr(self, key)]
         if own:
             raise ValueError(f"{own[0]} belongs to data from files: {self.name} knows its own")
         if CATALOGUE[self.name].official_test and self.split == "auto" and self.test_fraction is not None:

@@ -68,10 +68,10 @@ class Table:
             raise DataError(what, str(self.path), "numbers or UTF-8 text", "convert it before")
         return np.asarray(column.to_numpy())
 
-    def view(self, name: str, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> View:
+    def view(self, name: str, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> View:
         """Return the remaining columns as a float64 matrix (rows, features); of ``categorical`` ones, the categories.
 
-        An empty cell is a category, too.
+        An empty cell is a category, too. With ``gaps``, empty cells of other columns are NaN.
         """
         names = tuple(name for name in self.names if name not in leave_out)
         if not names:
@@ -83,12 +83,12 @@ class Table:
         for index, column in enumerate(names):
             values[:, index] = self._categories(column) if column in categorical else self._numeric(column)
             counts[index] = int(values[:, index].max()) + 1 if column in categorical else 0
-        values = numbers(values, str(self.path), names, self.place)
+        values = numbers(values, str(self.path), names, self.place, gaps)
         return View(name, values, names, cardinalities=tuple(counts) if any(counts) else ())
 
-    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
         """Return the remaining columns as one view."""
-        return (self.view(self.path.name, leave_out, categorical),)
+        return (self.view(self.path.name, leave_out, categorical, gaps),)
 
     def _categories(self, name: str) -> Array:
         """Return the number of each cell's category, in the order of the file; empty cells are one."""

@@ -38,8 +38,8 @@ class Holder(Protocol):
     def column(self, name: str, role: str) -> Array:
         """One value per row, without gaps."""
 
-    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
-        """Everything else, as features, some of them categorical."""
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
+        """Everything else, as features, some of them categorical; with ``gaps``, others may be missing (NaN)."""
 
 
 def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
@@ -62,7 +62,8 @@ def read_file(data: Data, path: Path) -> RawData:
     if data.id:
         _ids(holder, data.id)
     leave_out = [name for name in (label, data.group, data.id) if name]
-    return RawData(f"{path}, column {label!r}", holder.views(leave_out, data.categorical), target, groups)
+    views = holder.views(leave_out, data.categorical, data.missing is not None)
+    return RawData(f"{path}, column {label!r}", views, target, groups)
 
 
 def read_parties(data: Data, folder: Path) -> RawData:
@@ -99,7 +100,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
             what = f"column {extra[0]!r} of the labels file belongs to no party"
             raise DataError(what, str(labels), "id, label and group", f"leave it out with `drop: [{extra[0]}]`")
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is no view
-    views = tuple(_one_view(holder, leave_out, data.categorical, rows) for holder, rows in pairs)
+    views = tuple(_one_view(holder, leave_out, data, rows) for holder, rows in pairs)
     found = {name for view in views for name in view.names}
     if missing := [name for name in data.categorical if name not in found]:
         what = f"no file has a categorical column {missing[0]!r}"
@@ -135,9 +136,10 @@ def _ids(holder: Holder, name: str) -> Ids:
     return index
 
 
-def _one_view(holder: Holder, leave_out: Sequence[str], categorical: Sequence[str], rows: Array) -> View:
+def _one_view(holder: Holder, leave_out: Sequence[str], data: Data, rows: Array) -> View:
     """Return everything a party's file holds as one view, rows in the common order."""
-    views = holder.views(leave_out, [name for name in categorical if name in holder.names])
+    categorical = [name for name in data.categorical if name in holder.names]
+    views = holder.views(leave_out, categorical, data.missing is not None)
     if len(views) == 1:
         return replace(views[0], name=holder.path.name, values=views[0].values[rows])
     values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
