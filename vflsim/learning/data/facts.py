@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from vflsim.streams import few
 
 Align = Literal["inner", "exact"]
+Encoding = Literal["codes", "one_hot"]
 Missing = Literal["mean", "zero", "indicator"]
+
+_LISTED = 1000
+"""Categories of a column that are kept by name."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,39 @@ class FilledColumn:
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """The ``size`` categories that a column of ``party`` has in the training rows, and the names of the first 1,000.
+
+    An empty cell is the category "". ``validation`` and ``test`` count the rows with none of these categories.
+    """
+
+    party: str
+    column: str
+    size: int
+    categories: tuple[str, ...]
+    validation: int
+    test: int
+
+    @classmethod
+    def of(cls, party: str, column: str, names: Sequence[str], validation: int, test: int) -> Vocabulary:
+        """Cut the list of names."""
+        return cls(party, column, len(names), tuple(names[:_LISTED]), validation, test)
+
+    def phrase(self) -> str:
+        """Name the column, its first categories, and the rows with others."""
+        names = few([name or "(empty)" for name in self.categories])
+        others = {"validation": self.validation, "test": self.test}
+        rows = ", ".join(f"{count:,} {split}" for split, count in others.items() if count)
+        return f"{self.column!r} of {self.party}: {names}" + (f" (others in {rows} rows)" if rows else "")
+
+
+@dataclass(frozen=True)
 class DataFacts:
     """What was done to the rows and columns of files, as far as there was anything to do."""
 
     alignment: Alignment | None = None
     missing: tuple[FilledColumn, ...] = ()
+    categories: tuple[Vocabulary, ...] = ()
 
     def stated(self) -> dict[str, Any]:
         """Return the steps that were taken, as ``run.json`` has them."""
@@ -77,3 +109,5 @@ class DataFacts:
             yield self.alignment.sentence()
         if self.missing:
             yield f"missing values ({self.missing[0].rule}): fills {few([each.phrase() for each in self.missing])}"
+        if self.categories:
+            yield f"categories of training rows: {few([each.phrase() for each in self.categories], '; ')}"

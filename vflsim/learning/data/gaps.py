@@ -38,5 +38,6 @@ def filled(view: View, split: RowSplit, rule: Missing, party: str) -> tuple[View
         view,
         values=np.concatenate([values, gaps[:, shown]], axis=1, dtype=values.dtype),
         names=(*view.names, *(f"{view.names[column]} is missing" for column in shown)),
-        cardinalities=(*view.cardinalities, *[0] * len(shown)) if view.cardinalities else (),
+        categories=(*view.categories, *[()] * len(shown)) if view.categories else (),
+        unscaled=(*view.unscaled, *range(view.width, view.width + len(shown))),
     ), tuple(found)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from vflsim.learning.data.catalogue import CATALOGUE
-from vflsim.learning.data.facts import Align, Missing
+from vflsim.learning.data.facts import Align, Encoding, Missing
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.sources.raw import nearest
 from vflsim.vocabulary.base import Part
@@ -48,7 +48,10 @@ class Data(Part):
     """Feature columns to leave out."""
     categorical: tuple[str, ...] = ()
     """Feature columns of CSV or Parquet files whose values, text or numbers, are names of categories. An empty cell is
-    a category, too. Categories without training rows count as one."""
+    a category, too. The training rows make the vocabulary; categories without training rows count as none of it."""
+    encoding: Encoding = "codes"
+    """Of categorical columns. codes: models with a vector for each category read their numbers, all others get a 0/1
+    column for each. one_hot: the features themselves are these columns, for every model and every protocol."""
     missing: Missing | None = None
     """What fills empty cells (and NaN) of feature columns of numbers, before scaling; left out, they are an error.
     mean: that of the party's training rows. zero: 0. indicator: the mean, and a 0/1 column more for each column with

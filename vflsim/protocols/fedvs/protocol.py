@@ -136,7 +136,10 @@ class FedVS(Protocol):
     def check_data(self, setting: Setting) -> None:
         """Raise ValueError for categorical columns, and where sums could wrap in the field."""
         if setting.data.coded_shapes:
-            raise ValueError("coded clients evaluate polynomials of numbers; allowed: data without categorical columns")
+            raise ValueError(
+                "coded clients evaluate polynomials of numbers; allowed: data without categorical columns, or with "
+                "encoding: one_hot"
+            )
         coding_plan(self, setting, seed=0)
 
     def extra_bytes(self, setting: Setting) -> int:

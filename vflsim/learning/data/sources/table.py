@@ -79,23 +79,29 @@ class Table:
         if unknown := [column for column in categorical if column not in names]:
             what = f"has no categorical column {unknown[0]!r}"
             raise DataError(what, str(self.path), nearest(unknown[0], names), "correct `categorical`")
-        values, counts = np.empty((self.columns.num_rows, len(names))), [0] * len(names)
+        values = np.empty((self.columns.num_rows, len(names)))
+        known: list[tuple[str, ...]] = [()] * len(names)
         for index, column in enumerate(names):
-            values[:, index] = self._categories(column) if column in categorical else self._numeric(column)
-            counts[index] = int(values[:, index].max()) + 1 if column in categorical else 0
+            if column in categorical:
+                values[:, index], known[index] = self._categories(column)
+            else:
+                values[:, index] = self._numeric(column)
         values = numbers(values, str(self.path), names, self.place, gaps)
-        return View(name, values, names, cardinalities=tuple(counts) if any(counts) else ())
+        return View(name, values, names, categories=tuple(known) if any(known) else ())
 
     def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
         """Return the remaining columns as one view."""
         return (self.view(self.path.name, leave_out, categorical, gaps),)
 
-    def _categories(self, name: str) -> Array:
-        """Return the number of each cell's category, in the order of the file; empty cells are one."""
+    def _categories(self, name: str) -> tuple[Array, tuple[str, ...]]:
+        """Return the number of each cell's category, and their names in the order of the file; empty cells are one."""
         column = self.columns.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        return np.asarray(column.combine_chunks().dictionary_encode(null_encoding="encode").indices)
+        found = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        return np.asarray(found.indices), tuple(
+            "" if each is None else str(each) for each in found.dictionary.to_pylist()
+        )
 
     def _numeric(self, name: str) -> Array:
         column = self.columns.column(name)
