@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vflsim.streams import few
 
-Align = Literal["inner", "exact"]
+Align = Literal["inner", "outer", "exact"]
 Encoding = Literal["codes", "one_hot"]
 Missing = Literal["mean", "zero", "indicator"]
 
@@ -35,10 +35,16 @@ class Alignment:
 
     def sentence(self) -> str:
         """Count the rows that are used and left out."""
-        left = [f"{each.rows - each.used:,} of {each.rows:,} in {each.file}" for each in self.files]
-        cut = [text for text, each in zip(left, self.files, strict=True) if each.used < each.rows]
+        left = [
+            f"{each.rows - each.used:,} of {each.rows:,} in {each.file}" for each in self.files if each.used < each.rows
+        ]
+        out = f"; left out: {few(left)}" if left else ""
+        if self.rule == "outer":
+            absent = [f"{self.rows - each.used:,} in {each.file}" for each in self.files if each.used < self.rows]
+            ids = f"{self.rows:,} ids have a label, and features at some party (align: outer)"
+            return f"rows: {ids}" + (f"; absent: {few(absent)}" if absent else "") + out
         files = "both" if len(self.files) == 2 else f"all {len(self.files)}"
-        return f"rows: {self.rows:,} ids stand in {files} files (align: inner); left out: {few(cut)}"
+        return f"rows: {self.rows:,} ids stand in {files} files (align: inner){out}"
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,8 @@ class PartitionedData:
     the wanted dtype. ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class
     number; ``guessed``: the task follows from the labels alone; ``outputs`` is the number of columns that the
     server predicts (classes for multiclass, otherwise 1). ``facts`` tell how the files were prepared.
+    ``present`` says, per split, which rows the server (if ``active``) and each client hold, (rows, parties) of bool;
+    None: all. Features of other rows are 0.
     """
 
     name: str
@@ -81,6 +83,7 @@ class PartitionedData:
     guessed: bool = False
     active: PartyData | None = None
     facts: DataFacts = field(default_factory=DataFacts)
+    present: Splits | None = None
 
     @property
     def outputs(self) -> int:
@@ -131,8 +134,9 @@ def load(
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     names = [party_name(number) for number in range(1 - partition.active, len(views) + 1 - partition.active)]
-    views, facts = prepared(views, split, data, np.dtype(dtype), names)
-    joint = Splits(*joined_splits(views, split, data.scale, np.dtype(dtype), names))
+    own = [split if raw.present is None else split.where(raw.present[:, place]) for place in range(len(views))]
+    views, facts = prepared(views, own, data, np.dtype(dtype), names)
+    joint = Splits(*joined_splits(views, split, own, data.scale, np.dtype(dtype), names))
     values = _labels(target, dtype, raw.where)
     labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
@@ -143,6 +147,10 @@ def load(
         raise DataError("only the server would hold features", "partition", "at least one client", "add clients")
     if data.noise is not None:
         _make_noisy(joint, holders, data.noise, data.split_seed, symbols or {})
+    present = None
+    if raw.present is not None:
+        present = Splits(raw.present[split.train], raw.present[split.validation], raw.present[split.test])
+        _clear(joint, parties, present)
     return PartitionedData(
         name,
         holders,
@@ -154,6 +162,7 @@ def load(
         target.guessed,
         active,
         replace(facts, alignment=raw.alignment),
+        present,
     )
 
 
@@ -229,6 +238,17 @@ def _make_noisy(
     columns = {client: clients[client - 1].columns for client in noisy}
     for split, array in (("train", joint.train), ("validation", joint.validation), ("test", joint.test)):
         noise.put_on(array, columns, split, seed)
+
+
+def _clear(joint: Splits, parties: Sequence[PartyData], present: Splits) -> None:
+    """Put zeros in the place of rows that a party lacks."""
+    for array, here in (
+        (joint.train, present.train),
+        (joint.validation, present.validation),
+        (joint.test, present.test),
+    ):
+        for place, party in enumerate(parties):
+            array[~here[:, place], party.columns] = 0
 
 
 def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:

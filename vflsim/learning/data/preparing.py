@@ -19,11 +19,13 @@ from vflsim.learning.data.split import RowSplit
 
 
 def prepared(
-    views: Sequence[View], split: RowSplit, data: Data, dtype: np.dtype[Any], names: Sequence[str]
+    views: Sequence[View], splits: Sequence[RowSplit], data: Data, dtype: np.dtype[Any], names: Sequence[str]
 ) -> tuple[tuple[View, ...], DataFacts]:
-    """Encode categories and fill gaps, party by party."""
+    """Encode categories and fill gaps, party by party, each with its own rows of ``splits``."""
     made, facts = [], DataFacts()
-    for view, name in zip(views, names, strict=True):
+    for view, split, name in zip(views, splits, names, strict=True):
+        if not len(split.train):
+            raise DataError(f"{view.name}: holds none of the training rows", name, "some of them", "align: inner")
         view, vocabularies = coded(view, split, data.encoding, dtype, name)
         view, gaps = (view, ()) if data.missing is None else filled(view, split, data.missing, name)
         made.append(view)
@@ -32,17 +34,25 @@ def prepared(
 
 
 def joined_splits(
-    views: Sequence[View], split: RowSplit, scale: Scale, dtype: np.dtype[Any], names: Sequence[str]
+    views: Sequence[View],
+    split: RowSplit,
+    splits: Sequence[RowSplit],
+    scale: Scale,
+    dtype: np.dtype[Any],
+    names: Sequence[str],
 ) -> Iterator[Array]:
-    """Scale every party's features by statistics of the training rows, and lay them side by side, split by split."""
-    scalers = _scalers(names, views, split, scale)
+    """Lay the features of ``split`` side by side, each party's scaled by statistics of its own rows of ``splits``."""
+    scalers = _scalers(names, views, splits, scale)
     for rows, what in ((split.train, "training"), (split.validation, "validation"), (split.test, "test")):
         yield joined(views, scalers, rows, dtype, what, names)
 
 
-def _scalers(names: Sequence[str], views: Sequence[View], split: RowSplit, scale: Scale) -> list[Scaler | None]:
+def _scalers(
+    names: Sequence[str], views: Sequence[View], splits: Sequence[RowSplit], scale: Scale
+) -> list[Scaler | None]:
     if scale != "pooled":
-        return [_scaler(name, [view], split, scale) for name, view in zip(names, views, strict=True)]
+        return [_scaler(name, [view], split, scale) for name, view, split in zip(names, views, splits, strict=True)]
+    split = splits[0]  # the same of all
     pixels = [view for view in views if view.pixels]
     shared = _scaler("data.scale", pixels, split, "standard") if pixels else None
     return [

@@ -35,7 +35,8 @@ class Data(Part):
     """One CSV, Parquet or NPZ file per client, in client order; rows are aligned by ``id``."""
     align: Align = "inner"
     """With ``parties``, whose files need not hold the same ids. inner: only rows that all files hold, ``labels``
-    included. exact: refuse files that differ. The counts are printed and kept in run.json."""
+    included. outer: every labelled row that some party holds; where a party lacks it, its embedding is missing. exact:
+    refuse files that differ. The counts are printed and kept in run.json."""
     label: str | None = None
     """Column (or NPZ array) of the label. With ``parties``, it stands in one of the files or in ``labels``."""
     labels: str | None = None
@@ -87,6 +88,8 @@ class Data(Part):
         if self.parties is None and "align" in self.model_fields_set:
             raise ValueError("align belongs to parties, whose files may hold different ids")
         {"name": self._check_name, "file": self._check_file, "parties": self._check_parties}[origins[0]]()
+        if self.align == "outer" and self.scale == "pooled":
+            raise ValueError("scale: pooled needs parties with the same rows; with align: outer, choose another scale")
         columns = [column for column in (self.label, self.id, self.group) if column is not None]
         if len(set(columns)) != len(columns):
             raise ValueError("label, id and group must be different columns")

@@ -77,6 +77,9 @@ class FedVS(Protocol):
     needs_shared_batches: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
+    refuses_absent_rows: ClassVar[str] = (
+        "a coded sum is over the embeddings of all clients, and none can be left out of it"
+    )
     runs_on_cpu: ClassVar[bool] = True
     kept_values: ClassVar[tuple[type[KeptValue], ...]] = (HeldData, HeldModel, CodedSum, ModelSecret)
 

@@ -14,25 +14,37 @@ Ids: TypeAlias = "pd.Index[Any]"
 _ALIKE = "write the ids alike: they are numbers in one file and text in the other"
 
 
-def aligned(rule: Align, files: Sequence[str], ids: Sequence[Ids]) -> tuple[Ids, Alignment | None]:
+def aligned(
+    rule: Align, files: Sequence[str], ids: Sequence[Ids], parties: int, label: int
+) -> tuple[Ids, Alignment | None]:
     """Return the ids of the rows to use, in the order of the first file, and what that leaves out, if anything.
 
-    ``ids`` are those of ``files``, unique in each. Raises DataError if ``rule`` is ``exact`` and they differ, and if
-    no id stands in all files; both with the counts.
+    ``ids`` are those of ``files``, unique in each; the first ``parties`` files hold features, and the one at ``label``
+    the labels. ``outer`` uses the labelled rows of any party, those of the first file first. Raises DataError if
+    ``rule`` is ``exact`` and ids differ, and if no row is left, or none of a file; all with the counts.
     """
     used = ids[0]
     for file, other in zip(files[1:], ids[1:], strict=True):
         if rule == "exact":
             _same(used, other, files[0], file)
         used = used[used.isin(other)]
-    if not len(used):
+    if rule == "outer":
+        used = ids[0]
+        for other in ids[1:parties]:
+            used = used.append(other[~other.isin(used)])
+        used = used[used.isin(ids[label])]
+    kept = [int(each.isin(used).sum()) for each in ids]
+    if not all(kept):
         counts = ", ".join(f"{file} has {len(each):,}" for file, each in zip(files, ids, strict=True))
         alike = len({each.dtype.kind in "iu" for each in ids}) == 1
         remedy = "name the column that holds the same ids in all files" if alike else _ALIKE
-        raise DataError(f"no id stands in all {len(files)} files: {counts}", ", ".join(files), "shared ids", remedy)
+        what = f"no id stands in all {len(files)} files"
+        if rule == "outer":
+            what = f"no id of {files[kept.index(0)]} has a label in {files[label]}"
+        raise DataError(f"{what}: {counts}", ", ".join(files), "shared ids", remedy)
     if all(len(each) == len(used) for each in ids):
         return used, None
-    rows = tuple(FileRows(file, len(each), len(used)) for file, each in zip(files, ids, strict=True))
+    rows = tuple(FileRows(file, len(each), count) for file, each, count in zip(files, ids, kept, strict=True))
     return used, Alignment(rule, len(used), rows)
 
 

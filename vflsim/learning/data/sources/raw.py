@@ -58,7 +58,8 @@ class RawData:
 
     ``where`` says which file (and which label) an error about the labels should name. ``groups`` names, for every row,
     the group it belongs to. ``official_test`` is the index of the first official test row (they stand at the end).
-    ``alignment`` counts the rows of files that do not hold the same ids.
+    ``alignment`` counts the rows of files that do not hold the same ids. ``present``, (rows, views), says which rows a
+    view has; the others are zeros in it. None: all.
     """
 
     where: str
@@ -67,6 +68,7 @@ class RawData:
     groups: Array | None = None
     official_test: int | None = None
     alignment: Alignment | None = None
+    present: Array | None = None
 
     @property
     def rows(self) -> int:

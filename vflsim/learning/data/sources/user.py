@@ -79,20 +79,16 @@ def read_parties(data: Data, folder: Path) -> RawData:
     files = [*paths, *([labels] if labels else [])]
     holders = _open_all(files, data.drop)
     ids = [_ids(holder, id_column) for holder in holders]
-    used, alignment = aligned(data.align, [file.name for file in files], ids)
+    where = _only(holders, label, "label")
+    used, alignment = aligned(data.align, [file.name for file in files], ids, len(paths), where)
     order = [index.get_indexer(used) for index in ids]
-
-    def only(name: str, role: str) -> tuple[Path, Array]:
-        where = [number for number, holder in enumerate(holders) if name in holder.names]
-        if len(where) != 1:
-            known = sorted({known for holder in holders for known in holder.names})
-            what = f"column {name!r} (the {role}) stands in {len(where)} of the {len(holders)} files"
-            allowed = "exactly one of them" + ("" if where else "; " + nearest(name, known))
-            raise DataError(what, ", ".join(str(file) for file in files), allowed, "correct the name or `drop` a copy")
-        return holders[where[0]].path, holders[where[0]].column(name, role)[order[where[0]]]
-
-    where, target = only(label, "label")
-    groups = only(group, "group")[1] if group else None
+    target, groups = holders[where].column(label, "label")[order[where]], None
+    if group:
+        grouped = _only(holders, group, "group")
+        groups = holders[grouped].column(group, "group")[order[grouped]]
+        if lacking := int((order[grouped] < 0).sum()):
+            what = f"{lacking:,} rows have no group: their ids are not in {files[grouped].name}"
+            raise DataError(what, str(files[grouped]), "a group for every row", "add them, or set `align: inner`")
     leave_out = [name for name in (label, id_column, group) if name]
     if labels:
         extra = [name for name in holders[-1].names if name not in leave_out]
@@ -105,7 +101,27 @@ def read_parties(data: Data, folder: Path) -> RawData:
     if missing := [name for name in data.categorical if name not in found]:
         what = f"no file has a categorical column {missing[0]!r}"
         raise DataError(what, ", ".join(map(str, paths)), nearest(missing[0], sorted(found)))
-    return RawData(f"{where}, column {label!r}", views, target, groups, alignment=alignment)
+    present = np.stack([rows >= 0 for rows in order[: len(paths)]], axis=1)
+    return RawData(
+        f"{files[where]}, column {label!r}",
+        views,
+        target,
+        groups,
+        alignment=alignment,
+        present=None if present.all() else present,
+    )
+
+
+def _only(holders: Sequence[Holder], name: str, role: str) -> int:
+    """Return which of the files has a column."""
+    where = [number for number, holder in enumerate(holders) if name in holder.names]
+    if len(where) != 1:
+        known = sorted({known for holder in holders for known in holder.names})
+        what = f"column {name!r} (the {role}) stands in {len(where)} of the {len(holders)} files"
+        allowed = "exactly one of them" + ("" if where else "; " + nearest(name, known))
+        files = ", ".join(str(holder.path) for holder in holders)
+        raise DataError(what, files, allowed, "correct the name or `drop` a copy")
+    return where[0]
 
 
 def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
@@ -137,14 +153,20 @@ def _ids(holder: Holder, name: str) -> Ids:
 
 
 def _one_view(holder: Holder, leave_out: Sequence[str], data: Data, rows: Array) -> View:
-    """Return everything a party's file holds as one view, rows in the common order."""
+    """Return everything a party's file holds as one view, rows in the common order; zeros for those it lacks (−1)."""
     categorical = [name for name in data.categorical if name in holder.names]
     views = holder.views(leave_out, categorical, data.missing is not None)
     if len(views) == 1:
-        return replace(views[0], name=holder.path.name, values=views[0].values[rows])
+        return replace(views[0], name=holder.path.name, values=_taken(views[0].values, rows))
     values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
     names = tuple(name for view in views for name in view.names)
     if len(names) != values.shape[1]:
         what = "holds images beside other arrays"
         raise DataError(what, str(holder.path), "one array of images or several tables", "save them as party files")
-    return View(holder.path.name, values[rows], names)
+    return View(holder.path.name, _taken(values, rows), names)
+
+
+def _taken(values: Array, rows: Array) -> Array:
+    taken = values[rows]
+    taken[rows < 0] = 0
+    return taken
