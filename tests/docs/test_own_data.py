@@ -77,6 +77,7 @@ def test_with_outer_the_bank_keeps_customers_whom_the_shop_lacks(tables: object,
     assert vflsim("run", "own.yaml", "--set", "data.align=outer").status in (0, None)
     data = open_results("results/own").run("wait", 0).info
     assert sum(data.rows.values()) == 550
+    assert data.data["alignment"]["files"][1] == {"file": "shop.csv", "rows": 550, "used": SHARED}
     assert 0.7 < min(accuracies()) <= max(accuracies()) < 0.95  # 8 of 11 customers are known to both
 
 

@@ -115,6 +115,18 @@ def test_a_party_with_the_label_decides_the_rows(files, tmp_path):
     assert loaded.present.train[:, 0].all()
 
 
+def test_files_of_one_length_may_hold_other_ids(files, tmp_path):
+    """Two files of 30 rows, with all 30 labels in the first: nothing is left out, and the other lacks 10."""
+    bank, shop = pd.read_csv(tmp_path / "bank.csv"), pd.read_csv(tmp_path / "shop.csv")
+    bank.assign(y=bank["key"] % 2).to_csv(tmp_path / "bank.csv", index=False)
+    shop.assign(key=shop["key"] - 10)[shop["key"] < 50].to_csv(tmp_path / "shop.csv", index=False)
+    loaded = loaded_from({key: value for key, value in files.items() if key != "labels"}, tmp_path)
+    assert [*loaded.facts.sentences()] == [
+        "rows: 30 ids have a label, and features at some party (align: outer); absent: 10 in shop.csv; left out: 10 of "
+        "30 in shop.csv"
+    ]
+
+
 def test_which_rows_parties_hold_follows_the_parties_asked(files, tmp_path):
     plain = LoadedData.of(loaded_from(files, tmp_path), TRAINING)
     active = LoadedData.of(load(Data(**files), Partition(active=True), folder=tmp_path), TRAINING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -15,7 +16,7 @@ _ALIKE = "write the ids alike: they are numbers in one file and text in the othe
 
 
 def aligned(
-    rule: Align, files: Sequence[str], ids: Sequence[Ids], parties: int, label: int
+    rule: Align, files: Sequence[Path], ids: Sequence[Ids], parties: int, label: int
 ) -> tuple[Ids, Alignment | None]:
     """Return the ids of the rows to use, in the order of the first file, and what that leaves out, if anything.
 
@@ -35,28 +36,29 @@ def aligned(
         used = used[used.isin(ids[label])]
     kept = [int(each.isin(used).sum()) for each in ids]
     if not all(kept):
-        counts = ", ".join(f"{file} has {len(each):,}" for file, each in zip(files, ids, strict=True))
+        counts = ", ".join(f"{file.name} has {len(each):,}" for file, each in zip(files, ids, strict=True))
         alike = len({each.dtype.kind in "iu" for each in ids}) == 1
         remedy = "name the column that holds the same ids in all files" if alike else _ALIKE
         what = f"no id stands in all {len(files)} files"
         if rule == "outer":
-            what = f"no id of {files[kept.index(0)]} has a label in {files[label]}"
-        raise DataError(f"{what}: {counts}", ", ".join(files), "shared ids", remedy)
-    if all(len(each) == len(used) for each in ids):
+            what = f"no id of {files[kept.index(0)].name} has a label in {files[label].name}"
+        raise DataError(f"{what}: {counts}", ", ".join(map(str, files)), "shared ids", remedy)
+    if all(len(each) == count == len(used) for each, count in zip(ids, kept, strict=True)):
         return used, None
-    rows = tuple(FileRows(file, len(each), count) for file, each, count in zip(files, ids, kept, strict=True))
+    rows = tuple(FileRows(file.name, len(each), count) for file, each, count in zip(files, ids, kept, strict=True))
     return used, Alignment(rule, len(used), rows)
 
 
-def _same(first: Ids, other: Ids, first_name: str, other_name: str) -> None:
-    lacking = ((first.difference(other), first_name, other_name), (other.difference(first), other_name, first_name))
-    parts = [
-        f"{len(ids):,} ids of {there} are missing in {here} (such as {ids.tolist()[0]!r})"
-        for ids, there, here in lacking
-        if len(ids)
-    ]
+def _same(first: Ids, other: Ids, first_file: Path, other_file: Path) -> None:
+    parts = []
+    for ids, there, here in (
+        (first.difference(other), first_file, other_file), (other.difference(first), other_file, first_file)
+    ):  # fmt: skip
+        if len(ids):
+            example = ids.tolist()[0]
+            parts.append(f"{len(ids):,} ids of {there.name} are missing in {here.name} (such as {example!r})")
     if parts:
         remedy = "keep the ids that all files share, or set `align: inner`"
         remedy = remedy if (first.dtype.kind in "iu") == (other.dtype.kind in "iu") else _ALIKE
         allowed = "with `align: exact`, the same set of ids in every file, in any order"
-        raise DataError("; ".join(parts), other_name, allowed, remedy)
+        raise DataError("; ".join(parts), str(other_file), allowed, remedy)

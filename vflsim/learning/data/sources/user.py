@@ -80,7 +80,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
     holders = _open_all(files, data.drop)
     ids = [_ids(holder, id_column) for holder in holders]
     where = _only(holders, label, "label")
-    used, alignment = aligned(data.align, [file.name for file in files], ids, len(paths), where)
+    used, alignment = aligned(data.align, files, ids, len(paths), where)
     order = [index.get_indexer(used) for index in ids]
     target, groups = holders[where].column(label, "label")[order[where]], None
     if group:
