@@ -131,6 +131,7 @@ def test_which_rows_parties_hold_follows_the_parties_asked(files, tmp_path):
     plain = LoadedData.of(loaded_from(files, tmp_path), TRAINING)
     active = LoadedData.of(load(Data(**files), Partition(active=True), folder=tmp_path), TRAINING)
     np.testing.assert_array_equal(plain.present_at(2, 1)["train"], plain.present["train"].flip(1))
+    assert plain.on("meta").present["train"].device.type == "meta"
     np.testing.assert_array_equal(active.present_at(0)["test"], active.present["test"][:, :1])
     np.testing.assert_array_equal(active.present_at(1)["test"], active.present["test"][:, 1:])
 

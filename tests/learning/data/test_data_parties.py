@@ -114,7 +114,7 @@ def test_numbers_and_text_as_ids_do_not_match_and_the_error_says_why(parties, wr
 
 def test_ids_of_other_things_have_no_row_in_common(parties, write_csv, tmp_path):
     write_csv("shop.csv", "key,visits", [(f"q{k:02d}", k) for k in range(ROWS)])
-    assert "same ids" in _refused(parties, tmp_path, "no id stands in all 3 files").remedy
+    assert "same ids" in _refused(parties, tmp_path, "no id stands in every file").remedy
 
 
 def test_one_file_has_nothing_to_align(tmp_path):

@@ -39,7 +39,7 @@ def aligned(
         counts = ", ".join(f"{file.name} has {len(each):,}" for file, each in zip(files, ids, strict=True))
         alike = len({each.dtype.kind in "iu" for each in ids}) == 1
         remedy = "name the column that holds the same ids in all files" if alike else _ALIKE
-        what = f"no id stands in all {len(files)} files"
+        what = "no id stands in every file"
         if rule == "outer":
             what = f"no id of {files[kept.index(0)].name} has a label in {files[label].name}"
         raise DataError(f"{what}: {counts}", ", ".join(map(str, files)), "shared ids", remedy)
