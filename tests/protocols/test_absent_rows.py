@@ -96,6 +96,13 @@ def test_what_is_computed_together_is_what_is_computed_one_by_one(name: str, tmp
     assert losses.iloc[-1] < losses.iloc[0]
 
 
+def test_a_codec_meets_zeros_in_absent_rows_batched_or_not(tmp_path: Path) -> None:
+    """Embeddings of rows that are not there would take places of top-k, and move the others' values."""
+    codec = {"kind": "top_k", "fraction": 0.5, "per": "tensor"}
+    scenario = load(absent_rows(tmp_path, codec=codec, stop={"updates": 36}))
+    assert apart(run(scenario), run(scenario, execution=EAGER)) < 1e-12
+
+
 @pytest.mark.parametrize("name", ["synchronous", "ignore-exclude", "centralised"])
 def test_both_worlds_train_alike(name: str, tmp_path: Path) -> None:
     scenario = load(absent_rows(tmp_path, {"it": TAKING[name]}))
