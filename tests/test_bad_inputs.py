@@ -136,9 +136,12 @@ def file_of(name: str, content: Any, *fragments: str) -> Bad:
     return Bad(name, change("good.csv", name.replace(" ", "_")), fragments, files={name.replace(" ", "_"): content})
 
 
-PARTIES = change(
-    FILE + "\npartition: {clients: 2, by: columns}", "parties: [one.csv, two.csv]\n  id: id\n  label: y\npartition: {}"
-)
+def of_parties(*more: str) -> tuple[tuple[str, str], ...]:
+    keys = "\n  ".join(["parties: [one.csv, two.csv]", "id: id", "label: y", *more])
+    return change(FILE + "\npartition: {clients: 2, by: columns}", f"{keys}\npartition: {{}}")
+
+
+PARTIES = of_parties()
 
 
 def parties(one: str, two: str) -> dict[str, str]:
@@ -218,7 +221,9 @@ BAD_SCENARIOS = (
     file_of("ragged.npz", npz(x=np.zeros((30, 3)), y=np.arange(29)), "29 rows", "30"),
     file_of("nan.npz", npz(x=np.full((30, 3), np.nan), y=np.arange(30) % 2), "nan.npz", "array 'x'", "nan"),
     # parties' files
-    Bad("clients with different ids", PARTIES, ("1 ids of one.csv are missing in two.csv (such as 39)", "keep the ids"), files=parties(ONE, csv(*(f"{i},{i}" for i in range(39)), header="id,b"))),
+    Bad("clients with different ids", of_parties("align: exact"), ("1 ids of one.csv are missing in two.csv (such as 39)", "keep the ids"), files=parties(ONE, csv(*(f"{i},{i}" for i in range(39)), header="id,b"))),
+    Bad("clients without a common id", PARTIES, ("two.csv", "no id stands in every file: one.csv has 40, two.csv has 9"), files=parties(ONE, csv(*(f"{i},{i}" for i in range(50, 59)), header="id,b"))),
+    Bad("a gap without a rule", PARTIES, ("two.csv: line 42", "column 'b' is nan", "`missing: mean`"), files=parties(ONE, OTHER + "40,\n")),
     Bad("an id twice", PARTIES, ("two.csv", "id 0 stands in more than one row"), files=parties(ONE, OTHER + "0,1\n")),
     Bad("ids as numbers and as text", PARTIES, ("two.csv", "text in the other"), files=parties(ONE, csv(*(f"n{i},{i}" for i in range(40)), header="id,b"))),
     Bad("no id column", PARTIES, ("two.csv", "no column 'id' (the id)"), files=parties(ONE, OTHER.replace("id", "key"))),

@@ -233,3 +233,33 @@ def test_what_is_no_aggregate_is_refused(value: Any, word: str) -> None:
 def test_the_schema_knows_the_short_forms() -> None:
     schema = Holder.model_json_schema()["properties"]["aggregate"]
     assert "weighted" in str(schema)
+
+
+@pytest.mark.parametrize("missing", [(), (1,)], ids=str)
+@pytest.mark.parametrize("kind", sorted(BUILT))
+def test_a_row_that_a_client_lacks_is_missing_in_that_row_alone(kind: str, missing: tuple[int, ...]) -> None:
+    """Values and gradients are those of each row by itself, without the clients that lack it."""
+    present = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 1, 0]], dtype=torch.bool)
+    hs = [None if m in missing else h for m, h in enumerate(embeddings())]
+    joint = BUILT[kind].combine_present(hs, [WIDTH] * CLIENTS, present)
+    upstream = torch.randn_like(joint)
+    joint.backward(upstream)
+    alone = [None if h is None else h.detach().clone().requires_grad_() for h in hs]
+    for row in range(ROWS):
+        ones = [None if h is None or not present[row, m] else h[row : row + 1] for m, h in enumerate(alone)]
+        of_row = BUILT[kind].combine(ones, [WIDTH] * CLIENTS)
+        torch.testing.assert_close(joint[row : row + 1], of_row, rtol=1e-14, atol=1e-14)
+        of_row.backward(upstream[row : row + 1])
+    for h, expected in zip(hs, alone, strict=True):
+        if h is not None:
+            torch.testing.assert_close(h.grad, expected.grad, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT))
+def test_a_row_that_nobody_has_enters_as_zeros_and_moves_nobody(kind: str) -> None:
+    hs, present = embeddings(), torch.ones(ROWS, CLIENTS, dtype=torch.bool)
+    present[2] = False
+    joint = BUILT[kind].combine_present(hs, [WIDTH] * CLIENTS, present)
+    assert not joint[2].any()
+    joint.sum().backward()
+    assert all(not h.grad[2].any() and h.grad.isfinite().all() for h in hs)

@@ -1,6 +1,6 @@
 """A client alone: built from its own parts, its operations run by hand."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -152,3 +152,24 @@ def test_the_cost_is_that_of_the_real_model_and_grows_with_the_rows(client: Clie
 def test_nothing_is_built_before_it_is_needed(client: ClientLearner) -> None:
     client.embed(batch(0, 1))
     assert not client.embedding.made
+
+
+def test_rows_that_a_client_lacks_are_uploaded_as_zeros(client: ClientLearner) -> None:
+    held = {"train": torch.ones(ROWS, 1, dtype=torch.bool), "test": torch.ones(4, 1, dtype=torch.bool)}
+    held["train"][[1, 5]] = False
+    held["test"][2] = False
+    lacking = ClientLearner(replace(client.parts, present=held))
+    few = batch(3, 1, 8)
+    for whole, part, absent in (
+        (client.embed(few), lacking.embed(few), [1]),
+        (client.answer(few), lacking.answer(few), [1]),
+        (client.embed_split("train", "first_fill"), lacking.embed_split("train", "first_fill"), [1, 5]),
+        (client.embed_split("test"), lacking.embed_split("test"), [2]),
+    ):
+        whole.run()
+        part.run()
+        expected = whole.result.value.clone()
+        expected[absent] = 0
+        assert torch.equal(part.result.value, expected)
+        assert part.nbytes == whole.nbytes
+        assert part.flops() == whole.flops()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from plain_training import learners
-from tiny_worlds import EAGER, data_of, metrics, raw, run, same_weights
+from tiny_worlds import EAGER, data_of, metrics, raw, run, same_weights, scores_apart
 
 from vflsim.errors import DataError, ScenarioError
 from vflsim.explaining.clients import noisy_test
@@ -102,6 +102,25 @@ def test_coded_clients_refuse_categories(table: dict[str, Any]) -> None:
     world["protocols"] = {"it": {"kind": "fedvs", "K": 1}}
     with pytest.raises(ScenarioError, match="data without categorical columns"):
         checked(load(world), timing_only=False)
+
+
+def test_one_hot_columns_train_like_the_codes_that_models_make_them_of(table: dict[str, Any]) -> None:
+    models = {"kind": "mlp", "hidden": [6], "embedding": 4}
+    world = said(table, models__client=models, training__client_optimizer=RULES[0])
+    codes = run(load(world))
+    world["data"]["encoding"] = "one_hot"
+    columns = run(load(world))
+    assert codes.info.one_by_one
+    assert columns.info.one_by_one == ()  # and so batched
+    assert scores_apart(codes, columns) < 1e-9
+
+
+def test_coded_clients_take_one_hot_columns(table: dict[str, Any]) -> None:
+    world = said({**table, "encoding": "one_hot"}, models__client={"kind": "linear", "embedding": 4})
+    world["models"]["aggregate"], world["training"]["client_optimizer"] = "mean", {"kind": "sgd", "lr": 0.5}
+    world["protocols"] = {"it": {"kind": "fedvs", "K": 1}}
+    scores = metrics(run(load(world)))
+    assert scores["test_loss"].iloc[-1] < scores["test_loss"].iloc[0]
 
 
 def test_explaining_puts_no_noise_on_categories(table: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The ways in which the server joins embeddings into one (FedVS Fig. 1, VIM Sec. 5).
 
 Every aggregate works in client order, never in arrival order: floating-point sums depend on the order. None stands for
-a client that is missing; each aggregate defines what that means.
+a client that is missing; each aggregate defines what that means, and applies it row by row where parties lack rows.
 """
 
 from __future__ import annotations
@@ -67,8 +67,27 @@ class Aggregate(Part, ABC):
         embedding. Raises ValueError when all are missing.
         """
 
+    def combine_present(self, embeddings: Sequence[Tensor | None], widths: Sequence[int], present: Tensor) -> Tensor:
+        """Join embeddings of which the rows that are not ``present``, (b, M) of bool, are missing, too.
 
-class MeanAggregate(Aggregate):
+        Zeros take their place unless an aggregate says otherwise; so they do in rows that no client has.
+        """
+        return self.combine(with_zeros(embeddings, present), widths)
+
+
+class _Mean(Aggregate, ABC):
+    """A mean with weights over the embeddings that are present."""
+
+    def combine_present(self, embeddings: Sequence[Tensor | None], widths: Sequence[int], present: Tensor) -> Tensor:
+        """The mean over those that are present in a row, their weights made to add up to 1 there."""
+        places = [place for place, h in enumerate(embeddings) if h is not None]
+        values = torch.stack([h for h in with_zeros(embeddings, present) if h is not None], 1)
+        there = torch.tensor(self.coefficients(places), dtype=values.dtype, device=values.device) * present[:, places]
+        shares = there / there.sum(1, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
+        return (shares[:, None] @ values).squeeze(1)
+
+
+class MeanAggregate(_Mean):
     """H = (1/M) Σ h_m (FedVS Sec. 3): the mean over the embeddings that are present."""
 
     kind: Literal["mean"] = "mean"
@@ -106,6 +125,13 @@ class MaxAggregate(Aggregate):
         # Not amax: it splits the gradient of a tie evenly. max(dim) documents that the first of equals is taken.
         return torch.stack(_present(embeddings)).max(0).values
 
+    def combine_present(self, embeddings: Sequence[Tensor | None], widths: Sequence[int], present: Tensor) -> Tensor:
+        """The maximum over those that are present in a row; zeros where none is."""
+        pairs = zip(embeddings, present.T, strict=True)
+        values = [None if h is None else h.masked_fill(~there[:, None], -torch.inf) for h, there in pairs]
+        largest = self.combine(values, widths)
+        return largest.masked_fill(largest == -torch.inf, 0.0)
+
 
 class ConcatAggregate(Aggregate):
     """The embeddings side by side in client order, zeros in the place of a missing one."""
@@ -129,7 +155,7 @@ class ConcatAggregate(Aggregate):
         return torch.cat(tuple(parts), dim=1)
 
 
-class WeightedAggregate(Aggregate):
+class WeightedAggregate(_Mean):
     """The weighted mean Σ w_m h_m / Σ w_m over the embeddings that are present (VIM Sec. 5's variant of VAFL).
 
     The weights are given by either ``by`` or ``weights``.
@@ -226,6 +252,12 @@ AnyAggregate = Annotated[
     Field(discriminator="kind"),
     Shorthand(_expanded, {"enum": ["mean", "sum", "max", "concat", "weighted", "learned_mean"]}),
 ]
+
+
+def with_zeros(embeddings: Sequence[Tensor | None], present: Tensor) -> list[Tensor | None]:
+    """Put zeros in the place of rows that are not ``present``, (b, M) of bool."""
+    pairs = zip(embeddings, present.T, strict=True)
+    return [None if h is None else h.masked_fill(~there[:, None], 0.0) for h, there in pairs]
 
 
 def _present(embeddings: Sequence[Tensor | None]) -> list[Tensor]:

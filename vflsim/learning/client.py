@@ -23,6 +23,7 @@ from vflsim.learning.perturbation import affine_layers, perturbed
 from vflsim.learning.releases import Release
 from vflsim.privacy.base import Mechanism
 from vflsim.privacy.blinding import BlindedSum
+from vflsim.privacy.releases import Rows as ReleasedRows
 from vflsim.streams import generator
 
 
@@ -33,6 +34,7 @@ class ClientParts:
     ``features`` maps a split to a tensor (rows, *feature_shape). ``build`` makes the model with its initial weights,
     ``draft`` one whose weights are only counted. ``mechanism`` protects its embeddings before others see them, with
     noise drawn from ``seed``; in a ``blinded_sum`` it then blinds them. ``coded``: some features are categories' codes.
+    ``present`` says which rows it holds, (rows, 1) by split; None: all. It uploads zeros for the others.
     """
 
     party: int
@@ -46,6 +48,7 @@ class ClientParts:
     seed: int = 0
     draft: Callable[[], nn.Module] | None = None
     coded: bool = False
+    present: Mapping[Split, Tensor] | None = None
 
     def model(self, name: str) -> PartyModel:
         """Return the model, to be made when it is first needed."""
@@ -134,6 +137,10 @@ class ClientLearner(PartyLearner):
         operation.cost = lambda kind, rows: self.flops("embed", rows) + self.flops(kind, rows)
         return operation
 
+    def release(self, kind: str, rows: Batch | ReleasedRows) -> Release:
+        """Return what embeddings of training ``rows`` go through; those of rows that the client lacks become zeros."""
+        return super().release(kind, rows).of_those(self._present("train"))
+
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
         """Embed every row of a split, in evaluation mode: a handle of shape (rows, embedding).
 
@@ -141,7 +148,7 @@ class ClientLearner(PartyLearner):
         """
         features, evaluates = self.features(split), kind == "evaluate"
         result = self.promise(len(features), self.width)
-        release = Release(None if evaluates else self.releases, kind, slice(None))
+        release = Release(None if evaluates else self.releases, kind, slice(None)).of_those(self._present(split))
 
         def run() -> None:
             self.model.eval()
@@ -193,6 +200,9 @@ class ClientLearner(PartyLearner):
     def inner_layers(self) -> Sequence[nn.Module]:
         """The affine layers before the one whose output is uploaded. Raises ValueError (``affine_layers``)."""
         return affine_layers(self.embedding.module)[:-1]
+
+    def _present(self, split: Split) -> Tensor | None:
+        return None if self.parts.present is None else self.parts.present[split]
 
     def _h(self, features: Tensor) -> Tensor:
         return self.bounded(self.embedding(features))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflsim.learning.aggregates import Aggregate
-from vflsim.learning.batches import Batch
+from vflsim.learning.aggregates import Aggregate, with_zeros
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.joint import total_of
 from vflsim.learning.operations import Handle
 from vflsim.learning.party_model import PartyModel
@@ -48,15 +48,21 @@ class Joining:
 
     Where the aggregate is Σ c_m h_m, ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and the graph between the two is not needed. ``trained`` is
     the model of an aggregate that has one. In training, ``blinded_sum`` decodes the sum of the clients' embeddings.
+    ``present``, (rows, parties) by split, says which rows each party holds; None: all. Where it lacks one, its
+    embedding is missing, whatever arrived in its place, and has no gradient.
     """
 
     aggregate: Aggregate
     widths: tuple[int, ...]
     trained: PartyModel | None = None
     blinded_sum: BlindedSum | None = None
+    present: Mapping[Split, Tensor] | None = None
 
-    def all_of(self, embeddings: Sequence[Handle[Tensor]]) -> Tensor:
-        """Join the embeddings of all parties."""
+    def all_of(self, embeddings: Sequence[Handle[Tensor]], split: Split | None = None) -> Tensor:
+        """Join the embeddings of all parties; those of all rows of ``split``, where parties may lack some."""
+        if self.present is not None:
+            assert split is not None, "whoever admits absent rows says which rows these are"
+            return self.combined([handle.value for handle in embeddings], self.present[split])
         coefficients = self.aggregate.coefficients(range(len(embeddings)))
         if coefficients is None:
             return self.combined([handle.value for handle in embeddings])
@@ -65,7 +71,10 @@ class Joining:
     def used(self, batch: Batch, fresh: Sequence[Any], places: Sequence[int], table: EmbeddingTable | None) -> Used:
         """Return the inputs for one batch: ``fresh`` messages of the parties at ``places``, the table otherwise."""
         parties = range(len(self.widths))
-        coefficients = self.aggregate.coefficients(places if table is None else parties)
+        present = None if self.present is None else self.present["train"]
+        coefficients = (
+            None if present is not None else self.aggregate.coefficients(places if table is None else parties)
+        )
         if coefficients is not None:
             rows = None if table is None else table.rows(batch.tensor(table.device), len(parties))
             if rows is not None:
@@ -84,7 +93,8 @@ class Joining:
             values = [*table.read(batch.tensor(table.device))]
         for place, leaf in zip(places, leaves, strict=True):
             values[place] = leaf
-        return Used(batch, fresh, self.combined(values), leaves)
+        rows = None if present is None else present[batch.tensor(present.device)]
+        return Used(batch, fresh, self.combined(values, rows), leaves)
 
     def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
         """Return the sum of the embeddings of all clients, and of the server's own, if it is among ``fresh``."""
@@ -93,8 +103,12 @@ class Joining:
         total = group.total(values)
         return total if own is None else own + total
 
-    def combined(self, values: Sequence[Tensor | None]) -> Tensor:
-        """Join the embeddings of all parties, None where one is missing; differentiable in each."""
+    def combined(self, values: Sequence[Tensor | None], present: Tensor | None = None) -> Tensor:
+        """Join the embeddings of all parties, None where one is missing, or absent from rows; differentiable in each."""
+        if present is not None and self.trained is None:
+            return self.aggregate.combine_present(values, self.widths, present)
+        if present is not None:
+            values = with_zeros(values, present)
         if self.trained is None:
             return self.aggregate.combine(values, self.widths)
         joined: Tensor = self.trained.module(values)

@@ -19,18 +19,24 @@ class Release:
     counts the release when the party has computed the embeddings in virtual time.
     """
 
-    __slots__ = ("_blinder", "_kind", "_releases", "_rows", "_through")
+    __slots__ = ("_blinder", "_kind", "_present", "_releases", "_rows", "_through")
 
     def __init__(
         self, releases: Releases | None, kind: str, rows: Batch | Rows, blinder: Blinder | None = None
     ) -> None:
         self._releases, self._kind, self._rows, self._blinder = releases, kind, rows, blinder
+        self._present: Tensor | None = None
         self._through: OneRelease | None = None
+
+    def of_those(self, present: Tensor | None) -> Release:
+        """Put zeros in the place of rows that are not ``present``, (rows of the split, 1) of bool; None: all are."""
+        self._present = present
+        return self
 
     @property
     def plain(self) -> bool:
         """Whether embeddings are released as they are."""
-        return self._releases is None and self._blinder is None
+        return self._releases is None and self._blinder is None and self._present is None
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -60,6 +66,9 @@ class Release:
         """Release ``h``, (rows, width), detached. Raises ``BudgetError`` and ``BlindingError``."""
         self.begin()
         h = h.detach() if self._through is None else self._through(h)
+        if self._present is not None:
+            rows = self._rows.tensor(h.device) if isinstance(self._rows, Batch) else self._rows
+            h = h.masked_fill(~self._present[rows], 0.0)
         if self._blinder is None:
             return h
         assert isinstance(self._rows, Batch), "only embeddings of a batch are blinded"

@@ -38,7 +38,8 @@ class ServerParts:
     ``active`` has the features and the embedding model of a server that holds features, too.
     ``beside`` are the clients' FLOPs of (kind of the server's operation, rows) where their models are computed at the
     server, and None where clients are apart. ``draft`` makes a model whose weights are only counted. ``blinded_sum``
-    decodes the sum of embeddings that clients blind.
+    decodes the sum of embeddings that clients blind. ``present`` says which rows the server (if active) and the clients
+    hold, (rows, parties) by split; None: all.
     """
 
     clients: tuple[int, ...]
@@ -55,6 +56,7 @@ class ServerParts:
     beside: Callable[[str, int], float] | None = None
     draft: Callable[[], nn.Module] | None = None
     blinded_sum: BlindedSum | None = None
+    present: Mapping[Split, Tensor] | None = None
 
 
 class ServerStep:
@@ -117,7 +119,7 @@ class ServerLearner(PartyLearner):
         self._place = {party: j for j, party in enumerate(parties)}
         self._flops: dict[tuple[str, int], float] = {}
         self.mixing = self._mixing()
-        self._joining = Joining(parts.aggregate, self._widths, self.mixing, parts.blinded_sum)
+        self._joining = Joining(parts.aggregate, self._widths, self.mixing, parts.blinded_sum, parts.present)
 
     @cached_property
     def _table(self) -> EmbeddingTable:
@@ -202,7 +204,7 @@ class ServerLearner(PartyLearner):
             self.model.eval()
             with torch.no_grad():
                 own = [] if self.embedding is None else [self._evaluated(split)]
-                prediction = self.top(self._joining.all_of([message.value for message in (*own, *ordered)]))
+                prediction = self.top(self._joining.all_of([message.value for message in (*own, *ordered)], split))
                 result.set(self.scores(prediction, split))
 
         return Operation(

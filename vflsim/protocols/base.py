@@ -105,6 +105,9 @@ class Protocol(Part, ABC):
     """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
     evaluates_uncompressed: ClassVar[bool] = False
     """Whether the messages of an evaluation without virtual time do without the codec; with blinding they always do."""
+    refuses_absent_rows: ClassVar[str] = "its learners are its own, and need every row of every party"
+    """Why parties cannot lack rows (``data.align: outer``). Empty if they can: embeddings are joined by a
+    ``ServerLearner``, and clients are ``ClientLearner``."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
     default_blinding: ClassVar[Blinding | None] = None

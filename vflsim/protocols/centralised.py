@@ -28,6 +28,7 @@ class Centralised(Protocol):
     kind: Literal["centralised"] = "centralised"
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     clients_at_server: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})

@@ -37,6 +37,7 @@ class Ignore(Protocol):
     deadline: PositiveSeconds | None = None
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude", "fastest", "deadline"})
     rounds_correspond: ClassVar[bool] = True
 

@@ -24,6 +24,7 @@ class Synchronous(Protocol):
     kind: Literal["synchronous"] = "synchronous"
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True

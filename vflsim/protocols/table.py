@@ -29,6 +29,7 @@ class TableProtocol(Protocol):
     bounds: Literal["client_age", "row_age"] = "client_age"
     keeps_table: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     awaited_replies: ClassVar[tuple[str, ...]] = ("answer",)
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:

@@ -172,11 +172,11 @@ class RunInfo(BaseModel):
     defaults. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in server steps. ``crashing`` are the
     participants whose outages lose work and messages. ``learning_plane`` is how training was computed, and
     ``one_by_one`` lists clients that were not computed together, with the reason. ``rows`` counts the rows of each
-    split (empty without training). ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that
-    waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded
-    their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the
-    digests of all other files of the run (None in files of earlier versions). ``reference`` is the protocol's
-    ``clients_at_server``.
+    split (empty without training), ``data`` the facts about their preparation. ``tf32``: whether a GPU rounded float32
+    products. ``stalled`` lists clients that waited in vain at the end. ``privacy`` is present if a mechanism protected
+    training, ``blinding`` if clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise,
+    transformed tensors. ``files`` has the digests of all other files of the run (None in files of earlier versions).
+    ``reference`` is the protocol's ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -197,6 +197,7 @@ class RunInfo(BaseModel):
     learning_plane: Literal["batched", "eager"] | None = None
     one_by_one: tuple[str, ...] = ()
     rows: dict[str, int] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
     wall_clock_s: float = Field(ge=0)
     participants: tuple[int, ...]

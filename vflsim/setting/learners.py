@@ -111,6 +111,7 @@ def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
         blinded_sum=setting.blinded_sum,
         seed=seed,
         coded=isinstance(shape, TableShape),
+        present=setting.data.present_at(client),
     )
 
 
@@ -135,6 +136,7 @@ def server_parts(
         active=_active_parts(setting, seed),
         beside=beside,
         blinded_sum=setting.blinded_sum,
+        present=setting.present,
     )
 
 

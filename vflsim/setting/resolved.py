@@ -10,6 +10,7 @@ import torch
 
 from vflsim.codecs import Codec
 from vflsim.learning.aggregates import Aggregate
+from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
@@ -77,10 +78,20 @@ class Setting:
         """The embedding size of every participant."""
         return tuple(self.models[client - 1].embedding for client in self.clients)
 
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """The parties whose embeddings the aggregate joins: the server, if it embeds features, and the participants."""
+        return self.clients if self.active_model is None else (SERVER, *self.clients)
+
     @cached_property
     def joined_widths(self) -> tuple[int, ...]:
         """The widths that the aggregate joins: of the server's own embedding, if any, and the participants'."""
         return self.widths if self.active_model is None else (self.active_model.embedding, *self.widths)
+
+    @cached_property
+    def present(self) -> dict[Split, torch.Tensor] | None:
+        """Which rows the ``joined`` parties hold, (rows, parties) by split; None if they hold all."""
+        return self.data.present_at(*self.joined)
 
     @cached_property
     def bound_aggregate(self) -> Aggregate:

@@ -139,6 +139,7 @@ def run_protocol(
         learning_plane=None if timing_only else execution.learning_plane,
         one_by_one=made.alone,
         rows={} if timing_only else {split: len(labels) for split, labels in data.labels.items() if len(labels)},
+        data={} if timing_only else data.facts.stated(),
         counts={"rounds": recorder.rounds, "updates": recorder.updates, "events": len(recorder.events)},
         wall_clock_s=time.monotonic() - conductor.began,
         privacy=None if timing_only else _privacy(resolved, made),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.privacy.accounting import Released
 from vflsim.privacy.mechanisms import PerturbedLocalEmbedding
+from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.checks import broken, location_of, problems_in
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -18,6 +19,7 @@ from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
+from vflsim.streams import party_name
 from vflsim.studies.sizes import size_of
 from vflsim.vocabulary.amounts import quantity
 
@@ -34,7 +36,7 @@ def read_and_check(scenario: Scenario) -> ScenarioData:
     problems = list(problems_in(scenario, first.task.name, first.outputs))
     problems = problems or list(_clients(scenario, settings))
     for name in loaded if not problems else ():
-        problems += _protocol(scenario, name, settings[name])
+        problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
     problems = problems or list(_sizes(scenario, settings))  # before any model is made
     for name in loaded if not problems else ():
         problems += [*_smallest_batch(scenario, name, settings[name]), *_mechanism(scenario, name, settings[name])]
@@ -99,6 +101,39 @@ def _protocol(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Prob
         yield broken(name, error)
 
 
+def _absent_rows(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Problem]:
+    """Check that a protocol can do without the rows that its parties lack."""
+    protocol = scenario.protocols[name].protocol
+    if resolved.present is None:
+        return
+    loc, remedy = ("data", "align"), f"set `align: inner`, or leave {name!r} out"
+    if why := protocol.refuses_absent_rows:
+        kinds = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if not each.refuses_absent_rows)
+        what = f"parties lack rows, and protocol {name!r} of kind {protocol.kind} cannot do without: {why}"
+        yield Problem(loc, what, f"inner; outer with protocols of kind {kinds}", remedy)
+    elif resolved.blinding is not None:
+        what = f"parties lack rows, and the masks of {name!r} cancel in the sum over all clients alone"
+        yield Problem(loc, what, "inner; outer without blinding", remedy)
+    elif (mixing := _who_mixes_rows(resolved, resolved.joined)) is not None:
+        what = f"parties lack rows, and in the model of {party_name(mixing)} a row changes the embeddings of others"
+        yield Problem(
+            loc, what, "inner; outer with models that treat each row by itself: no batch normalisation", remedy
+        )
+
+
+def _who_mixes_rows(resolved: Setting, parties: Iterable[int]) -> int | None:
+    """Return the first of ``parties`` in whose model a row changes the embeddings of others."""
+    asked = set[object]()
+    for party in parties:
+        model, shape = resolved.embedding_model_of(party), resolved.feature_shape_of(party)
+        if (id(model), shape) not in asked and mixes_rows(
+            seeded(partial(model.build, shape), 0, resolved.dtype), shape
+        ):
+            return party
+        asked.add((id(model), shape))
+    return None
+
+
 def _smallest_batch(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Problem]:
     """Check that every batch of a protocol is large enough for its models."""
     training, rows = resolved.training, resolved.data.rows
@@ -117,19 +152,11 @@ def _smallest_batch(scenario: Scenario, name: str, resolved: Setting) -> Iterato
 
 def _mechanism(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Problem]:
     """Check that bounding one row bounds a sample's whole influence on embeddings."""
-    asked = set[object]()
-    for client in resolved.clients if resolved.mechanism else ():
-        model, shape = resolved.models[client - 1], resolved.data.shapes[client - 1]
-        if resolved.alike(client) in asked:
-            continue
-        asked.add(resolved.alike(client))
-        if mixes_rows(seeded(partial(model.build, shape), 0, resolved.dtype), shape):
-            what = f"in the model of client {client} a sample changes the embeddings of others in its batch, too"
-            allowed = "models that treat each row by itself: no batch normalisation"
-            yield Problem(
-                ("protocols", name, "mechanism"), what, allowed, "change the model, or leave out the mechanism"
-            )
-            return
+    if resolved.mechanism and (client := _who_mixes_rows(resolved, resolved.clients)) is not None:
+        what = f"in the model of client {client} a sample changes the embeddings of others in its batch, too"
+        allowed = "models that treat each row by itself: no batch normalisation"
+        yield Problem(("protocols", name, "mechanism"), what, allowed, "change the model, or leave out the mechanism")
+        return
     if isinstance(resolved.mechanism, PerturbedLocalEmbedding):
         yield from _inner_layers(scenario, name, resolved, resolved.mechanism)
 

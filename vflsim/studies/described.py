@@ -25,11 +25,11 @@ _NEEDED: tuple[tuple[Split, str, str], ...] = (
 
 
 def described(scenario: Scenario, data: ScenarioData) -> list[str]:
-    """Return a line each for the data's size, the task, batches and overrides of protocols, and warnings."""
+    """Return a line each for the data's size and preparation, the task, batches, overrides of protocols, warnings."""
     loaded = data.of(scenario.training)
     return [
-        f"data: {loaded.summary()}{_noise(scenario)}", _task(loaded), _batches(scenario, loaded), *overrides(scenario),
-        *_warnings(loaded),
+        f"data: {loaded.summary()}{_noise(scenario)}", *loaded.facts.sentences(), _task(loaded),
+        _batches(scenario, loaded), *overrides(scenario), *_warnings(loaded),
     ]  # fmt: skip
 
 

@@ -66,8 +66,10 @@ class TrainedModels:
     def prediction(self) -> ServerPrediction:
         """The server's prediction as a function of embeddings, in evaluation mode.
 
-        Raises ``ValueError`` if the protocol has none.
+        Raises ``ValueError`` if the protocol has none, or if parties lack rows.
         """
+        if self.data.present is not None:
+            raise ValueError("parties lack rows, whose embeddings do not count; allowed: data.align: inner or exact")
         found = self.protocol.prediction(self.learners)
         for module in found.modules:
             module.eval()

@@ -3,13 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, load
 from vflsim.learning.data.categories import coded
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.sources.raw import View
-from vflsim.learning.models.tables import TableShape
+from vflsim.learning.data.split import RowSplit
+from vflsim.learning.models.tables import OneHot, TableShape
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training
 
@@ -62,6 +64,37 @@ def test_training_rows_alone_decide_the_codes(table):
     assert shapes == [TableShape((0, int(train["colour"].max()) + 1)), TableShape((4, 0))]
 
 
+def test_the_vocabulary_is_stated_with_the_rows_that_have_others(table):
+    loaded = load(Data(**table), Partition(clients=2))
+    shop, colour = sorted(loaded.facts.stated()["categories"], key=lambda each: each["column"], reverse=True)
+    assert shop == {
+        "party": "client-2", "column": "shop", "size": 3, "categories": ("0", "10", "20"), "validation": 0, "test": 0
+    }  # fmt: skip
+    known = TABLE["colour"].iloc[row_ids(loaded, "train")].fillna("")
+    assert [colour["party"], colour["size"]] == ["client-1", known.nunique()]
+    assert set(colour["categories"]) == set(known)
+    unknown = int((columns_of(loaded, "test")["colour"] == 0).sum())
+    assert (colour["validation"], colour["test"]) == (0, unknown)
+    (line,) = loaded.facts.sentences()
+    assert line.startswith("categories of training rows: 'colour' of client-1: ")
+    assert line.endswith(f"(others in {unknown} test rows); 'shop' of client-2: 0, 10, 20")
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_one_hot_columns_are_those_that_models_make_of_codes(table, scale):
+    codes, columns = (
+        load(Data(**table, scale=scale, encoding=how), Partition(clients=2)) for how in ("codes", "one_hot")
+    )
+    for coded_party, party in zip(codes.parties, columns.parties, strict=True):
+        one_hot = OneHot(coded_party.feature_shape.cardinalities)
+        assert party.feature_shape == (one_hot.width,)
+        for split in ("train", "test"):
+            wanted = one_hot(torch.from_numpy(getattr(coded_party, split).copy()))
+            np.testing.assert_array_equal(getattr(party, split), wanted)
+    assert columns.facts == codes.facts
+    assert columns.parties[1].feature_names == ("shop=0", "shop=10", "shop=20", "age")
+
+
 @pytest.mark.parametrize("scale", ["standard", "minmax", "none"])
 def test_no_scale_touches_codes(table, scale):
     for dtype in ("float32", "float64"):
@@ -104,6 +137,7 @@ def test_what_cannot_be_categorical_is_refused(table, tmp_path):
     np.savez(tmp_path / "t.npz", y=TABLE["y"], shop=TABLE["shop"])
     with pytest.raises(DataError, match="'shop' is an array"):
         load(Data(file=str(tmp_path / "t.npz"), label="y", categorical=["shop"]), Partition(clients=1))
-    view = View("t", np.arange(2000.0)[:, None], ("c",), cardinalities=(2000,))
+    view = View("t", np.arange(2000.0)[:, None], ("c",), categories=(tuple(map(str, range(2000))),))
+    rows = RowSplit(np.arange(2000), np.empty(0, int), np.empty(0, int))
     with pytest.raises(DataError, match="'c' has 2,000 categories, more than float16 can number"):
-        coded(view, np.arange(2000), np.dtype("float16"), "client-1")
+        coded(view, rows, "codes", np.dtype("float16"), "client-1")

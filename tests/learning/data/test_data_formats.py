@@ -12,6 +12,7 @@ import scipy.io
 from vflsim.errors import DataError
 from vflsim.learning.data.sources.mat import read_handwritten, read_views
 from vflsim.learning.data.sources.user import read_file
+from vflsim.learning.data.spec import Data
 
 GOOD = "age,income,label\n30,1.5,0\n40,2.5,1\n"
 
@@ -19,7 +20,7 @@ GOOD = "age,income,label\n30,1.5,0\n40,2.5,1\n"
 def _read(
     path: Path, label: str = "label", group: str | None = None, drop: tuple[str, ...] = (), id: str | None = None
 ):
-    return read_file(path, label, group, drop, id)
+    return read_file(Data(file=str(path), label=label, group=group, drop=drop, id=id), path)
 
 
 def _csv(tmp_path: Path, text: str | bytes, name: str = "data.csv") -> Path:

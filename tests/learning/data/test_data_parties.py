@@ -59,15 +59,67 @@ def _refused(parties, tmp_path, message, partition=None, **changes):
     return caught.value
 
 
-def test_ids_that_are_missing_are_counted_with_an_example(parties, write_csv, tmp_path):
-    write_csv("shop.csv", "key,visits", [(f"p{k:02d}", k) for k in range(3, ROWS + 1)])
-    error = _refused(parties, tmp_path, r"3 ids of bank\.csv are missing in shop\.csv \(such as 'p00'\)")
+@pytest.fixture
+def fewer(parties, write_csv):
+    """The shop lacks three ids of the bank, and has one of its own."""
+    write_csv("shop.csv", "key,visits", [(f"p{k:02d}", k) for k in np.random.default_rng(1).permutation(range(3, 21))])
+    return parties
+
+
+def test_rows_that_all_files_hold_are_used_and_the_others_counted(fewer, tmp_path):
+    loaded = load(Data(**fewer, scale="none"), Partition(), "float64", tmp_path)
+    assert sum(loaded.sizes.values()) == 17
+    for split in ("train", "test"):
+        bank, shop = (getattr(party, split)[:, 0] for party in loaded.parties)
+        np.testing.assert_array_equal(bank / 10, shop)
+        np.testing.assert_array_equal(getattr(loaded.labels, split), shop % 2)
+    assert loaded.facts.stated() == {
+        "alignment": {
+            "rule": "inner",
+            "rows": 17,
+            "files": (
+                {"file": "bank.csv", "rows": 20, "used": 17},
+                {"file": "shop.csv", "rows": 18, "used": 17},
+                {"file": "labels.csv", "rows": 20, "used": 17},
+            ),
+        }
+    }
+    assert [*loaded.facts.sentences()] == [
+        "rows: 17 ids stand in all 3 files (align: inner); left out: 3 of 20 in bank.csv, 1 of 18 in shop.csv, "
+        "3 of 20 in labels.csv"
+    ]
+
+
+def test_rows_that_are_left_out_leave_no_trace(fewer, write_csv, tmp_path):
+    once = load(Data(**fewer), Partition(), folder=tmp_path)
+    write_csv("bank.csv", "key,balance", [(f"p{k:02d}", k * 10) for k in range(3, ROWS)])
+    write_csv("labels.csv", "key,good", [(f"p{k:02d}", k % 2) for k in range(3, ROWS)])
+    write_csv("shop.csv", "key,visits", [(f"p{k:02d}", k) for k in range(3, ROWS)])
+    again = load(Data(**fewer), Partition(), folder=tmp_path)
+    np.testing.assert_array_equal(once.joint.train, again.joint.train)
+    np.testing.assert_array_equal(once.labels.test, again.labels.test)
+    assert not again.facts.stated()
+
+
+def test_files_that_differ_are_refused_with_counts_and_an_example_if_asked(fewer, tmp_path):
+    error = _refused(fewer, tmp_path, r"3 ids of bank\.csv are missing in shop\.csv \(such as 'p00'\)", align="exact")
     assert "1 ids of shop.csv are missing in bank.csv (such as 'p20')" in str(error)
 
 
 def test_numbers_and_text_as_ids_do_not_match_and_the_error_says_why(parties, write_csv, tmp_path):
     write_csv("shop.csv", "key,visits", [(k, k) for k in range(ROWS)])
-    assert "numbers in one file and text in the other" in _refused(parties, tmp_path, "20 ids").remedy
+    for rule, counts in (("inner", "bank.csv has 20, shop.csv has 20"), ("exact", "20 ids")):
+        assert "numbers in one file and text" in _refused(parties, tmp_path, counts, align=rule).remedy
+
+
+def test_ids_of_other_things_have_no_row_in_common(parties, write_csv, tmp_path):
+    write_csv("shop.csv", "key,visits", [(f"q{k:02d}", k) for k in range(ROWS)])
+    assert "same ids" in _refused(parties, tmp_path, "no id stands in every file").remedy
+
+
+def test_one_file_has_nothing_to_align(tmp_path):
+    with pytest.raises(ValueError, match="align belongs to parties"):
+        Data(file="all.csv", label="good", align="inner")
 
 
 def test_a_repeated_id_is_refused(parties, write_csv, tmp_path):

@@ -55,8 +55,9 @@ def stack_clients(
     """Stack the learners that can be stacked, and return, in words, the others and the reasons.
 
     All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). Where the aggregate is a
-    sum or mean, and no ``table`` needs every row, clients that release their embeddings as they are only ever need
-    their sum; those that blind them, in evaluation. Clients of a stack have the same model and the same optimiser.
+    sum or mean, and no ``table`` needs every row, clients that hold all rows and release their embeddings as they are
+    only ever need their sum; those that blind them, in evaluation. Clients of a stack have the same model and the same
+    optimiser.
     """
     groups: dict[tuple[ClientModel, Optimizer], list[int]] = {}
     others: Counter[str] = Counter()
@@ -76,7 +77,7 @@ def stack_clients(
     for (model, _), clients in groups.items():
         kind = KERNELS[type(model)]
         assert not isinstance(kind, str)
-        sums_only = sums and all(learners[client].releases is None for client in clients)
+        sums_only = sums and all(learners[m].releases is None and learners[m].parts.present is None for m in clients)
         for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
             training = sums_only and not table and all(learners[client].blinder is None for client in clients)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,15 +12,15 @@ import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
-from vflsim.learning.data.categories import coded
+from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.files import read_entry
-from vflsim.learning.data.joint import chosen, edges, joined, parts
+from vflsim.learning.data.joint import edges, parts
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.partition import Partition, cut, feature_names
-from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.preparing import joined_splits, prepared
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.user import read_file, read_parties
-from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, Scale, TaskName
+from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, TaskName
 from vflsim.learning.data.split import RowSplit, split_rows
 from vflsim.learning.data.targets import EncodedLabels, encode
 from vflsim.learning.models.tables import TableShape
@@ -68,7 +68,9 @@ class PartitionedData:
     ``labels`` is what the server holds: (rows,) each, class numbers in int64 for multiclass, otherwise 0/1 or values in
     the wanted dtype. ``classes`` is None for regression; ``class_names`` are the labels as the file has them, by class
     number; ``guessed``: the task follows from the labels alone; ``outputs`` is the number of columns that the
-    server predicts (classes for multiclass, otherwise 1).
+    server predicts (classes for multiclass, otherwise 1). ``facts`` tell how the files were prepared.
+    ``present`` says, per split, which rows the server (if ``active``) and each client hold, (rows, parties) of bool;
+    None: all. Features of other rows are 0.
     """
 
     name: str
@@ -80,6 +82,8 @@ class PartitionedData:
     class_names: tuple[str, ...]
     guessed: bool = False
     active: PartyData | None = None
+    facts: DataFacts = field(default_factory=DataFacts)
+    present: Splits | None = None
 
     @property
     def outputs(self) -> int:
@@ -130,8 +134,9 @@ def load(
     target = encode(raw.target, known, raw.where)
     split = _split(data, raw, target)
     names = [party_name(number) for number in range(1 - partition.active, len(views) + 1 - partition.active)]
-    views = tuple(coded(view, split.train, np.dtype(dtype), name) for view, name in zip(views, names, strict=True))
-    joint = _joint(views, split, data.scale, np.dtype(dtype), names)
+    own = [split if raw.present is None else split.where(raw.present[:, place]) for place in range(len(views))]
+    views, facts = prepared(views, own, data, np.dtype(dtype), names)
+    joint = Splits(*joined_splits(views, split, own, data.scale, np.dtype(dtype), names))
     values = _labels(target, dtype, raw.where)
     labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
@@ -142,8 +147,22 @@ def load(
         raise DataError("only the server would hold features", "partition", "at least one client", "add clients")
     if data.noise is not None:
         _make_noisy(joint, holders, data.noise, data.split_seed, symbols or {})
+    present = None
+    if raw.present is not None:
+        present = Splits(raw.present[split.train], raw.present[split.validation], raw.present[split.test])
+        _clear(joint, parties, present)
     return PartitionedData(
-        name, holders, joint, labels, target.task, classes, target.class_names, target.guessed, active
+        name,
+        holders,
+        joint,
+        labels,
+        target.task,
+        classes,
+        target.class_names,
+        target.guessed,
+        active,
+        replace(facts, alignment=raw.alignment),
+        present,
     )
 
 
@@ -171,12 +190,7 @@ def describe(data: Data, partition: Partition, folder: Path | str | None = None)
 def _read(data: Data, folder: Path) -> RawData:
     if data.name is not None:
         return read_entry(CATALOGUE[data.name])
-    label = data.label or ""  # Data demands it for files
-    if data.file is not None:
-        return read_file(folder / data.file, label, data.group, data.drop, data.id, data.categorical)
-    paths = [folder / party for party in data.parties or ()]
-    labels = folder / data.labels if data.labels is not None else None
-    return read_parties(paths, labels, label, data.id or "", data.group, data.drop, data.categorical)
+    return read_parties(data, folder) if data.file is None else read_file(data, folder / data.file)
 
 
 def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
@@ -210,16 +224,6 @@ def _split(data: Data, raw: RawData, target: EncodedLabels) -> RowSplit:
     )
 
 
-def _joint(views: Sequence[View], split: RowSplit, scale: Scale, dtype: np.dtype[Any], names: Sequence[str]) -> Splits:
-    """Scale every party's features by statistics of the training rows, and lay them side by side."""
-    scalers = _scalers(names, views, split, scale)
-    return Splits(
-        joined(views, scalers, split.train, dtype, "training", names),
-        joined(views, scalers, split.validation, dtype, "validation", names),
-        joined(views, scalers, split.test, dtype, "test", names),
-    )
-
-
 def _make_noisy(
     joint: Splits, clients: Sequence[PartyData], noise: FeatureNoise, seed: int, symbols: Mapping[str, float]
 ) -> None:
@@ -230,33 +234,21 @@ def _make_noisy(
     for client in noisy:
         if isinstance(clients[client - 1].feature_shape, TableShape):
             what = f"client {client} has categorical columns, and noise is for numbers"
-            raise DataError(what, "data.noise.select", "clients with numbers alone", "leave it out")
+            raise DataError(what, "data.noise.select", "clients with numbers alone", "set `encoding: one_hot`")
     columns = {client: clients[client - 1].columns for client in noisy}
     for split, array in (("train", joint.train), ("validation", joint.validation), ("test", joint.test)):
         noise.put_on(array, columns, split, seed)
 
 
-def _scalers(names: Sequence[str], views: Sequence[View], split: RowSplit, scale: Scale) -> list[Scaler | None]:
-    if scale != "pooled":
-        return [_scaler(name, [view], split, scale) for name, view in zip(names, views, strict=True)]
-    pixels = [view for view in views if view.pixels]
-    shared = _scaler("data.scale", pixels, split, "standard") if pixels else None
-    return [
-        shared if view.pixels else _scaler(name, [view], split, "standard")
-        for name, view in zip(names, views, strict=True)
-    ]
-
-
-def _scaler(name: str, views: Sequence[View], split: RowSplit, scale: Scale) -> Scaler | None:
-    """Fit on the features of all ``views``."""
-    first, values = views[0], [chosen(view.values, split.train) for view in views]
-    try:
-        together = values[0] if len(values) == 1 else np.concatenate([v.reshape(len(v), -1) for v in values], axis=1)
-        scaler = Scaler.fit(together, scale, first.pixels)
-    except ValueError as error:
-        allowed = "values whose squares are numbers, too: roughly 1e-150 to 1e150"
-        raise DataError(f"{first.name}: {error}", name, allowed, "rescale the column") from None
-    return scaler if scaler is None or not first.cardinalities else scaler.except_at(np.array(first.cardinalities) > 0)
+def _clear(joint: Splits, parties: Sequence[PartyData], present: Splits) -> None:
+    """Put zeros in the place of rows that a party lacks."""
+    for array, here in (
+        (joint.train, present.train),
+        (joint.validation, present.validation),
+        (joint.test, present.test),
+    ):
+        for place, party in enumerate(parties):
+            array[~here[:, place], party.columns] = 0
 
 
 def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
@@ -281,4 +273,6 @@ def _parties(views: Sequence[View], joint: Splits, names: Sequence[str]) -> tupl
 
 
 def _shape(view: View) -> tuple[int, ...]:
-    return TableShape(view.cardinalities) if any(view.cardinalities) else view.values.shape[1:]
+    if not any(view.categories):
+        return view.values.shape[1:]
+    return TableShape([len(names) + 1 if names else 0 for names in view.categories])

@@ -10,6 +10,7 @@ import torch
 
 from vflsim.errors import DataError
 from vflsim.learning.batches import Split
+from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyParts
@@ -28,7 +29,9 @@ class LoadedData:
 
     ``joint`` holds all features of a split, (rows, columns), and ``columns`` are each client's; ``features`` look into
     it, and so does ``active``: the server's features, if it holds any. ``class_names`` are the labels as the file has
-    them, by class number; none for regression. ``guessed`` tells that the task follows from the labels alone.
+    them, by class number; none for regression. ``guessed`` tells that the task follows from the labels alone, ``facts``
+    how the files were prepared. ``present``, (rows, parties) by split, says which rows the server (if active) and each
+    client hold; None: all.
     """
 
     name: str
@@ -43,6 +46,8 @@ class LoadedData:
     guessed: bool = False
     active: dict[Split, torch.Tensor] | None = None
     server_shape: tuple[int, ...] = ()
+    facts: DataFacts = field(default_factory=DataFacts)
+    present: dict[Split, torch.Tensor] | None = None
     elsewhere: dict[str, LoadedData] = field(default_factory=dict, repr=False, compare=False)
 
     def on(self, device: str) -> LoadedData:
@@ -52,7 +57,8 @@ class LoadedData:
         if device not in self.elsewhere:
             joint = {split: tensor.to(device) for split, tensor in self.joint.items()}
             labels = {split: tensor.to(device) for split, tensor in self.labels.items()}
-            self.elsewhere[device] = replace(self.with_joint(joint), labels=labels)
+            present = self.present and {split: tensor.to(device) for split, tensor in self.present.items()}
+            self.elsewhere[device] = replace(self.with_joint(joint), labels=labels, present=present)
         return self.elsewhere[device]
 
     def with_joint(self, joint: dict[Split, torch.Tensor]) -> LoadedData:
@@ -75,8 +81,23 @@ class LoadedData:
         outputs = task.outputs(data.classes)
         active = None if data.active is None else _own(joint, data.active.columns, data.active.feature_shape)
         own = () if data.active is None else data.active.feature_shape
-        names = data.class_names
-        return cls(data.name, joint, columns, features, shapes, labels, task, outputs, names, data.guessed, active, own)
+        there = data.present
+        return cls(
+            data.name,
+            joint,
+            columns,
+            features,
+            shapes,
+            labels,
+            task,
+            outputs,
+            data.class_names,
+            data.guessed,
+            active,
+            own,
+            data.facts,
+            None if there is None else {split: torch.from_numpy(getattr(there, split)) for split in SPLITS},
+        )
 
     def parts(
         self,
@@ -100,6 +121,14 @@ class LoadedData:
             mechanism=mechanism,
             blinded_sum=blinded_sum,
         )
+
+    def present_at(self, *parties: int) -> dict[Split, torch.Tensor] | None:
+        """Return which rows ``parties`` hold, (rows, parties) by split; None if they hold all."""
+        if self.present is None:
+            return None
+        places = [party - (self.active is None) for party in parties]
+        chosen = {split: rows[:, places] for split, rows in self.present.items()}
+        return None if all(bool(rows.all()) for rows in chosen.values()) else chosen
 
     @property
     def active_shape(self) -> tuple[int, ...]:

@@ -191,8 +191,8 @@ def _table(views: Sequence[View]) -> View:
     flat = [view.values.reshape(len(view.values), -1) for view in views]
     names = tuple(name for view in views for name in feature_names(view))
     values = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-    counts = tuple(count for view in views for count in view.cardinalities or (0,) * view.width)
-    return View("all", values, names, all(view.pixels for view in views), counts if any(counts) else ())
+    categories = tuple(each for view in views for each in view.categories or ((),) * view.width)
+    return View("all", values, names, all(view.pixels for view in views), categories if any(categories) else ())
 
 
 def feature_names(view: View) -> tuple[str, ...]:

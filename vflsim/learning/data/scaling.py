@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +59,11 @@ class Scaler:
             raise ValueError(f"values from {low.ravel()[column]:g} to {high.ravel()[column]:g} cannot be scaled")
         return cls(centre, spread)
 
-    def except_at(self, columns: NDArray[np.bool_]) -> Scaler:
-        """The same, but some columns, (features,), stay as they are."""
-        return Scaler(np.where(columns, 0.0, self.centre), np.where(columns, 1.0, self.spread))
+    def except_at(self, columns: Sequence[int]) -> Scaler:
+        """The same, but some columns stay as they are."""
+        centre, spread = self.centre.copy(), self.spread.copy()
+        centre[[*columns]], spread[[*columns]] = 0.0, 1.0
+        return Scaler(centre, spread)
 
     def apply(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """Return scaled values in ``dtype``, a new array. Small integers are computed in it, others in float64."""

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.facts import Align, Encoding, Missing
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.sources.raw import nearest
 from vflsim.vocabulary.base import Part
@@ -32,6 +33,10 @@ class Data(Part):
     """A CSV, Parquet or NPZ file with all features and the label."""
     parties: tuple[str, ...] | None = Field(default=None, min_length=1)
     """One CSV, Parquet or NPZ file per client, in client order; rows are aligned by ``id``."""
+    align: Align = "inner"
+    """With ``parties``, whose files need not hold the same ids. inner: only rows that all files hold, ``labels``
+    included. outer: every labelled row that some party holds; where a party lacks it, its embedding is missing. exact:
+    refuse files that differ. The counts are printed and kept in run.json."""
     label: str | None = None
     """Column (or NPZ array) of the label. With ``parties``, it stands in one of the files or in ``labels``."""
     labels: str | None = None
@@ -44,7 +49,14 @@ class Data(Part):
     """Feature columns to leave out."""
     categorical: tuple[str, ...] = ()
     """Feature columns of CSV or Parquet files whose values, text or numbers, are names of categories. An empty cell is
-    a category, too. Categories without training rows count as one."""
+    a category, too. The training rows make the vocabulary; categories without training rows count as none of it."""
+    encoding: Encoding = "codes"
+    """Of categorical columns. codes: models with a vector for each category read their numbers, all others get a 0/1
+    column for each. one_hot: the features themselves are these columns, for every model and every protocol."""
+    missing: Missing | None = None
+    """What fills empty cells (and NaN) of feature columns of numbers, before scaling; left out, they are an error.
+    mean: that of the party's training rows. zero: 0. indicator: the mean, and a 0/1 column more for each column with
+    gaps in the training rows."""
     test_fraction: Fraction01 | None = None
     """Share of the rows for testing; 0.2 if left out. Forbidden with an official test split."""
     validation_fraction: Fraction01 = 0.0
@@ -73,7 +85,11 @@ class Data(Part):
         origins = [key for key in ("name", "file", "parties") if getattr(self, key) is not None]
         if len(origins) != 1:
             raise ValueError(f"say exactly one of name, file and parties, not {' and '.join(origins) or 'none'}")
+        if self.parties is None and "align" in self.model_fields_set:
+            raise ValueError("align belongs to parties, whose files may hold different ids")
         {"name": self._check_name, "file": self._check_file, "parties": self._check_parties}[origins[0]]()
+        if self.align == "outer" and self.scale == "pooled":
+            raise ValueError("scale: pooled needs parties with the same rows; with align: outer, choose another scale")
         columns = [column for column in (self.label, self.id, self.group) if column is not None]
         if len(set(columns)) != len(columns):
             raise ValueError("label, id and group must be different columns")
@@ -93,7 +109,7 @@ class Data(Part):
     def _check_name(self) -> None:
         if self.name not in CATALOGUE:
             raise ValueError(f"unknown data set {self.name!r}; {nearest(str(self.name), CATALOGUE)}")
-        own = [key for key in ("label", "labels", "id", "group", "categorical") if getattr(self, key)]
+        own = [key for key in ("label", "labels", "id", "group", "categorical", "missing") if getattr(self, key)]
         if own:
             raise ValueError(f"{own[0]} belongs to data from files: {self.name} knows its own")
         if CATALOGUE[self.name].official_test and self.split == "auto" and self.test_fraction is not None:

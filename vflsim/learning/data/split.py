@@ -23,6 +23,10 @@ class RowSplit:
     validation: Rows
     test: Rows
 
+    def where(self, present: NDArray[np.bool_]) -> RowSplit:
+        """Keep the rows that are ``present``, (rows,)."""
+        return RowSplit(*(rows[present[rows]] for rows in (self.train, self.validation, self.test)))
+
 
 def split_rows(
     strata: NDArray[np.int64],

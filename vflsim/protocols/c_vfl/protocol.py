@@ -29,6 +29,7 @@ class CVfl(Protocol):
     """Q, the steps of every party in a round. Each is a computation; a client's counts as an update."""
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
 

@@ -31,6 +31,7 @@ class AggVfl(Protocol):
     uses_predictors: ClassVar[bool] = True
     scores_parties: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
+    refuses_absent_rows: ClassVar[str] = "every party predicts every row"
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "combine"})
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True

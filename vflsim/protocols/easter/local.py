@@ -26,6 +26,7 @@ class Local(Protocol):
     uses_active_features: ClassVar[bool] = True
     uses_predictors: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
+    refuses_absent_rows: ClassVar[str] = "the server predicts every row from its own features"
     rounds_correspond: ClassVar[bool] = True
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:

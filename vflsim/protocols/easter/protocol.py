@@ -39,6 +39,7 @@ class Easter(Protocol):
     uses_predictors: ClassVar[bool] = True
     scores_parties: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
+    refuses_absent_rows: ClassVar[str] = "every party predicts every row"
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
     awaited_replies: ClassVar[tuple[str, ...]] = ("prediction",)

@@ -19,6 +19,7 @@ class PyVertical(Protocol):
     kind: Literal["pyvertical"] = "pyvertical"
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True

@@ -40,6 +40,7 @@ class FedBcd(Protocol):
     step, at its present h_m, from the server's weights, the others' embeddings, and labels that it has."""
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = ""
     waits_for_all: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
 

@@ -79,6 +79,9 @@ class FedVS(Protocol):
     needs_shared_batches: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
+    refuses_absent_rows: ClassVar[str] = (
+        "a coded sum is over the embeddings of all clients, and none can be left out of it"
+    )
     runs_on_cpu: ClassVar[bool] = True
     kept_values: ClassVar[tuple[type[KeptValue], ...]] = (HeldData, HeldModel, CodedSum, ModelSecret)
 
@@ -138,7 +141,10 @@ class FedVS(Protocol):
     def check_data(self, setting: Setting) -> None:
         """Raise ValueError for categorical columns, and where sums could wrap in the field."""
         if setting.data.coded_shapes:
-            raise ValueError("coded clients evaluate polynomials of numbers; allowed: data without categorical columns")
+            raise ValueError(
+                "coded clients evaluate polynomials of numbers; allowed: data without categorical columns, or with "
+                "encoding: one_hot"
+            )
         coding_plan(self, setting, seed=0)
 
     def extra_bytes(self, setting: Setting) -> int:

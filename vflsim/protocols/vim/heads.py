@@ -25,6 +25,7 @@ class LinearHeads(Protocol):
     """These clients never take part."""
     needs_shared_batches: ClassVar[bool] = True
     waits_for_all: ClassVar[bool] = True
+    refuses_absent_rows: ClassVar[str] = "each client's head and dual variables need all of its rows"
     rounds_correspond: ClassVar[bool] = True
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:

@@ -50,11 +50,11 @@ class Archive:
             raise DataError(what, str(self.path), "one value per row: shape (rows,)", "reshape it before saving")
         return values
 
-    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
         """Return the remaining arrays as views, in file order. Raises DataError for ``categorical`` ones.
 
         (rows,) is one column, (rows, features) a table, (rows, height, width) and (rows, channels, height, width) are
-        images. If all are (rows,), they are the columns of one table.
+        images. If all are (rows,), they are the columns of one table. With ``gaps``, tables may hold NaN.
         """
         if categorical:
             what = f"{categorical[0]!r} is an array, and columns of tables are categorical"
@@ -63,17 +63,17 @@ class Archive:
         if not arrays:
             raise DataError("has no features left", str(self.path), "at least one array besides label, id and group")
         if all(values.ndim == 1 for values in arrays.values()):
-            columns = [numbers(values, f"{self.path}: array {name!r}") for name, values in arrays.items()]
+            columns = [numbers(array, f"{self.path}: array {name!r}", gaps=gaps) for name, array in arrays.items()]
             return (View("columns", np.stack(columns, axis=1), tuple(arrays)),)
-        return tuple(self._view(name, values) for name, values in arrays.items())
+        return tuple(self._view(name, values, gaps) for name, values in arrays.items())
 
-    def _view(self, name: str, values: Array) -> View:
+    def _view(self, name: str, values: Array, gaps: bool) -> View:
         where = f"{self.path}: array {name!r}"
         if values.ndim == 1:
-            return View(name, numbers(values, where)[:, np.newaxis], (name,))
+            return View(name, numbers(values, where, gaps=gaps)[:, np.newaxis], (name,))
         if values.ndim == 2:
             names = tuple(f"{name}{column}" for column in range(values.shape[1]))
-            return View(name, numbers(values, where, names), names)
+            return View(name, numbers(values, where, names, gaps=gaps), names)
         if values.ndim in (3, 4):
             images = numbers(values, where)
             return View(name, images[:, np.newaxis] if values.ndim == 3 else images, pixels=True)

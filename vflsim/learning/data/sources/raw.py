@@ -10,6 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from vflsim.learning.data.facts import Alignment
+
 Array = NDArray[Any]
 
 
@@ -20,15 +22,16 @@ class View:
     ``values`` has shape (rows, features) for tables and (rows, channels, height, width) for images.
     ``names`` has one name per feature, in flattened order; whole images leave it empty (pixels are named by position).
     ``pixels`` says that all features measure the same thing, whether they still have the shape of images or not.
-    ``cardinalities`` has the number of categories of each feature, 0 for numbers; it is empty if all are numbers.
-    Categories are numbered in any order.
+    ``categories`` has the names of each feature's categories, none for numbers; it is empty if all are numbers. Values
+    are their places, until ``categories.coded`` numbers them. ``unscaled`` are columns that no scale may touch.
     """
 
     name: str
     values: Array
     names: tuple[str, ...] = ()
     pixels: bool = False
-    cardinalities: tuple[int, ...] = ()
+    categories: tuple[tuple[str, ...], ...] = ()
+    unscaled: tuple[int, ...] = ()
 
     @property
     def is_image(self) -> bool:
@@ -43,9 +46,9 @@ class View:
     def some(self, name: str, columns: Sequence[int]) -> View:
         """Return some columns of a table as a view; those of a range share the memory."""
         chosen = slice(columns.start, columns.stop) if isinstance(columns, range) else columns
-        cardinalities = tuple(self.cardinalities[column] for column in columns) if self.cardinalities else ()
+        categories = tuple(self.categories[column] for column in columns) if self.categories else ()
         return View(
-            name, self.values[:, chosen], tuple(self.names[column] for column in columns), self.pixels, cardinalities
+            name, self.values[:, chosen], tuple(self.names[column] for column in columns), self.pixels, categories
         )
 
 
@@ -55,6 +58,8 @@ class RawData:
 
     ``where`` says which file (and which label) an error about the labels should name. ``groups`` names, for every row,
     the group it belongs to. ``official_test`` is the index of the first official test row (they stand at the end).
+    ``alignment`` counts the rows of files that do not hold the same ids. ``present``, (rows, views), says which rows a
+    view has; the others are zeros in it. None: all.
     """
 
     where: str
@@ -62,6 +67,8 @@ class RawData:
     target: Array
     groups: Array | None = None
     official_test: int | None = None
+    alignment: Alignment | None = None
+    present: Array | None = None
 
     @property
     def rows(self) -> int:

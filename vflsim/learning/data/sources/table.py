@@ -68,10 +68,10 @@ class Table:
             raise DataError(what, str(self.path), "numbers or UTF-8 text", "convert it before")
         return np.asarray(column.to_numpy())
 
-    def view(self, name: str, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> View:
+    def view(self, name: str, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> View:
         """Return the remaining columns as a float64 matrix (rows, features); of ``categorical`` ones, the categories.
 
-        An empty cell is a category, too.
+        An empty cell is a category, too. With ``gaps``, empty cells of other columns are NaN.
         """
         names = tuple(name for name in self.names if name not in leave_out)
         if not names:
@@ -79,23 +79,29 @@ class Table:
         if unknown := [column for column in categorical if column not in names]:
             what = f"has no categorical column {unknown[0]!r}"
             raise DataError(what, str(self.path), nearest(unknown[0], names), "correct `categorical`")
-        values, counts = np.empty((self.columns.num_rows, len(names))), [0] * len(names)
+        values = np.empty((self.columns.num_rows, len(names)))
+        known: list[tuple[str, ...]] = [()] * len(names)
         for index, column in enumerate(names):
-            values[:, index] = self._categories(column) if column in categorical else self._numeric(column)
-            counts[index] = int(values[:, index].max()) + 1 if column in categorical else 0
-        values = numbers(values, str(self.path), names, self.place)
-        return View(name, values, names, cardinalities=tuple(counts) if any(counts) else ())
+            if column in categorical:
+                values[:, index], known[index] = self._categories(column)
+            else:
+                values[:, index] = self._numeric(column)
+        values = numbers(values, str(self.path), names, self.place, gaps)
+        return View(name, values, names, categories=tuple(known) if any(known) else ())
 
-    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
         """Return the remaining columns as one view."""
-        return (self.view(self.path.name, leave_out, categorical),)
+        return (self.view(self.path.name, leave_out, categorical, gaps),)
 
-    def _categories(self, name: str) -> Array:
-        """Return the number of each cell's category, in the order of the file; empty cells are one."""
+    def _categories(self, name: str) -> tuple[Array, tuple[str, ...]]:
+        """Return the number of each cell's category, and their names in the order of the file; empty cells are one."""
         column = self.columns.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        return np.asarray(column.combine_chunks().dictionary_encode(null_encoding="encode").indices)
+        found = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        return np.asarray(found.indices), tuple(
+            "" if each is None else str(each) for each in found.dictionary.to_pylist()
+        )
 
     def _numeric(self, name: str) -> Array:
         column = self.columns.column(name)

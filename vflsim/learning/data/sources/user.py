@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from vflsim.errors import DataError
+from vflsim.learning.data.sources.aligning import Ids, aligned
 from vflsim.learning.data.sources.npz import read_archive
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.table import read_table
+from vflsim.learning.data.spec import Data
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
 
@@ -36,8 +38,8 @@ class Holder(Protocol):
     def column(self, name: str, role: str) -> Array:
         """One value per row, without gaps."""
 
-    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = ()) -> tuple[View, ...]:
-        """Everything else, as features, some of them categorical."""
+    def views(self, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> tuple[View, ...]:
+        """Everything else, as features, some of them categorical; with ``gaps``, others may be missing (NaN)."""
 
 
 def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
@@ -51,56 +53,42 @@ def open_file(path: Path, drop: Sequence[str] = (), held: int = 0) -> Holder:
     return read_archive(path, drop, held) if path.suffix == ".npz" else read_table(path, drop=drop, held=held)
 
 
-def read_file(
-    path: Path,
-    label: str,
-    group: str | None,
-    drop: Sequence[str],
-    id_column: str | None,
-    categorical: Sequence[str] = (),
-) -> RawData:
+def read_file(data: Data, path: Path) -> RawData:
     """Read one file that holds features and label; ids, where given, must be unique and are no feature."""
-    holder = open_file(path, drop)
+    label = data.label or ""  # Data demands it for files
+    holder = open_file(path, data.drop)
     target = holder.column(label, "label")
-    groups = holder.column(group, "group") if group else None
-    if id_column:
-        _ids(holder, id_column)
-    leave_out = [name for name in (label, group, id_column) if name]
-    return RawData(f"{path}, column {label!r}", holder.views(leave_out, categorical), target, groups)
+    groups = holder.column(data.group, "group") if data.group else None
+    if data.id:
+        _ids(holder, data.id)
+    leave_out = [name for name in (label, data.group, data.id) if name]
+    views = holder.views(leave_out, data.categorical, data.missing is not None)
+    return RawData(f"{path}, column {label!r}", views, target, groups)
 
 
-def read_parties(
-    paths: Sequence[Path],
-    labels: Path | None,
-    label: str,
-    id_column: str,
-    group: str | None,
-    drop: Sequence[str],
-    categorical: Sequence[str] = (),
-) -> RawData:
-    """Read one file per party and align all rows by id, in the order of the first file.
+def read_parties(data: Data, folder: Path) -> RawData:
+    """Read one file per party and align all rows by id (``data.align``), in the order of the first file.
 
-    The label (and the group) stands in exactly one of the files or in the separate ``labels`` file. Raises DataError
-    when ids repeat or differ between files (how many, with an example), or a column is absent or stands in two files.
+    The label (and the group) stands in exactly one of the files or in the separate file ``data.labels``. Raises
+    DataError when ids repeat or cannot be aligned (how many, with an example), or a column is absent or stands in two
+    files.
     """
+    label, id_column, group = data.label or "", data.id or "", data.group
+    paths = [folder / party for party in data.parties or ()]
+    labels = folder / data.labels if data.labels is not None else None
     files = [*paths, *([labels] if labels else [])]
-    holders = _open_all(files, drop)
+    holders = _open_all(files, data.drop)
     ids = [_ids(holder, id_column) for holder in holders]
-    for holder, index in zip(holders[1:], ids[1:], strict=True):
-        _same(ids[0], index, holders[0].path, holder.path)
-    order = [index.get_indexer(ids[0]) for index in ids]
-
-    def only(name: str, role: str) -> tuple[Path, Array]:
-        where = [number for number, holder in enumerate(holders) if name in holder.names]
-        if len(where) != 1:
-            known = sorted({known for holder in holders for known in holder.names})
-            what = f"column {name!r} (the {role}) stands in {len(where)} of the {len(holders)} files"
-            allowed = "exactly one of them" + ("" if where else "; " + nearest(name, known))
-            raise DataError(what, ", ".join(str(file) for file in files), allowed, "correct the name or `drop` a copy")
-        return holders[where[0]].path, holders[where[0]].column(name, role)[order[where[0]]]
-
-    where, target = only(label, "label")
-    groups = only(group, "group")[1] if group else None
+    where = _only(holders, label, "label")
+    used, alignment = aligned(data.align, files, ids, len(paths), where)
+    order = [index.get_indexer(used) for index in ids]
+    target, groups = holders[where].column(label, "label")[order[where]], None
+    if group:
+        grouped = _only(holders, group, "group")
+        groups = holders[grouped].column(group, "group")[order[grouped]]
+        if lacking := int((order[grouped] < 0).sum()):
+            what = f"{lacking:,} rows have no group: their ids are not in {files[grouped].name}"
+            raise DataError(what, str(files[grouped]), "a group for every row", "add them, or set `align: inner`")
     leave_out = [name for name in (label, id_column, group) if name]
     if labels:
         extra = [name for name in holders[-1].names if name not in leave_out]
@@ -108,12 +96,32 @@ def read_parties(
             what = f"column {extra[0]!r} of the labels file belongs to no party"
             raise DataError(what, str(labels), "id, label and group", f"leave it out with `drop: [{extra[0]}]`")
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is no view
-    views = tuple(_one_view(holder, leave_out, categorical, rows) for holder, rows in pairs)
+    views = tuple(_one_view(holder, leave_out, data, rows) for holder, rows in pairs)
     found = {name for view in views for name in view.names}
-    if missing := [name for name in categorical if name not in found]:
+    if missing := [name for name in data.categorical if name not in found]:
         what = f"no file has a categorical column {missing[0]!r}"
         raise DataError(what, ", ".join(map(str, paths)), nearest(missing[0], sorted(found)))
-    return RawData(f"{where}, column {label!r}", views, target, groups)
+    present = np.stack([rows >= 0 for rows in order[: len(paths)]], axis=1)
+    return RawData(
+        f"{files[where]}, column {label!r}",
+        views,
+        target,
+        groups,
+        alignment=alignment,
+        present=None if present.all() else present,
+    )
+
+
+def _only(holders: Sequence[Holder], name: str, role: str) -> int:
+    """Return which of the files has a column."""
+    where = [number for number, holder in enumerate(holders) if name in holder.names]
+    if len(where) != 1:
+        known = sorted({known for holder in holders for known in holder.names})
+        what = f"column {name!r} (the {role}) stands in {len(where)} of the {len(holders)} files"
+        allowed = "exactly one of them" + ("" if where else "; " + nearest(name, known))
+        files = ", ".join(str(holder.path) for holder in holders)
+        raise DataError(what, files, allowed, "correct the name or `drop` a copy")
+    return where[0]
 
 
 def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
@@ -131,7 +139,7 @@ def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
     return holders
 
 
-def _ids(holder: Holder, name: str) -> pd.Index[Any]:
+def _ids(holder: Holder, name: str) -> Ids:
     values = holder.column(name, "id")
     if values.dtype.kind not in "iuU":
         what = f"column {name!r} (the id) is of type {values.dtype}"
@@ -144,33 +152,21 @@ def _ids(holder: Holder, name: str) -> pd.Index[Any]:
     return index
 
 
-def _same(first: pd.Index[Any], other: pd.Index[Any], first_path: Path, other_path: Path) -> None:
-    absent, extra = first.difference(other), other.difference(first)
-    if not len(absent) and not len(extra):
-        return
-    parts = []
-    if len(absent):
-        parts.append(
-            f"{len(absent)} ids of {first_path.name} are missing in {other_path.name} (such as {absent.tolist()[0]!r})"
-        )
-    if len(extra):
-        parts.append(
-            f"{len(extra)} ids of {other_path.name} are missing in {first_path.name} (such as {extra.tolist()[0]!r})"
-        )
-    remedy = "keep the ids that all files share"
-    if first.dtype.kind != other.dtype.kind:
-        remedy = "write the ids alike: they are numbers in one file and text in the other"
-    raise DataError("; ".join(parts), str(other_path), "the same set of ids in every file, in any order", remedy)
-
-
-def _one_view(holder: Holder, leave_out: Sequence[str], categorical: Sequence[str], rows: Array) -> View:
-    """Return everything a party's file holds as one view, rows in the common order."""
-    views = holder.views(leave_out, [name for name in categorical if name in holder.names])
+def _one_view(holder: Holder, leave_out: Sequence[str], data: Data, rows: Array) -> View:
+    """Return everything a party's file holds as one view, rows in the common order; zeros for those it lacks (−1)."""
+    categorical = [name for name in data.categorical if name in holder.names]
+    views = holder.views(leave_out, categorical, data.missing is not None)
     if len(views) == 1:
-        return replace(views[0], name=holder.path.name, values=views[0].values[rows])
+        return replace(views[0], name=holder.path.name, values=_taken(views[0].values, rows))
     values = np.concatenate([view.values.reshape(len(view.values), -1) for view in views], axis=1)
     names = tuple(name for view in views for name in view.names)
     if len(names) != values.shape[1]:
         what = "holds images beside other arrays"
         raise DataError(what, str(holder.path), "one array of images or several tables", "save them as party files")
-    return View(holder.path.name, values[rows], names)
+    return View(holder.path.name, _taken(values, rows), names)
+
+
+def _taken(values: Array, rows: Array) -> Array:
+    taken = values[rows]
+    taken[rows < 0] = 0
+    return taken

@@ -1,0 +1,73 @@
+"""From each party's columns to features to train on: categories encoded, gaps filled, numbers scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from vflsim.errors import DataError
+from vflsim.learning.data.categories import coded
+from vflsim.learning.data.facts import DataFacts
+from vflsim.learning.data.gaps import filled
+from vflsim.learning.data.joint import chosen, joined
+from vflsim.learning.data.scaling import Scaler
+from vflsim.learning.data.sources.raw import Array, View
+from vflsim.learning.data.spec import Data, Scale
+from vflsim.learning.data.split import RowSplit
+
+
+def prepared(
+    views: Sequence[View], splits: Sequence[RowSplit], data: Data, dtype: np.dtype[Any], names: Sequence[str]
+) -> tuple[tuple[View, ...], DataFacts]:
+    """Encode categories and fill gaps, party by party, each with its own rows of ``splits``."""
+    made, facts = [], DataFacts()
+    for view, split, name in zip(views, splits, names, strict=True):
+        if not len(split.train):
+            raise DataError(f"{view.name}: holds none of the training rows", name, "some of them", "align: inner")
+        view, vocabularies = coded(view, split, data.encoding, dtype, name)
+        view, gaps = (view, ()) if data.missing is None else filled(view, split, data.missing, name)
+        made.append(view)
+        facts = DataFacts(None, (*facts.missing, *gaps), (*facts.categories, *vocabularies))
+    return tuple(made), facts
+
+
+def joined_splits(
+    views: Sequence[View],
+    split: RowSplit,
+    splits: Sequence[RowSplit],
+    scale: Scale,
+    dtype: np.dtype[Any],
+    names: Sequence[str],
+) -> Iterator[Array]:
+    """Lay the features of ``split`` side by side, each party's scaled by statistics of its own rows of ``splits``."""
+    scalers = _scalers(names, views, splits, scale)
+    for rows, what in ((split.train, "training"), (split.validation, "validation"), (split.test, "test")):
+        yield joined(views, scalers, rows, dtype, what, names)
+
+
+def _scalers(
+    names: Sequence[str], views: Sequence[View], splits: Sequence[RowSplit], scale: Scale
+) -> list[Scaler | None]:
+    if scale != "pooled":
+        return [_scaler(name, [view], split, scale) for name, view, split in zip(names, views, splits, strict=True)]
+    split = splits[0]  # the same of all
+    pixels = [view for view in views if view.pixels]
+    shared = _scaler("data.scale", pixels, split, "standard") if pixels else None
+    return [
+        shared if view.pixels else _scaler(name, [view], split, "standard")
+        for name, view in zip(names, views, strict=True)
+    ]
+
+
+def _scaler(name: str, views: Sequence[View], split: RowSplit, scale: Scale) -> Scaler | None:
+    """Fit on the features of all ``views``."""
+    first, values = views[0], [chosen(view.values, split.train) for view in views]
+    try:
+        together = values[0] if len(values) == 1 else np.concatenate([v.reshape(len(v), -1) for v in values], axis=1)
+        scaler = Scaler.fit(together, scale, first.pixels)
+    except ValueError as error:
+        allowed = "values whose squares are numbers, too: roughly 1e-150 to 1e150"
+        raise DataError(f"{first.name}: {error}", name, allowed, "rescale the column") from None
+    return scaler if scaler is None or not first.unscaled else scaler.except_at(first.unscaled)
