@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import emit
+from vflsim.scenario import emit, own_modules
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
@@ -33,7 +33,8 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     """Load a scenario from a file's path, a YAML text (with a line break in it) or a mapping, and apply overrides.
 
     ``overrides``: ``["training.batch=32", …]`` or ``{"training.batch": 32, …}``, values in YAML, null to remove a key.
-    Relative paths in ``data`` are relative to the scenario's folder (for texts and mappings: the working directory).
+    Relative paths, and modules of your own, are relative to the scenario's folder (of texts and mappings: the working
+    directory).
     Raises ScenarioError, which lists every problem with file and line, key, value, allowed values and remedy.
     """
     if isinstance(source, Mapping):
@@ -47,6 +48,8 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
 
 def validate(document: Document) -> Scenario:
     """Validate a document and return its scenario. Raises ScenarioError with every problem."""
+    if misnamed := own_modules.look_in_folder(document.raw):
+        raise failure(misnamed, document)
     known = Known(document.raw, schema)
     raw, symbols, problems = _symbols(document.raw)
     try:
@@ -118,7 +121,7 @@ def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str
 def _rooted(document: Document, folder: Path) -> Document:
     """Return the document with absolute paths, so that its folder no longer matters.
 
-    Paths are ``file``, ``labels`` and ``parties`` in ``data``, and every ``file`` in ``timing``.
+    Paths are ``modules``, ``file``, ``labels`` and ``parties`` in ``data``, and every ``file`` in ``timing``.
     """
 
     def absolute(path: Any) -> Any:
@@ -129,7 +132,7 @@ def _rooted(document: Document, folder: Path) -> Document:
             return {key: absolute(item) if key == "file" else files(item) for key, item in value.items()}
         return [files(item) for item in value] if isinstance(value, list) else value
 
-    raw = dict(document.raw)
+    raw = own_modules.rooted(dict(document.raw), folder)
     data = raw.get("data")
     if isinstance(data, dict):
         rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}
