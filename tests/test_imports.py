@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"files", "vocabulary", "streams"},
+    {"files", "shipped", "vocabulary", "streams"},
     {"coding", "privacy"},
     {"timing", "learning", "codecs"},
     {"world"},

@@ -6,6 +6,8 @@ being rebuilt from ``type(error)(*error.args)`` (SimPy, pickling between process
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class VflsimError(Exception):
     """Base of every error that vflsim raises on purpose.
@@ -103,3 +105,11 @@ class TooLargeError(VflsimError, ValueError):
     """A distribution has too many parts to be computed."""
 
     exit_code = 2
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a remedy that names the nearest known words; empty without any."""
+    import difflib
+
+    matches = difflib.get_close_matches(word, [*known], n=2, cutoff=0.6)
+    return "did you mean " + " or ".join(map(repr, matches)) + "?" if matches else ""

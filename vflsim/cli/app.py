@@ -14,7 +14,8 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import CommandFunctionType
 
 import vflsim
-from vflsim.errors import ScenarioError
+from vflsim.errors import ScenarioError, nearest
+from vflsim.shipped import completions, scenario_file
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
@@ -45,13 +46,33 @@ app = Application(
     name="vflsim",
     help="Compare vertical-federated-learning protocols under identical timing.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 PLAIN_WIDTH = 120
 """Width in columns of output to a file or a pipe."""
 
-ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", metavar="SCENARIO")]
+
+def completed(incomplete: str) -> list[str]:
+    """Complete the name of a scenario, in a shell."""
+    return completions(incomplete)
+
+
+def _must_exist(context: typer.Context, scenario: Path) -> Path:
+    """Refuse a mistyped name before the imports that take seconds."""
+    if not context.resilient_parsing:  # as when a shell asks for completions
+        scenario_file(scenario)
+    return scenario
+
+
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(
+        help="A scenario file (YAML), or a name that `vflsim scenarios` lists.",
+        metavar="SCENARIO",
+        callback=_must_exist,
+        autocompletion=completed,
+    ),
+]
 ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")
@@ -110,8 +131,6 @@ def _options(
 
 def known(name: str, known: object, what: str, where: str) -> None:
     """Raise ScenarioError for a name that is not among those ``known``."""
-    from vflsim.scenario.problems import nearest
-
     names = [str(each) for each in known]  # type: ignore[attr-defined]
     if name not in names:
         remedy = nearest(name, names) or "use one of them"

@@ -21,6 +21,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import Overrides, apply
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.translation import problems_of
+from vflsim.shipped import scenario_file
 from vflsim.vocabulary.quantities import Number
 
 MAX_CLIENTS = 100_000
@@ -32,6 +33,7 @@ _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
     """Load a scenario from a file's path, a YAML text (with a line break in it) or a mapping, and apply overrides.
 
+    Where there is no such file, the path may name a scenario that comes with vflsim: ``quickstart``, ``fedvs/fig4``.
     ``overrides``: ``["training.batch=32", …]`` or ``{"training.batch": 32, …}``, values in YAML, null to remove a key.
     Relative paths, and modules of your own, are relative to the scenario's folder (of texts and mappings: the working
     directory).
@@ -42,7 +44,8 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     elif isinstance(source, str) and "\n" in source:
         document, folder = documents.parse(source), Path()
     else:
-        document, folder = documents.read(source), Path(source).parent
+        path = scenario_file(source)
+        document, folder = documents.read(path), path.parent
     return validate(_rooted(apply(document, overrides), folder))
 
 
