@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"setting"},
     {"analysis", "recurrences"},
     {"protocols"},
-    {"scenario"},
+    {"kinds", "scenario"},
     {"results"},
     {"simulation"},
     {"checkpoints", "vectorised"},

@@ -36,8 +36,12 @@ NOT_FOR_TRAINING = {
 }
 
 
-def imported(among: set[str], *arguments: object) -> list[str]:
-    """Which of the modules a process of the console script has imported when it ends."""
+NOT_FOR_DELAYS = HEAVY - {"numpy", "scipy"}
+"""Delays compute with numpy, and with scipy's special functions."""
+
+
+def imported(among: set[str], *arguments: object, status: int = 0) -> list[str]:
+    """Which of the modules a process of the console script has imported when it ends with this status."""
     code = (
         "import json, sys\n"
         "from vflsim.cli import main\n"
@@ -47,15 +51,30 @@ def imported(among: set[str], *arguments: object) -> list[str]:
         "finally: print('\\n' + json.dumps(sorted(among & sys.modules.keys())))"
     )
     command = [sys.executable, "-c", code, json.dumps(sorted(among)), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["scenarios"]], ids=" ".join)
 def test_help_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
     found = imported(HEAVY, *arguments)
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["check"], ["sweep", "--over", "a=1"], ["plot"], ["compare"], ["explain"], ["list"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_mistyped_name_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
+    assert imported(HEAVY, *arguments, "nowhere_at_all", status=2) == []
+
+
+@pytest.mark.parametrize("what", ["delays", "availabilities"])
+def test_a_list_of_kinds_of_timing_waits_for_no_pytorch(what: str) -> None:
+    assert imported(NOT_FOR_DELAYS, "list", what) == []
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

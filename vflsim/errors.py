@@ -113,3 +113,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     matches = difflib.get_close_matches(word, [*known], n=2, cutoff=0.6)
     return "did you mean " + " or ".join(map(repr, matches)) + "?" if matches else ""
+
+
+def no_results(folder: object, problem: str = "no such folder") -> ResultsError:
+    """Make the error about a folder that holds no results."""
+    return ResultsError(
+        problem, str(folder), "a folder that vflsim run has written", "vflsim run prints the folder at its end"
+    )

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import CommandFunctionType
 
 import vflsim
-from vflsim.errors import ScenarioError, nearest
+from vflsim.errors import ScenarioError, nearest, no_results
 from vflsim.shipped import completions, scenario_file
 
 if TYPE_CHECKING:
@@ -73,7 +73,17 @@ ScenarioFile = Annotated[
         autocompletion=completed,
     ),
 ]
-ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS")]
+
+
+def must_be_folder(context: typer.Context, results: Path | list[Path]) -> Path | list[Path]:
+    """Refuse mistyped folders before the imports that take seconds."""
+    for each in results if isinstance(results, list) else [results]:
+        if not context.resilient_parsing and not each.is_dir():
+            raise no_results(each)
+    return results
+
+
+ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS", callback=must_be_folder)]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")
 ]
