@@ -77,16 +77,24 @@ def test_a_list_of_kinds_of_timing_waits_for_no_pytorch(what: str) -> None:
     assert imported(NOT_FOR_DELAYS, "list", what) == []
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_run_imports_only_what_it_needs(optimizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "protocol"),
+    [("sgd", {"kind": "synchronous"}), ("adam", {"kind": "synchronous"}), ("sgd", {"kind": "fedvs", "K": 1, "T": 1})],
+    ids=["sgd", "adam", "fedvs"],
+)
+def test_a_run_and_its_check_import_only_what_they_need(
+    optimizer: str, protocol: dict[str, object], tmp_path: Path
+) -> None:
     np.savez(tmp_path / "d.npz", x=np.arange(240.0).reshape(40, 6) % 7, y=np.arange(40) % 3)
     how = {"kind": optimizer, "lr": 0.1}
     said = raw(
+        {"only": protocol},
         data={"file": str(tmp_path / "d.npz"), "label": "y"},
         training__client_optimizer=how,
         training__server_optimizer=how,
     )
     scenario = tmp_path / "s.yaml"
     scenario.write_text(json.dumps(said))
+    assert imported(NOT_FOR_TRAINING, "check", scenario) == []
     assert imported(NOT_FOR_TRAINING, "run", scenario, "--out", tmp_path / "out") == []
     assert (tmp_path / "out" / "summary.md").is_file()

@@ -117,6 +117,10 @@ class Protocol(Part, ABC):
         """Raise ``ValueError`` if the protocol cannot run with clients that blind their embeddings."""
         raise ValueError("the server of this protocol needs each embedding by itself, not only the sum of all")
 
+    def messages(self, clients: int) -> int:
+        """Return about how many messages a round takes: here one from and one to every client."""
+        return 2 * clients
+
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""
         return rounds / batches_per_epoch
