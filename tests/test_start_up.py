@@ -98,3 +98,7 @@ def test_a_run_and_its_check_import_only_what_they_need(
     assert imported(NOT_FOR_TRAINING, "check", scenario) == []
     assert imported(NOT_FOR_TRAINING, "run", scenario, "--out", tmp_path / "out") == []
     assert (tmp_path / "out" / "summary.md").is_file()
+
+
+def test_digits_are_read_without_scikit_learn() -> None:
+    assert imported({"sklearn"}, "check", "timing/two_clients") == []

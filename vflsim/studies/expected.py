@@ -16,7 +16,7 @@ from vflsim.studies.sizes import Size, size_of
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to estimate a step's duration."""
-TRIAL_MESSAGES, FEWEST_STEPS = 40_000, 2
+TRIAL_MESSAGES, FEWEST_STEPS = 20_000, 2
 """Limits for trials with many messages: how many in total (some 16 µs each), and fewest server steps."""
 
 
