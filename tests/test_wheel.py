@@ -16,7 +16,7 @@ import vflsim
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel; it borrows nothing but the other packages of this one."""
     folder = tmp_path_factory.mktemp("wheel")
@@ -40,7 +40,9 @@ def call(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_console_script_runs_from_anywhere_with_the_scenarios_inside(environment: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_has_the_scenarios_inside_and_trains_in_an_empty_folder(
+    environment: Path, tmp_path: Path
+) -> None:
     script = environment / "bin" / "vflsim"
     assert call(script, "--version", cwd=tmp_path) == f"vflsim {vflsim.__version__}\n"
     listed = call(script, "scenarios", cwd=tmp_path)
@@ -52,9 +54,6 @@ def test_the_console_script_runs_from_anywhere_with_the_scenarios_inside(environ
     assert str(ROOT) not in listed
     assert list(environment.glob("lib/*/site-packages/vflsim/py.typed"))
 
-
-def test_a_shipped_scenario_trains_in_an_empty_folder(environment: Path, tmp_path: Path) -> None:
-    script = environment / "bin" / "vflsim"
     few = "protocols={wait: {kind: synchronous}, coded: {kind: fedvs, K: 1, T: 1}}"
     call(script, "run", "quickstart", "--seeds", "0:1", "--set", "stop={rounds: 2}", "--set", few, cwd=tmp_path)
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")}

@@ -18,7 +18,7 @@ from vflsim.cli.app import app, console, known
 def list_kinds(
     what: Annotated[str | None, typer.Argument(help="delays, protocols, …; everything if left out.")] = None,
 ) -> None:
-    """List what a scenario can contain: delays, compute models, networks, activations, protocols, models, …."""
+    """List what a scenario can contain: protocols, models, delays, networks and so on."""
     from vflsim.kinds import TABLES
 
     if what is not None:

@@ -91,7 +91,7 @@ def compare(
 
 @app.command()
 def verify(results: ResultsFolder) -> None:
-    """Check that results are unchanged (digests) and keep every invariant: bytes that add up, …."""
+    """Check that results are as they were written, and keep the rules: bytes add up, rounds have no gaps."""
     from vflsim.results.verify import runs_in, verify_folder
 
     problems = verify_folder(results)
