@@ -21,3 +21,10 @@ class Normed(nn.Module):
         """(rows, …) → (rows, embedding)."""
         h: Tensor = self.last(torch.relu(self.norm(self.first(x.flatten(1)))))
         return h
+
+
+class Head(nn.Linear):
+    """A server's model."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)

@@ -300,7 +300,7 @@ BAD_COMMANDS = {
     "no such scenario": (("run", "absent.yaml"), ("absent.yaml: there is no such file", "other.yaml")),
     "a folder for a scenario": (("run", "store"), ("store: this is a folder", "a YAML file")),
     "a scenario that is no text": (("check", "noise.yaml"), ("noise.yaml:2: the byte 0xff is not UTF-8",)),
-    "an empty scenario": (("run", "empty.yaml"), ("empty.yaml: the scenario is empty", "quickstart.yaml")),
+    "an empty scenario": (("run", "empty.yaml"), ("empty.yaml: the scenario is empty", "vflsim new NAME")),
     "a scenario that is a list": (("run", "list.yaml"), ("list.yaml:1", "a list", "a mapping")),
     "a key twice": (("run", "twice.yaml"), ("twice.yaml:2", "'name' stands twice")),
     "one bare seed": (("run", "other.yaml", "--seeds", "5"), ("--set seeds=5: seeds", "write [5]", "0:5")),

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from command_line import Ended
 
+from vflsim.kinds import TABLES
 from vflsim.learning.server import ServerLearner
 from vflsim.plotting import PLOTS
 from vflsim.scenario import load
-from vflsim.scenario.tables import TABLES
 
 SCENARIO = """\
 name: tiny

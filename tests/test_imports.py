@@ -14,14 +14,14 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"files", "vocabulary", "streams"},
+    {"files", "shipped", "vocabulary", "streams"},
     {"coding", "privacy"},
     {"timing", "learning", "codecs"},
     {"world"},
     {"setting"},
     {"analysis", "recurrences"},
     {"protocols"},
-    {"scenario"},
+    {"kinds", "scenario"},
     {"results"},
     {"simulation"},
     {"checkpoints", "vectorised"},

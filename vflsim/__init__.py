@@ -1,7 +1,7 @@
 """vflsim: compare vertical-federated-learning protocols under identical timing.
 
 >>> import vflsim
->>> scenario = vflsim.load("scenarios/quickstart.yaml")
+>>> scenario = vflsim.load("quickstart")
 >>> results = vflsim.run(scenario)
 >>> results.metrics, results.summary(), vflsim.plot(results, "time")
 """
@@ -30,6 +30,7 @@ __all__ = ["VflsimError", "load", "open_results", "plot", "run", "tune"]
 def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()) -> Scenario:
     """Load a scenario from a file, a YAML text or a mapping; ``overrides`` like ``["training.batch=32"]``.
 
+    Where there is no such file, ``source`` may name a scenario that comes with vflsim: ``"quickstart"``.
     Raises ``ScenarioError``, which lists file, line, key, value and remedy of every problem.
     """
     from vflsim.scenario.load import load as load_scenario

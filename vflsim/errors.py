@@ -6,6 +6,8 @@ being rebuilt from ``type(error)(*error.args)`` (SimPy, pickling between process
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 
 class VflsimError(Exception):
     """Base of every error that vflsim raises on purpose.
@@ -103,3 +105,25 @@ class TooLargeError(VflsimError, ValueError):
     """A distribution has too many parts to be computed."""
 
     exit_code = 2
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a remedy that names the nearest known words; empty without any."""
+    import difflib
+
+    matches = difflib.get_close_matches(word, [*known], n=2, cutoff=0.6)
+    return "did you mean " + " or ".join(map(repr, matches)) + "?" if matches else ""
+
+
+def no_results(folder: object, problem: str = "no such folder") -> ResultsError:
+    """Make the error about a folder that holds no results."""
+    return ResultsError(
+        problem, str(folder), "a folder that vflsim run has written", "vflsim run prints the folder at its end"
+    )
+
+
+def check_known(name: str, names: Sequence[str], what: str, where: str) -> None:
+    """Raise ScenarioError for a ``name`` that is not one of ``names``; ``what`` says what they name."""
+    if name not in names:
+        remedy = nearest(name, names) or "use one of them"
+        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)

@@ -11,11 +11,11 @@ from ruamel.yaml import YAML
 from test_imports import LAYERS
 from tiny_worlds import raw
 
+from vflsim.kinds import TABLES
 from vflsim.learning.training import TrainingOverride
 from vflsim.scenario import load
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.split_model import ModelsOverride
-from vflsim.scenario.tables import TABLES
 from vflsim.studies.described import overrides
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from vflsim.errors import ScenarioError
+from vflsim.kinds import TABLES
 from vflsim.scenario.load import dump, load
 from vflsim.scenario.resolve import party_timings
-from vflsim.scenario.tables import TABLES
 from vflsim.timing.capacity import CAPACITIES, CapacitySteps
 
 

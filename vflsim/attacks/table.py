@@ -12,10 +12,9 @@ from vflsim.attacks.base import Attack
 from vflsim.attacks.pgd import Pgd
 from vflsim.attacks.rounding import RoundingBound
 from vflsim.attacks.smoothing import Smoothing
-from vflsim.errors import ScenarioError
+from vflsim.errors import ScenarioError, check_known
 from vflsim.scenario.known import Known
 from vflsim.scenario.overrides import values_of
-from vflsim.scenario.problems import check_known
 from vflsim.scenario.translation import problems_of
 
 AttackKind: TypeAlias = Pgd | Smoothing | Attribution | RoundingBound

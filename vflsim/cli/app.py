@@ -14,7 +14,8 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import CommandFunctionType
 
 import vflsim
-from vflsim.errors import ScenarioError
+from vflsim.errors import ScenarioError, check_known, no_results
+from vflsim.shipped import completions, scenario_file
 
 if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
@@ -45,14 +46,44 @@ app = Application(
     name="vflsim",
     help="Compare vertical-federated-learning protocols under identical timing.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 PLAIN_WIDTH = 120
 """Width in columns of output to a file or a pipe."""
 
-ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", metavar="SCENARIO")]
-ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS")]
+
+def completed(incomplete: str) -> list[str]:
+    """Complete the name of a scenario, in a shell."""
+    return completions(incomplete)
+
+
+def _must_exist(context: typer.Context, scenario: Path) -> Path:
+    """Refuse a mistyped name before the imports that take seconds."""
+    if not context.resilient_parsing:  # as when a shell asks for completions
+        scenario_file(scenario)
+    return scenario
+
+
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(
+        help="A scenario file (YAML), or a name that `vflsim scenarios` lists.",
+        metavar="SCENARIO",
+        callback=_must_exist,
+        autocompletion=completed,
+    ),
+]
+
+
+def must_be_folder(context: typer.Context, results: Path | list[Path]) -> Path | list[Path]:
+    """Refuse mistyped folders before the imports that take seconds."""
+    for each in results if isinstance(results, list) else [results]:
+        if not context.resilient_parsing and not each.is_dir():
+            raise no_results(each)
+    return results
+
+
+ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar="RESULTS", callback=must_be_folder)]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")
 ]
@@ -110,8 +141,6 @@ def _options(
 
 def known(name: str, known: object, what: str, where: str) -> None:
     """Raise ScenarioError for a name that is not among those ``known``."""
-    from vflsim.scenario.problems import check_known
-
     check_known(name, [str(each) for each in known], what, where)  # type: ignore[attr-defined]
 
 

@@ -114,9 +114,10 @@ def fit_command(
 
 
 def _delay(text: str) -> DelayKind:
-    """Parse a delay, as in a scenario."""
+    """Parse a delay, as in a scenario. Modules of the user's own may stand in the working directory."""
     from pydantic import TypeAdapter, ValidationError
 
+    from vflsim.scenario import own_modules
     from vflsim.scenario.document import Document
     from vflsim.scenario.known import Known
     from vflsim.scenario.plain_yaml import parse_value
@@ -126,6 +127,8 @@ def _delay(text: str) -> DelayKind:
 
     name = "vflsim delays show"
     raw, origins = parse_value(text, name)
+    if problems := own_modules.look_in_folder(own_modules.rooted({"delay": raw}, Path())):
+        raise failure(problems, Document({}, name))
     adapter: TypeAdapter[DelayKind] = TypeAdapter(AnyDelay)
     try:
         return adapter.validate_python(raw)

@@ -18,26 +18,25 @@ from vflsim.cli.app import app, console, known
 def list_kinds(
     what: Annotated[str | None, typer.Argument(help="delays, protocols, …; everything if left out.")] = None,
 ) -> None:
-    """List what a scenario can contain: delays, compute models, networks, activations, protocols, models, …."""
-    from vflsim.scenario.tables import TABLES
+    """List what a scenario can contain: protocols, models, delays, networks and so on."""
+    from vflsim.kinds import TABLES
 
     if what is not None:
         known(what, TABLES, "list", "vflsim list")
     page = console()
-    for name, classes in TABLES.items():
-        if what in (None, name):
-            table = Table.grid(padding=(0, 2, 0, 0))
-            table.add_column(max_width=32)
-            table.add_column()
-            for entry in classes:
-                fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]
-                ordered = sorted(fields, key=lambda pair: not pair[1].is_required())
-                keys = ", ".join(key if field.is_required() else f"{key}?" for key, field in ordered)
-                kind = str(entry.model_fields["kind"].default)
-                form = Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else "")
-                table.add_row(form, Text((entry.__doc__ or "").strip().splitlines()[0].replace("``", "")))
-            page.print(Text(name, style="bold"))
-            page.print(Padding(table, (0, 0, 0, 2)))
+    for name in TABLES if what is None else [what]:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(max_width=32)
+        table.add_column()
+        for entry in TABLES[name]:
+            fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]
+            ordered = sorted(fields, key=lambda pair: not pair[1].is_required())
+            keys = ", ".join(key if field.is_required() else f"{key}?" for key, field in ordered)
+            kind = str(entry.model_fields["kind"].default)
+            form = Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else "")
+            table.add_row(form, Text((entry.__doc__ or "").strip().splitlines()[0].replace("``", "")))
+        page.print(Text(name, style="bold"))
+        page.print(Padding(table, (0, 0, 0, 2)))
     page.print(Text("A key with ? may be left out.", style="dim"))
 
 

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, console, known, say
+from vflsim.cli.app import ResultsFolder, app, console, known, must_be_folder, say
 from vflsim.errors import ResultsError
 
 
 @app.command()
 def plot(
-    results: Annotated[Path, typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS")],
+    results: Annotated[
+        Path,
+        typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS", callback=must_be_folder),
+    ],
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this figure (may be repeated).")] = None,
     out: Annotated[
         Path | None,
@@ -59,7 +62,10 @@ def trace(
 
 @app.command()
 def compare(
-    results: Annotated[list[Path], typer.Argument(help="Results folders (of runs or sweeps).", metavar="RESULTS...")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Results folders (of runs or sweeps).", metavar="RESULTS...", callback=must_be_folder),
+    ],
     quantiles: Annotated[
         bool, typer.Option("--quantiles", help="Quantiles of round durations with 95 % intervals instead.")
     ] = False,
@@ -88,7 +94,7 @@ def compare(
 
 @app.command()
 def verify(results: ResultsFolder) -> None:
-    """Check that results are unchanged (digests) and keep every invariant: bytes that add up, …."""
+    """Check that results are as they were written, and keep the rules: bytes add up, rounds have no gaps."""
     from vflsim.results.verify import runs_in, verify_folder
 
     problems = verify_folder(results)

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from math import isqrt
 from typing import Final, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -129,7 +130,7 @@ def product(a: Tensor, b: Tensor, p: int) -> Tensor:
         )
     if a.device.type not in AT_A_TIME:
         raise ValueError(f"exact products on {a.device.type} are not known; allowed: {', '.join(AT_A_TIME)}")
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # PyTorch's own imports sympy
     result = a.new_empty((*batch, a.shape[-2], b.shape[-1]))
     if 0 in (result.numel(), a.shape[-1]):
         return result.zero_()

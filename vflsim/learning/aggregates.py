@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.optimizers import Optimizer, Sgd
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
+from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import PositiveNumber
 
 
@@ -73,6 +74,19 @@ class Aggregate(Part, ABC):
         Zeros take their place unless an aggregate says otherwise; so they do in rows that no client has.
         """
         return self.combine(with_zeros(embeddings, present), widths)
+
+    def try_out(self, widths: Sequence[int]) -> None:
+        """Join zeros, of all parties and of all but the first. Raises what fails, ValueError for a wrong shape."""
+        joins, width, rows = self.module(len(widths)), self.width(widths), 2
+        everyone = [torch.zeros(rows, each) for each in widths]
+        for embeddings in ([*everyone], [None, *everyone[1:]])[: len(widths)]:
+            joined = self.combine(embeddings, widths) if joins is None else joins(embeddings)
+            if tuple(joined.shape) != (rows, width):
+                raise ValueError(f"it joins {rows} rows to {tuple(joined.shape)}; allowed: {(rows, width)}")
+        for places in (range(len(widths)), range(1, len(widths)))[: len(widths)]:
+            coefficients = self.coefficients(places)
+            if coefficients is not None and len(coefficients) != len(places):
+                raise ValueError(f"{len(coefficients)} coefficients for {len(places)} embeddings; allowed: one each")
 
 
 class _Mean(Aggregate, ABC):
@@ -250,6 +264,7 @@ def _expanded(value: Any) -> Any:
 AnyAggregate = Annotated[
     AggregateKind,
     Field(discriminator="kind"),
+    OrModule(Aggregate),
     Shorthand(_expanded, {"enum": ["mean", "sum", "max", "concat", "weighted", "learned_mean"]}),
 ]
 

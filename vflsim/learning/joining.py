@@ -104,7 +104,7 @@ class Joining:
         return total if own is None else own + total
 
     def combined(self, values: Sequence[Tensor | None], present: Tensor | None = None) -> Tensor:
-        """Join the embeddings of all parties, None where one is missing, or absent from rows; differentiable in each."""
+        """Join the embeddings of all parties, None where one is missing; differentiable in each."""
         if present is not None and self.trained is None:
             return self.aggregate.combine_present(values, self.widths, present)
         if present is not None:

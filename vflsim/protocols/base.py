@@ -138,6 +138,10 @@ class Protocol(Part, ABC):
                 "allowed: plain, or a codec of messages to clients"
             )
 
+    def messages(self, clients: int) -> int:
+        """Return about how many messages a round takes: here one from and one to every client."""
+        return 2 * clients
+
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many server steps and used embeddings."""
         return rounds / batches_per_epoch

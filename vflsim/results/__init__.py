@@ -1,12 +1,29 @@
 """Results: write, read, summarise and verify what runs record."""
 
-from vflsim.results.folder import Prepared, prepare_folder
-from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.report import comparison_table, write_summary
-from vflsim.results.schema import RunInfo, RunTables
-from vflsim.results.summary import summarise
-from vflsim.results.verify import verify_folder, verify_run
-from vflsim.results.write import run_folder, write_file, write_run
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vflsim.results.folder import Prepared, prepare_folder
+    from vflsim.results.read import NotRecordedError, Results, StoredRun
+    from vflsim.results.report import comparison_table, write_summary
+    from vflsim.results.schema import RunInfo, RunTables
+    from vflsim.results.summary import summarise
+    from vflsim.results.verify import verify_folder, verify_run
+    from vflsim.results.write import run_folder, write_file, write_run
+
+_MODULES = {
+    "folder": ("Prepared", "prepare_folder"),
+    "read": ("NotRecordedError", "Results", "StoredRun"),
+    "report": ("comparison_table", "write_summary"),
+    "schema": ("RunInfo", "RunTables"),
+    "summary": ("summarise",),
+    "verify": ("verify_folder", "verify_run"),
+    "write": ("run_folder", "write_file", "write_run"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "NotRecordedError",
@@ -25,3 +42,10 @@ __all__ = [
     "write_run",
     "write_summary",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: an error message needs the layout of text, and not pandas."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vflsim.errors import ResultsError
+from vflsim.errors import ResultsError, no_results
 from vflsim.files import content, opened
 from vflsim.results.pages import damaged, read_info, read_scenario
 from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of, split_of
@@ -146,9 +146,7 @@ class Results:
                 problem, remedy = "holds a sweep, not the results of one scenario", f"vflsim compare {folder}"
                 raise ResultsError(problem, str(folder), "one of the folders in it", remedy)
             problem = f"no {SCENARIO} in it" if folder.is_dir() else "no such folder"
-            raise ResultsError(
-                problem, str(folder), "a folder that vflsim run has written", "vflsim run prints the folder at its end"
-            )
+            raise no_results(folder, problem)
         scenario = read_scenario(folder / SCENARIO)
         runs = [
             StoredRun(place, read_info(place))

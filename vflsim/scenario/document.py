@@ -11,6 +11,7 @@ from typing import Any
 from vflsim.errors import ScenarioError
 from vflsim.files import opened, size
 from vflsim.scenario.plain_yaml import MAX_DEPTH, PLAIN, Location, Origins, parse_value
+from vflsim.shipped import scenario_file
 
 MAX_BYTES = 1 << 20
 
@@ -44,10 +45,8 @@ class Document:
 
 def read(path: str | Path) -> Document:
     """Read the document in a file. Raises ScenarioError if the file holds no plain YAML mapping."""
-    path, name = Path(path), str(path)
-    if path.is_dir():
-        inside = sorted(p.name for p in path.glob("*.y*ml"))
-        raise ScenarioError("this is a folder, not a scenario file", name, "a YAML file", _one_of(name, inside))
+    path = scenario_file(path)
+    name = str(path)
     try:
         with opened(path) as file:
             if size(file) > MAX_BYTES:
@@ -58,9 +57,6 @@ def read(path: str | Path) -> Document:
                     "give the scenario file; data belong in files that it names",
                 )
             content = file.read(MAX_BYTES)
-    except FileNotFoundError:
-        inside = sorted(p.name for p in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
-        raise ScenarioError("there is no such file", name, remedy=_one_of(str(path.parent), inside)) from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         what = f"the file cannot be read: {reason}"
@@ -78,7 +74,7 @@ def parse(text: str, name: str = "scenario") -> Document:
     """Parse the document in a YAML text."""
     raw, origins = parse_value(text, name)
     if raw is None:
-        raise ScenarioError("the scenario is empty", name, remedy="start from scenarios/quickstart.yaml")
+        raise ScenarioError("the scenario is empty", name, remedy="start from what `vflsim new NAME` writes")
     if not isinstance(raw, dict):
         kind = "a list" if isinstance(raw, list) else f"the single value {raw!r}"
         remedy = "write `name: …`, `data: …` and so on"
@@ -113,8 +109,3 @@ def plain(value: Any, loc: Location = ()) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(item, (*loc, index)) for index, item in enumerate(value)]
     raise ScenarioError(f"a {type(value).__name__} cannot stand in a scenario", ".".join(map(str, loc)), PLAIN)
-
-
-def _one_of(folder: str, names: list[str]) -> str:
-    shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-    return f"in {folder} there are: {shown}" if names else "check the path"

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import emit
+from vflsim.scenario import emit, own_modules
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
@@ -21,6 +21,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import Overrides, apply
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.translation import problems_of
+from vflsim.shipped import scenario_file
 from vflsim.vocabulary.quantities import Number
 
 MAX_CLIENTS = 100_000
@@ -32,8 +33,10 @@ _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
     """Load a scenario from a file's path, a YAML text (with a line break in it) or a mapping, and apply overrides.
 
+    Where there is no such file, the path may name a scenario that comes with vflsim: ``quickstart``, ``fedvs/fig4``.
     ``overrides``: ``["training.batch=32", …]`` or ``{"training.batch": 32, …}``, values in YAML, null to remove a key.
-    Relative paths in ``data`` are relative to the scenario's folder (for texts and mappings: the working directory).
+    Relative paths, and modules of your own, are relative to the scenario's folder (of texts and mappings: the working
+    directory).
     Raises ScenarioError, which lists every problem with file and line, key, value, allowed values and remedy.
     """
     if isinstance(source, Mapping):
@@ -41,12 +44,15 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     elif isinstance(source, str) and "\n" in source:
         document, folder = documents.parse(source), Path()
     else:
-        document, folder = documents.read(source), Path(source).parent
+        path = scenario_file(source)
+        document, folder = documents.read(path), path.parent
     return validate(_rooted(apply(document, overrides), folder))
 
 
 def validate(document: Document) -> Scenario:
     """Validate a document and return its scenario. Raises ScenarioError with every problem."""
+    if misnamed := own_modules.look_in_folder(document.raw):
+        raise failure(misnamed, document)
     known = Known(document.raw, schema)
     raw, symbols, problems = _symbols(document.raw)
     try:
@@ -118,7 +124,7 @@ def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str
 def _rooted(document: Document, folder: Path) -> Document:
     """Return the document with absolute paths, so that its folder no longer matters.
 
-    Paths are ``file``, ``labels`` and ``parties`` in ``data``, and every ``file`` in ``timing``.
+    Paths are ``modules``, ``file``, ``labels`` and ``parties`` in ``data``, and every ``file`` in ``timing``.
     """
 
     def absolute(path: Any) -> Any:
@@ -129,7 +135,7 @@ def _rooted(document: Document, folder: Path) -> Document:
             return {key: absolute(item) if key == "file" else files(item) for key, item in value.items()}
         return [files(item) for item in value] if isinstance(value, list) else value
 
-    raw = dict(document.raw)
+    raw = own_modules.rooted(dict(document.raw), folder)
     data = raw.get("data")
     if isinstance(data, dict):
         rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}

@@ -144,6 +144,8 @@ class Scenario(Part):
     """A list, or ``0:5`` for 0 to 4."""
     record: Record = "events"
     codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] = Plain()
+    modules: str | None = None
+    """The folder of your own modules, which ``{kind: module, path: "mine:Class"}`` names; by default the scenario's."""
 
     _document: Document = PrivateAttr(default_factory=lambda: Document({}))
     _symbols: dict[str, float] = PrivateAttr(default_factory=dict)

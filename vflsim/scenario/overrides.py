@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from vflsim.errors import ScenarioError
+from vflsim.errors import ScenarioError, nearest
 from vflsim.scenario.document import Document, plain
 from vflsim.scenario.plain_yaml import Location, parse_value
-from vflsim.scenario.problems import nearest, shown
+from vflsim.scenario.problems import shown
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 

@@ -10,9 +10,10 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from vflsim.errors import nearest
 from vflsim.scenario.known import Known
 from vflsim.scenario.plain_yaml import Location
-from vflsim.scenario.problems import Problem, nearest, shown
+from vflsim.scenario.problems import Problem, shown
 from vflsim.vocabulary.entries import FOR_CLIENT
 from vflsim.vocabulary.imported import OWN_FIELDS
 

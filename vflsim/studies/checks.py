@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from vflsim.files import machine_memory
+from vflsim.learning.aggregates import AGGREGATES
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.privacy.accounting import Released
@@ -22,6 +23,7 @@ from vflsim.setting import Setting
 from vflsim.streams import party_name
 from vflsim.studies.sizes import size_of
 from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.imported import origin, reason
 
 
 def read_and_check(scenario: Scenario) -> ScenarioData:
@@ -34,7 +36,7 @@ def read_and_check(scenario: Scenario) -> ScenarioData:
     first = next(iter(loaded.values()))
     settings = {name: setting(scenario, name, loaded[name]) for name in loaded}
     problems = list(problems_in(scenario, first.task.name, first.outputs))
-    problems = problems or list(_clients(scenario, settings))
+    problems = problems or [*_clients(scenario, settings), *_aggregates(scenario, settings)]
     for name in loaded if not problems else ():
         problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
     problems = problems or list(_sizes(scenario, settings))  # before any model is made
@@ -67,6 +69,18 @@ def _clients(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Pr
                 yield Problem.of_message(location_of(scenario, name, "models", "active"), f"the server: {error}")
     for (key, what), clients in wrong.items():
         yield Problem.of_message(key, f"client {clients[0]}: {what}")
+
+
+def _aggregates(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
+    """Try out users' own aggregates."""
+    for name, resolved in settings.items():
+        if not isinstance(resolved.aggregate, AGGREGATES):
+            try:
+                resolved.bound_aggregate.try_out(resolved.joined_widths)
+            except Exception as error:  # the user's code may raise anything
+                what, where = f"{resolved.aggregate.kind} failed on zeros: {reason(error)}", origin(error)
+                key = location_of(scenario, name, "models", "aggregate")
+                yield Problem(key, what, remedy=f"mend the aggregate; raised in: {where}")
 
 
 def _sizes(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:

@@ -16,8 +16,8 @@ from vflsim.studies.sizes import Size, size_of
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to estimate a step's duration."""
-TRIAL_CLIENT_STEPS, FEWEST_STEPS = 100_000, 2
-"""Limits for trials with many clients: most client steps in total (some 60 µs each), and fewest server steps."""
+TRIAL_MESSAGES, FEWEST_STEPS = 20_000, 2
+"""Limits for trials with many messages: how many in total (some 16 µs each), and fewest server steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Expectation:
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
     """Estimate the runs of protocol ``name``. Raises a run's errors, as ScenarioError if settings cause them."""
     entry, stop, seed = scenario.protocols[name], scenario.stop_of(name), scenario.seeds[0]
-    steps = max(min(steps, TRIAL_CLIENT_STEPS // scenario.clients), min(steps, FEWEST_STEPS))
+    steps = max(min(steps, TRIAL_MESSAGES // entry.protocol.messages(scenario.clients)), min(steps, FEWEST_STEPS))
     outcome = trial(scenario, name, seed, data, steps)
     if outcome.error is not None:
         raise blamed(scenario, name, seed, outcome)

@@ -43,7 +43,8 @@ def imported(path: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"{path} does not import: no module named {error.name}; is its folder on PYTHONPATH?"
+            f"{path} does not import: no module named {error.name}; put it into the scenario's folder, name its folder "
+            "by the key `modules`, or put that on PYTHONPATH"
         ) from error
     except (Exception, SystemExit) as error:  # importing runs the user's code, which may raise anything
         raise ValueError(f"{path} does not import: {reason(error)}") from error

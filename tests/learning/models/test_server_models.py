@@ -24,6 +24,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "layers": {"kind": "layers", "layers": [7, "batch_norm", 6, "tanh", "batch_norm"], "weight_norm": True},
     "vgg": {"kind": "vgg", "side": 1, "channels": [4, 5], "hidden": [6], "batch_norm": True},
     "logistic": {"kind": "logistic"},
+    "module": {"kind": "module", "path": "normed_module:Head"},
 }
 
 

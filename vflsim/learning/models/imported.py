@@ -59,7 +59,7 @@ def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...],
     if tuple(output.shape) != (_ROWS, width) or not output.is_floating_point():
         raise ValueError(
             f"{path} returned {output.dtype} of shape {tuple(output.shape)} for {fed}; "
-            f"allowed: floating point of shape {(_ROWS, width)}, one embedding of width {width} a row"
+            f"allowed: floating point of shape {(_ROWS, width)}, {width} numbers a row"
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError(f"{path} has no weights to train; allowed: a module with parameters")

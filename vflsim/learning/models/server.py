@@ -9,8 +9,10 @@ from pydantic import Field, PlainValidator, ValidationInfo
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from vflsim.learning.models.imported import Arguments, construct, trial_run
 from vflsim.learning.models.layers import ACTIVATIONS, Activation, Offset, perceptron, vgg_blocks
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.quantities import Count, Quantity
 
 NamedLayer: TypeAlias = Literal["batch_norm", Activation]
@@ -171,6 +173,27 @@ class LogisticServer(ServerModel):
         return Offset(outputs) if self.bias else nn.Identity()
 
 
-ServerModelKind: TypeAlias = LinearServer | MlpServer | LayersServer | VggServer | LogisticServer
+class ModuleServer(ServerModel):
+    """Any ``torch.nn.Module`` of the user's, by Python import path.
+
+    Importing runs the Python module that the path names: name only code that you trust.
+    """
+
+    kind: Literal["module"] = "module"
+    path: ImportPath
+    """``package.module:Class``, or a function that returns a module."""
+    arguments: Arguments = Field(default_factory=dict)
+    """Keyword arguments. ``inputs`` and ``outputs`` are added where the class's signature names them."""
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Import and call; ValueError if it does not import, does not accept the arguments, or is no module."""
+        return construct(self.path, self.arguments, inputs=inputs, outputs=outputs)
+
+    def check(self, inputs: int, outputs: int) -> None:
+        """Build one and send zeros through; ValueError unless (2, outputs) comes out, reproducibly."""
+        trial_run(self.path, lambda: self.build(inputs, outputs), (inputs,), outputs)
+
+
+ServerModelKind: TypeAlias = LinearServer | MlpServer | LayersServer | VggServer | LogisticServer | ModuleServer
 SERVER_MODELS: tuple[type[ServerModel], ...] = get_args(ServerModelKind)
 AnyServerModel = Annotated[ServerModelKind, Field(discriminator="kind")]

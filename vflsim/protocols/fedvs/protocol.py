@@ -147,6 +147,10 @@ class FedVS(Protocol):
             )
         coding_plan(self, setting, seed=0)
 
+    def messages(self, clients: int) -> int:
+        """Return also the shares of every client's model for all others."""
+        return super().messages(clients) + clients * (clients - 1)
+
     def extra_bytes(self, setting: Setting) -> int:
         """Count the quantised features, and the masks of computed shares."""
         columns, rows = expanded_columns(setting), setting.data.rows
