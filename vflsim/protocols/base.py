@@ -22,7 +22,16 @@ from vflsim.learning.training import Training
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
-from vflsim.setting import Exchange, Learners, Setting, linear_heads, split_learners, stack_split_learners
+from vflsim.setting import (
+    Exchange,
+    Learners,
+    ServerPrediction,
+    Setting,
+    linear_heads,
+    split_learners,
+    split_prediction,
+    stack_split_learners,
+)
 from vflsim.streams import SHARED
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
@@ -145,6 +154,10 @@ class Protocol(Part, ABC):
         The prediction is Σ_k h^k W_k, or the mean over k, plus a constant. Raises ``ValueError`` for any other model.
         """
         return linear_heads(setting, learners)
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
+        return split_prediction(learners)
 
     def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
         """Compute alike clients together; return, in words, the clients that cannot be, and why."""
