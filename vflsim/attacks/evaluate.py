@@ -76,7 +76,11 @@ def evaluate(
             key = f"{attack.kind} of {run.protocol}"
             try:
                 rows[attack.kind] += [_row(attack, run, each) for each in attack.on(attacked)]
-            except (ValueError, NotRecordedError) as error:
+            except NotRecordedError as error:
+                if protocols is not None and needed:
+                    raise
+                left_out.setdefault(key, f"{error.what}; {error.remedy}")
+            except ValueError as error:
                 if protocols is not None and needed:
                     what, _, allowed = str(error).partition("; allowed: ")
                     raise ResultsError(f"{key}: {what}", str(results.folder), allowed) from None
