@@ -178,7 +178,7 @@ def test_codes_of_categories_are_left_out() -> None:
 
 def test_too_few_rows_and_other_clients_are_named(tmp_path: Path) -> None:
     results = finished({"it": {"kind": "synchronous"}}, tmp_path / "study", record={"views": 10})
-    with pytest.raises(Exception, match="fewer than 20 recorded rows have arrived as embedding"):
+    with pytest.raises(Exception, match="fewer than 20 recorded rows of client-1 have arrived as embedding"):
         evaluate(results, chosen(["reconstruction"], []))
     with pytest.raises(ScenarioError, match="no client 9"):
         evaluate(results, chosen(["reconstruction"], ["reconstruction.client=9"]))

@@ -77,7 +77,7 @@ class LabelInference(AttackOfClients):
                     try:
                         yield self._measured(attacked, client, name, method, view.values, rows, labels, classes)
                     except ValueError as error:
-                        attacked.remarks.append(f"{name}: {error}")
+                        attacked.remarks.append(f"{name} of {party_name(client)}: {error}")
 
     def _measured(
         self,

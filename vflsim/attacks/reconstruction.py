@@ -58,7 +58,9 @@ class Reconstruction(AttackOfClients):
             for attacker, name, view in views_of(views.views, client):
                 rows = np.flatnonzero(view.received)
                 if len(rows) < FEWEST:
-                    attacked.remarks.append(f"fewer than {FEWEST} recorded rows have arrived as {name}")
+                    attacked.remarks.append(
+                        f"fewer than {FEWEST} recorded rows of {party_name(client)} have arrived as {name}"
+                    )
                     continue
                 bits = generator(seed, client, f"attack.reconstruction/{view.path}")
                 order = bits.permutation(len(rows))
