@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -183,6 +184,12 @@ class Protocol(Part, ABC):
     def extra_bytes(self, setting: Setting) -> int:
         """Count the bytes of a run besides features, weights and gradients."""
         return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if self.keeps_table else 0
+
+    def view_bytes(self, setting: Setting, rows: int) -> int:
+        """Count the bytes of views of so many training rows: what every client sends and receives about them."""
+        exchanges = [self.exchange(setting, client, rows) for client in setting.clients]
+        shapes = [shape for each in exchanges for shape in (*each.up.values(), *each.down.values())]
+        return setting.dtype.itemsize * sum(map(prod, shapes))
 
     def check_data(self, setting: Setting) -> None:
         """Raise ValueError if the protocol cannot run with these data; all other checks have passed."""
