@@ -24,6 +24,11 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
         "up": {"kind": "scalar_quantiser", "bits": 3, "error_feedback": True},
         "down": {"kind": "vector_quantiser", "bits": 5},
     },
+    "round": {"kind": "round"},
+    "noisy": {"kind": "round", "bits": 16, "gradients": True, "noise": {"epsilon": 2}},
+    "binarise": {"kind": "binarise"},
+    "float16": {"kind": "float16"},
+    "bfloat16": {"kind": "bfloat16"},
     "feedback": {"kind": "top_k", "fraction": 0.5, "error_feedback": True},
 }
 every = pytest.mark.parametrize("codec", COMPRESSORS.values(), ids=COMPRESSORS)

@@ -35,10 +35,13 @@ class Codec(Part, ABC):
     kind: str
     lossless: ClassVar[bool] = False
     """Whether all tensors arrive unchanged, so that ``through`` is skipped."""
-    elementwise: ClassVar[bool] = True
-    """Whether ``through`` acts on each element alone, so that tensors of several clients may be stacked."""
     straight_through: ClassVar[bool] = True
     """Whether the gradient of the received tensor serves as that of the sent one; else ``backward`` converts it."""
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether ``through`` acts on each element alone, so that tensors of several clients may be stacked."""
+        return True
 
     @property
     def remembers(self) -> bool:
@@ -70,6 +73,10 @@ class Codec(Part, ABC):
     def through(self, x: torch.Tensor) -> torch.Tensor:
         """Return the received tensor for ``x``: same shape, dtype and device. Override it to avoid making bytes."""
         return self.unpack(self.pack(x), tuple(x.shape), x.dtype).to(x.device)
+
+    def saturated(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Return which elements of ``x`` are beyond the codec's range, as booleans; None for a codec without one."""
+        return None
 
     def transmit(self, x: torch.Tensor, memory: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the received tensor, and the memory for the next tensor of the stream, of a codec that ``remembers``.

@@ -8,15 +8,19 @@ import torch
 from pydantic import Field
 
 from vflsim.codecs.base import Codec
+from vflsim.codecs.bfloat16 import BFloat16
+from vflsim.codecs.binarise import Binarise
+from vflsim.codecs.float16 import Float16
 from vflsim.codecs.frame import Shape
 from vflsim.codecs.plain import Plain
+from vflsim.codecs.round import Round
 from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.codecs.top_k import TopK
 from vflsim.codecs.vector_quantiser import VectorQuantiser
 from vflsim.vocabulary.base import Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
 
-OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK
+OneKind: TypeAlias = Plain | ScalarQuantiser | VectorQuantiser | TopK | Round | Binarise | Float16 | BFloat16
 OneCodec = Annotated[
     Annotated[OneKind, Field(discriminator="kind"), OrModule(Codec)], Shorthand(kind_from_text, {"type": "string"})
 ]

@@ -29,10 +29,14 @@ class LatticeQuantiser(Compressor):
 
     dither: Literal["subtractive", "non_subtractive", "none"] = "subtractive"
     """Random numbers added before rounding, uniform in a cell of the lattice; ``subtractive``: taken off afterwards."""
-    elementwise: ClassVar[bool] = False
     together: ClassVar[int] = 1
     """The elements that one code stands for: the dimension of the lattice."""
     _key: int = PrivateAttr(0)
+
+    @property
+    def elementwise(self) -> bool:
+        """False: the range is the tensor's."""
+        return False
 
     def keyed(self, key: int) -> Self:
         """Return this quantiser with the dither of ``key``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, final
+from typing import Annotated, Literal, Self, final
 
 import numpy as np
 import torch
@@ -31,13 +31,17 @@ class TopK(Compressor):
     """k; all elements where there are fewer."""
     per: Literal["row", "tensor"] = "row"
     """Whether k counts the elements of a ``row`` (a sample's embedding), or of the whole ``tensor``."""
-    elementwise: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.fraction is None) == (self.count is None):
             raise ValueError("top_k needs either fraction or count; allowed: exactly one of them")
         return self
+
+    @property
+    def elementwise(self) -> bool:
+        """False: which elements are kept depends on the others."""
+        return False
 
     def payload_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
         """Count the bytes of values and places."""
