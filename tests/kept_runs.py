@@ -67,7 +67,8 @@ def interrupted(scenario: Scenario, folder: Path, events: Iterable[int], **more:
 
 def files_of(outcome: Outcome, folder: Path, scenario: Scenario) -> dict[str, bytes]:
     """Every file of a run, as written; run.json without its wall-clock time."""
-    write_run(folder, outcome.tables, outcome.weights, outcome.info, scenario.record, outcome.extra)
+    tables = scenario.record.tables
+    write_run(folder, outcome.tables, outcome.weights, outcome.info, tables, outcome.extra, outcome.views)
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     info = json.loads(files["run.json"])
     del info["wall_clock_s"]

@@ -45,7 +45,7 @@ def test_the_quick_variant_of_a_scenario_trains_every_protocol(path: Path, tmp_p
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_a_scenario_evaluates_at_most_a_hundred_times(path: Path) -> None:
     scenario = vflsim.load(path)
-    assert scenario.record == "summary"
+    assert scenario.record.tables == "summary"
     if scenario.stop.time is not None:
         assert scenario.stop.time / scenario.evaluate.every.amount <= 100
 

@@ -16,8 +16,8 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.explaining import Explanation, explain, save, summarised
 from vflsim.explaining.clients import client_table, noisy_test, rank_correlation
 from vflsim.explaining.embedded import TOGETHER, plane
+from vflsim.explaining.headed import HeadedModels
 from vflsim.explaining.report import explanation_markdown
-from vflsim.explaining.trained import TrainedModels
 from vflsim.results.read import Results
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
@@ -47,8 +47,8 @@ def mapped(results: Results) -> Explanation:
     return explain(results, ["vimsgd"], sd=3, rows=30)
 
 
-def rebuilt(results: Results, scenario: Scenario, data: ScenarioData, name: str, seed: int = 1) -> TrainedModels:
-    return TrainedModels(results.run(name, seed), scenario, data.of(scenario.training_of(name)))
+def rebuilt(results: Results, scenario: Scenario, data: ScenarioData, name: str, seed: int = 1) -> HeadedModels:
+    return HeadedModels(results.run(name, seed), scenario, data.of(scenario.training_of(name)))
 
 
 @each
@@ -114,9 +114,9 @@ def test_noise_on_one_clients_test_rows_changes_its_part_alone(
         assert own.loc[client, "drop"] == pytest.approx(own.loc[client, "clean"] - own.loc[client, "perturbed"])
 
 
-def rebuilt_on_noise(results: Results, scenario: Scenario, data: ScenarioData, name: str) -> TrainedModels:
+def rebuilt_on_noise(results: Results, scenario: Scenario, data: ScenarioData, name: str) -> HeadedModels:
     perturbed = noisy_test(data.of(scenario.training_of(name)), 3, seed=1)
-    return TrainedModels(results.run(name, 1), scenario, perturbed)
+    return HeadedModels(results.run(name, 1), scenario, perturbed)
 
 
 def test_perturbed_test_rows_differ_from_clean_ones_by_the_noise(scenario: Scenario, data: ScenarioData) -> None:

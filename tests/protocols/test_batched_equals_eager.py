@@ -92,7 +92,9 @@ def assert_batched_equals_eager(scenario: Scenario, seed: int = 0) -> None:
 
 def made_for(scenario: Scenario) -> Parties:
     """The parties of a run, before anything has happened."""
-    return parties(scenario, "it", 0, data_of(scenario), world("virtual"), Recorder(scenario.record), batched=True)
+    return parties(
+        scenario, "it", 0, data_of(scenario), world("virtual"), Recorder(scenario.record.tables), batched=True
+    )
 
 
 def stacks_of(scenario: Scenario) -> list[list[int]]:

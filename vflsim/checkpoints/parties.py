@@ -41,4 +41,5 @@ def _owners(parties: Parties) -> dict[str, Any]:
         **{f"stack-{n}": stack for n, stack in enumerate(stacks_of(parties))},
         **{party_name(node.party): node.learner for node in nodes},
         **{f"{party_name(node.party)}'s wire": node.state.wire for node in nodes},
+        **({} if parties.shared.views is None else {"views": parties.shared.views}),
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from vflsim.errors import DataError
-from vflsim.explaining.trained import TrainedModels
+from vflsim.explaining.headed import HeadedModels
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.results.read import StoredRun
@@ -15,12 +15,12 @@ from vflsim.vocabulary.metrics import higher_is_better
 from vflsim.vocabulary.selections import members
 
 
-def client_table(run: StoredRun, models: TrainedModels, scenario: Scenario, sd: float) -> pd.DataFrame:
+def client_table(run: StoredRun, models: HeadedModels, scenario: Scenario, sd: float) -> pd.DataFrame:
     """Tabulate the participants of a run, with the columns of ``Explanation.clients``.
 
     Each client's test features get N(0, ``sd``²) in turn, in scaled units, while the others' stay clean.
     """
-    perturbed = TrainedModels(run, scenario, noisy_test(models.data, sd, run.seed)).answers()
+    perturbed = HeadedModels(run, scenario, noisy_test(models.data, sd, run.seed)).answers()
     answers, norms = models.answers(), models.norms()
     metric = models.data.task.metric_names[0]
     clean = models.score(answers)[metric]

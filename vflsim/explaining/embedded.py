@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsim.explaining.trained import TrainedModels
+from vflsim.explaining.headed import HeadedModels
 from vflsim.streams import SHARED, generator, party_name
 
 PERPLEXITY = 30.0
@@ -16,7 +16,7 @@ TOGETHER = "all clients"
 """The name of all participants' embeddings side by side."""
 
 
-def planes(models: TrainedModels, order: list[int], rows: int) -> pd.DataFrame:
+def planes(models: HeadedModels, order: list[int], rows: int) -> pd.DataFrame:
     """Map embeddings of up to ``rows`` test rows, drawn by a fixed seed, to the plane.
 
     Those of the most and the least important client (the first and the last of ``order``), and of all side by side.

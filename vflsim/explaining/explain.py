@@ -10,7 +10,7 @@ import pandas as pd
 from vflsim.errors import ResultsError
 from vflsim.explaining.clients import client_table
 from vflsim.explaining.embedded import planes
-from vflsim.explaining.trained import TrainedModels
+from vflsim.explaining.headed import HeadedModels
 from vflsim.results.read import Results
 from vflsim.results.write import SCENARIO
 from vflsim.scenario.data import ScenarioData
@@ -64,7 +64,7 @@ def explain(
         runs = [run for run in wanted if run.protocol == name and not run.failed]
         for number, run in enumerate(runs):
             try:
-                models = TrainedModels(run, scenario, data.of(scenario.training_of(name)))
+                models = HeadedModels(run, scenario, data.of(scenario.training_of(name)))
             except ValueError as error:
                 if protocols is not None:
                     what, _, allowed = str(error).partition("; allowed: ")

@@ -78,7 +78,7 @@ class DeferredExecutor(Executor):
         if queue is None:
             queue = self._queues[operation.party] = deque()
         queue.append(operation)
-        self._bytes += operation.nbytes + self._overhead
+        self._bytes += self._weight(operation)
         if self._replay is not None:
             return
         if len(queue) == 1:
@@ -141,6 +141,10 @@ class DeferredExecutor(Executor):
 
     # --- running ----------------------------------------------------------------------------------------------------
 
+    def _weight(self, operation: Operation[Any]) -> int:
+        """Return the bytes that a queued operation counts for."""
+        return 0 if operation.looks_on else operation.nbytes + self._overhead
+
     def _arm(self, operation: Operation[Any]) -> None:
         """Make the first operation of a queue ready, or have it wait for its inputs."""
         if operation.inputs is None:
@@ -201,7 +205,7 @@ class DeferredExecutor(Executor):
             queue = self._queues[party]
             queue.popleft()
             self._ran[party] = self._ran.get(party, 0) + 1
-            self._bytes -= operation.nbytes + self._overhead
+            self._bytes -= self._weight(operation)
             if operation.promises:
                 self._alive.append(
                     (operation.number, [(n, ref(handle)) for n, handle in enumerate(operation.promises)])

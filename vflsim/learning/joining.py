@@ -59,7 +59,7 @@ class Joining:
         """Join the embeddings of all parties."""
         coefficients = self.aggregate.coefficients(range(len(embeddings)))
         if coefficients is None:
-            return self._combined([handle.value for handle in embeddings])
+            return self.combined([handle.value for handle in embeddings])
         return _sum(coefficients, None, embeddings)
 
     def used(self, batch: Batch, fresh: Sequence[Any], places: Sequence[int], table: EmbeddingTable | None) -> Used:
@@ -84,7 +84,7 @@ class Joining:
             values = [*table.read(batch.tensor(table.device))]
         for place, leaf in zip(places, leaves, strict=True):
             values[place] = leaf
-        return Used(batch, fresh, self._combined(values), leaves)
+        return Used(batch, fresh, self.combined(values), leaves)
 
     def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
         """Return the sum of the embeddings of all clients, and of the server's own, if it is among ``fresh``."""
@@ -93,7 +93,8 @@ class Joining:
         total = group.total(values)
         return total if own is None else own + total
 
-    def _combined(self, values: Sequence[Tensor | None]) -> Tensor:
+    def combined(self, values: Sequence[Tensor | None]) -> Tensor:
+        """Join the embeddings of all parties, None where one is missing; differentiable in each."""
         if self.trained is None:
             return self.aggregate.combine(values, self.widths)
         joined: Tensor = self.trained.module(values)

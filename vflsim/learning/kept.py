@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
@@ -47,6 +49,10 @@ class KeptValue(ABC):
 
     recipe: ClassVar[str]
     """Names this class in a checkpoint."""
+
+    def rows_at(self, places: NDArray[np.int64]) -> Tensor:
+        """Return some rows of the tensor that its receiver would compute, for views of messages that carry it."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @abstractmethod
     def written(self, writer: RecipeWriter) -> Plain:

@@ -122,6 +122,8 @@ class Operation(Generic[T]):
     work: Any = None
     waits_for_company: bool = False
     """Whether it runs only when nothing else can, so that many parties' operations run together."""
+    looks_on: bool = False
+    """Whether it only copies what others have computed: it counts for no memory, so that it moves no other work."""
     at: tuple[int, float] | None = None
     """Server steps done before, and virtual seconds at its end: the place of an error found late."""
     number: int = -1

@@ -217,6 +217,14 @@ class ServerLearner(PartyLearner):
             promises=(result,),
         )
 
+    def predict(self, embeddings: Sequence[Tensor]) -> Tensor:
+        """Predict from the embeddings of all parties, in party order, with a graph: (rows, outputs)."""
+        return self.top(self._joining.combined(embeddings))
+
+    def own_embedding(self, split: Split) -> Tensor:
+        """Embed the server's own features of all rows of a split, in evaluation mode: (rows, embedding)."""
+        return self._evaluated(split).value.value
+
     # --- being interrupted ------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -21,7 +22,16 @@ from vflsim.learning.training import Training
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
-from vflsim.setting import Exchange, Learners, Setting, linear_heads, split_learners, stack_split_learners
+from vflsim.setting import (
+    Exchange,
+    Learners,
+    ServerPrediction,
+    Setting,
+    linear_heads,
+    split_learners,
+    split_prediction,
+    stack_split_learners,
+)
 from vflsim.streams import SHARED
 from vflsim.vocabulary.base import Part
 from vflsim.world.node import Node
@@ -145,6 +155,10 @@ class Protocol(Part, ABC):
         """
         return linear_heads(setting, learners)
 
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
+        return split_prediction(learners)
+
     def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
         """Compute alike clients together; return, in words, the clients that cannot be, and why."""
         if not learners.split:
@@ -154,6 +168,12 @@ class Protocol(Part, ABC):
     def extra_bytes(self, setting: Setting) -> int:
         """Count the bytes of a run besides features, weights and gradients."""
         return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if self.keeps_table else 0
+
+    def view_bytes(self, setting: Setting, rows: int) -> int:
+        """Count the bytes of views of so many training rows: what every client sends and receives about them."""
+        exchanges = [self.exchange(setting, client, rows) for client in setting.clients]
+        shapes = [shape for each in exchanges for shape in (*each.up.values(), *each.down.values())]
+        return setting.dtype.itemsize * sum(map(prod, shapes))
 
     def check_data(self, setting: Setting) -> None:
         """Raise ValueError if the protocol cannot run with these data; all other checks have passed."""

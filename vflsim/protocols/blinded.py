@@ -86,11 +86,11 @@ async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -
         here = {each.sender: each for each in node.arrived("embedding", round=k)} | here
     missing = [client for client in node.clients if client not in here]
     if not missing:
-        return list(here.values())
+        return _summed(node, list(here.values()))
     rule = group.blinding.missing
     node.record(MISSING_MASKS, round=k, clients=missing, rule=rule)
     if rule == "wait":
-        return [*here.values(), *await node.gather("embedding", senders=missing, round=k)]
+        return _summed(node, [*here.values(), *await node.gather("embedding", senders=missing, round=k)])
     if rule == "stop":
         node.finish(f"masks left over in round {k}: no embedding of {_named(missing)}")
         return []
@@ -100,6 +100,17 @@ async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -
     for client in node.clients:
         await node.send(client, Gradient(round=k))
     return []
+
+
+def _summed(node: Node, embeddings: list[Message]) -> list[Message]:
+    """Return the embeddings of all clients, and note that the server can compute their sum: a view of its own."""
+    values = {each.sender: each.value for each in embeddings if each.value is not None}
+    batch, group = embeddings[0].batch, node.learner.held.blinded_sum
+    assert batch is not None, "an embedding names its batch"
+    node.derive(
+        "sum", batch, [*values.values()], lambda: group.total({sender: h.value for sender, h in values.items()})
+    )
+    return embeddings
 
 
 def _skip(node: Node, k: int, missing: Sequence[int]) -> None:

@@ -18,10 +18,12 @@ from vflsim.files import content, opened
 from vflsim.results.pages import damaged, read_info, read_scenario
 from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of, split_of
 from vflsim.results.statistics import Floats
-from vflsim.results.write import SCENARIO, SWEEP, WEIGHTS
+from vflsim.results.write import SCENARIO, SWEEP, VIEWS, WEIGHTS
 
 if TYPE_CHECKING:
     import torch
+
+    from vflsim.results.views import RecordedViews
 
 _SEED = re.compile(r"seed-(\d+)")
 
@@ -117,6 +119,21 @@ class StoredRun:
             return load(content(path))
         except (SafetensorError, OSError) as error:
             raise damaged(path, str(error)) from error
+
+    def views(self) -> RecordedViews:
+        """Read what every party received about the recorded rows.
+
+        Raises NotRecordedError if views were not kept, ResultsError if the file is damaged.
+        """
+        from vflsim.results.views import RecordedViews
+
+        if not (self.folder / VIEWS).is_file():
+            raise NotRecordedError(
+                "the views of this run were not kept",
+                where=str(self.folder),
+                remedy="run the scenario with record: {views: 512 rows}",
+            )
+        return RecordedViews.read(self.folder / VIEWS)
 
     def _path(self, name: TableName) -> Path:
         return self.folder / f"{name}.parquet"

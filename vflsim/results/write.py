@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SCENARIO = "scenario.yaml"
 WEIGHTS = "weights.safetensors"
+VIEWS = "views.safetensors"
 RUN = "run.json"
 MANIFEST = "manifest.json"
 SWEEP = "sweep.json"
@@ -53,25 +54,28 @@ def write_run(
     info: RunInfo,
     record: Record = "events",
     extra: Mapping[str, pa.Table] | None = None,
+    views: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
     """Write one run as ``folder``, whole or not at all.
 
     An existing run is replaced once the new one is complete. ``record`` selects the tables to keep; ``extra`` are
-    tables that the protocol recorded itself, written as ``<name>.parquet``. ``run.json`` is ``info`` with the digests
-    of all other files. Raises ResultsError with the path if the disk is full or the place is not writable; then no
-    partial files remain, and an older run stays as it was.
+    tables that the protocol recorded itself, written as ``<name>.parquet``; ``views`` is what parties have received.
+    ``run.json`` is ``info`` with the digests of all other files. Raises ResultsError with the path if the disk is full
+    or the place is not writable; then no partial files remain, and an older run stays as it was.
     """
     from safetensors.torch import save
 
     folder = Path(folder)
-    plain = {name: weights[name].detach().cpu().clone().contiguous() for name in sorted(weights)}
+    tensors = {WEIGHTS: weights} | ({} if views is None else {VIEWS: views})
     with errors_named(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with written_aside(folder) as aside:
             aside.mkdir()
             for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
                 _write_table(aside / f"{name}.parquet", table)
-            _write_bytes(aside / WEIGHTS, save(plain))
+            for file, named in tensors.items():
+                plain = {name: named[name].detach().cpu().clone().contiguous() for name in sorted(named)}
+                _write_bytes(aside / file, save(plain))
             files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
             page = info.model_copy(update={"files": files})
             _write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())

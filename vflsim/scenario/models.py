@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
@@ -27,7 +27,7 @@ from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
-from vflsim.vocabulary.quantities import UNIT_NAMES, Number
+from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, Fifo
 
@@ -89,6 +89,25 @@ Record: TypeAlias = Literal["events", "rounds", "summary"]
 """The tables kept of a run: all; metrics and rounds; metrics alone."""
 
 
+def _rows(value: Any) -> Any:
+    """Expand ``512 rows`` to 512."""
+    rows = re.fullmatch(r"(.*\S)\s+rows?\s*", value) if isinstance(value, str) else None
+    return value if rows is None else rows[1]
+
+
+def _tables(value: Any) -> Any:
+    """Expand ``summary`` to ``{tables: summary}``."""
+    return value if isinstance(value, Mapping | Recording) else {"tables": value}
+
+
+class Recording(Part):
+    """What a run keeps beside its weights."""
+
+    tables: Record = "events"
+    views: Annotated[Count, Shorthand(_rows, {"type": "string", "pattern": r"^\d+ rows?$"})] | None = None
+    """Keep what every party last received about so many training rows (``512 rows``), for ``vflsim evaluate``."""
+
+
 class ServerTiming(Part):
     """Compute times and link of the server."""
 
@@ -142,7 +161,7 @@ class Scenario(Part):
         Shorthand(_seeds, {"type": "string", "pattern": r"^\d+:\d+$"}),
     ] = (0,)
     """A list, or ``0:5`` for 0 to 4."""
-    record: Record = "events"
+    record: Annotated[Recording, Shorthand(_tables, {"enum": list(get_args(Record))})] = Recording()
     codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] = Plain()
 
     _document: Document = PrivateAttr(default_factory=lambda: Document({}))

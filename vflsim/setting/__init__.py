@@ -11,17 +11,21 @@ from vflsim.setting.learners import (
     split_learners,
     stack_split_learners,
 )
+from vflsim.setting.prediction import ServerPrediction, prediction_of, split_prediction
 from vflsim.setting.resolved import Setting
 
 __all__ = [
     "Algorithm",
     "Exchange",
     "Learners",
+    "ServerPrediction",
     "Setting",
     "SplitLearners",
     "client_parts",
     "linear_heads",
+    "prediction_of",
     "server_parts",
     "split_learners",
+    "split_prediction",
     "stack_split_learners",
 ]

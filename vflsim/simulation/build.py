@@ -17,6 +17,7 @@ from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
+from vflsim.world.views import Views, chosen_rows
 from vflsim.world.wire import Wires
 
 
@@ -38,8 +39,9 @@ def parties(
     world: World,
     recorder: Recorder,
     batched: bool = False,
+    views: int | None = None,
 ) -> Parties:
-    """Make the nodes of a run in ``world``; ``batched``: compute alike clients together."""
+    """Make the nodes of a run in ``world``; ``batched``: compute alike clients together; ``views``: rows to record."""
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = protocol.learners(setting, seed)
     alone = protocol.stack(setting, learners) if batched else []
@@ -56,9 +58,15 @@ def parties(
         outages=outages,
     )
 
+    own = {
+        party: BatchSequence(rows, training, seed, party) if training.batches == "own" else shared.sequence
+        for party in (SERVER, *learners.clients)
+    }
+    if views is not None:
+        shared.views = Views(chosen_rows(rows, views, seed), world.executor, world.now, own)
+
     def node(party: int, learner: PartyLearner) -> Node:
-        own = BatchSequence(rows, training, seed, party) if training.batches == "own" else shared.sequence
-        state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own)
+        state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own[party])
         return protocol.placed(Node(state, learner))
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())

@@ -45,7 +45,7 @@ from vflsim.world.virtual import VirtualWorld
 class Outcome:
     """Outcome of a run. ``error`` ended a failed run, whose tables hold the rows until then.
 
-    ``note`` is a note for the user about the run.
+    ``note`` is a note for the user about the run. ``views`` are what parties have received, if the run records it.
     """
 
     tables: RunTables
@@ -54,6 +54,7 @@ class Outcome:
     extra: Mapping[str, pa.Table]
     error: VflsimError | None = None
     note: str = ""
+    views: Mapping[str, torch.Tensor] | None = None
 
 
 @patient_collector()
@@ -80,9 +81,10 @@ def run_protocol(
         resolved = resolved.on(execution.device)
     if world is None:
         world = VirtualWorld(TimingOnlyExecutor() if timing_only else DeferredExecutor())
-    recorder = Recorder(scenario.record)
+    recorder = Recorder(scenario.record.tables)
     batched = not execution.eager and isinstance(world.executor, DeferredExecutor)
-    made = parties(protocol, resolved, seed, world, recorder, batched)
+    views = scenario.record.views if world.executor.values else None
+    made = parties(protocol, resolved, seed, world, recorder, batched, views)
     batches, clients = made.shared.sequence.per_epoch, len(made.clients)
     splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
     conductor = Conductor(
@@ -148,7 +150,8 @@ def run_protocol(
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
     made.server.learner.let_go()
-    return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)))
+    seen = None if made.shared.views is None else made.shared.views.state()
+    return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)), seen)
 
 
 def _privacy(resolved: Setting, made: Parties) -> PrivacyFacts | None:

@@ -73,7 +73,7 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Prob
     needed: dict[str, int] = {}
     for name, resolved in settings.items():
         try:
-            needed[name] = size_of(scenario.protocols[name].protocol, resolved).bytes
+            needed[name] = size_of(scenario.protocols[name].protocol, resolved, scenario.record.views).bytes
         except ValueError as error:
             yield Problem(("models",), str(error), "models that fit into memory", remedy)
             return
@@ -82,7 +82,7 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Prob
             return
     there, largest = machine_memory(), max(needed, key=needed.__getitem__)
     if needed[largest] > there:
-        takes = f"{largest} needs {quantity(needed[largest], 'B')} for features, weights, gradients and table"
+        takes = f"{largest} needs {quantity(needed[largest], 'B')} for features, weights, gradients, table and views"
         yield Problem(("models",), takes, f"up to {quantity(there, 'B')}, the memory of this machine", remedy)
 
 

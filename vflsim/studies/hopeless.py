@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.models import Scenario
+from vflsim.scenario.models import Recording, Scenario
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import party_timings
@@ -57,7 +57,7 @@ def trial(scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: in
     """Simulate ``rounds`` rounds of protocol ``name`` without training, or fewer if its stop time comes first."""
     entry = scenario.protocols[name]
     tried = scenario.model_copy(update={
-        "record": "rounds",
+        "record": Recording(tables="rounds"),
         "stop": Stop(rounds=rounds, time=scenario.stop_of(name).time),
         "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
     })  # fmt: skip

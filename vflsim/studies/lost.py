@@ -38,7 +38,7 @@ def report_of_lost(work: Work, run: StudyRun, error: VflsimError, seconds: float
     place = run_folder(work.folder, run.protocol, run.seed)
     if not place.exists():
         tables = RunTables(metrics_schema(()).empty_table(), ROUNDS.empty_table(), EVENTS.empty_table())
-        write_run(place, tables, {}, info, scenario.record)
+        write_run(place, tables, {}, info, scenario.record.tables)
     return Report(info, {}, error=error)
 
 

@@ -38,6 +38,11 @@ def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[st
         raise ScenarioError(
             "training goes event by event", "--path vectorised", "auto, event", "add --timing-only, or leave out --path"
         )
+    if timing_only and scenario.record.views is not None:
+        raise ScenarioError(
+            "views are what parties receive, and a timing-only run has no values to receive", "record.views",
+            "runs that train", "leave out --timing-only, or record.views",
+        )  # fmt: skip
     if not timing_only or wish == "event":
         return dict.fromkeys(scenario.protocols, Choice("event"))
     found = {name: obstacles(scenario, name) for name in scenario.protocols}

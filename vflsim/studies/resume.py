@@ -16,7 +16,7 @@ from vflsim.results.digests import changes
 from vflsim.results.manifest import Manifest, entry_of
 from vflsim.results.pages import read_info, read_scenario
 from vflsim.results.schema import FileFacts, RunInfo
-from vflsim.results.write import MANIFEST, SCENARIO, WEIGHTS, run_folder
+from vflsim.results.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.scenario.emit import flow
 from vflsim.simulation.info import versions
 from vflsim.studies.work import Work
@@ -122,13 +122,14 @@ def _readable(folder: Path) -> RunInfo | None:
 
 def _complete(folder: Path, work: Work) -> bool:
     """Return whether a run has all its files, whatever its page says (older pages have no digests)."""
-    tables = {"events": 3, "rounds": 2, "summary": 1}[work.scenario.record]
+    tables = {"events": 3, "rounds": 2, "summary": 1}[work.scenario.record.tables]
     try:
         for name in ("metrics", "rounds", "events")[:tables]:
             pq.read_metadata(folder / f"{name}.parquet")
     except (OSError, pa.ArrowException):
         return False
-    return (folder / WEIGHTS).is_file()
+    viewed = work.scenario.record.views is None or (folder / VIEWS).is_file()
+    return viewed and (folder / WEIGHTS).is_file()
 
 
 def _shown(value: object) -> str:

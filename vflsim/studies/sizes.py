@@ -16,8 +16,11 @@ class Size:
     bytes: int
 
 
-def size_of(protocol: Protocol, setting: Setting) -> Size:
-    """Count the weights and bytes of a run. Raises ValueError for a model with more weights than can be counted."""
+def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> Size:
+    """Count the weights and bytes of a run that records ``views`` of so many rows.
+
+    Raises ValueError for a model with more weights than can be counted.
+    """
     learners, counted = protocol.learners(setting, seed=0), dict[object, tuple[int, int]]()
     sizes = [(learners.server.parameters, learners.server.nbytes)]
     for client, learner in learners.clients.items():
@@ -26,4 +29,5 @@ def size_of(protocol: Protocol, setting: Setting) -> Size:
             counted[alike] = learner.parameters, learner.nbytes
         sizes.append(counted[alike])
     parameters, nbytes = map(sum, zip(*sizes, strict=True))
-    return Size(parameters, nbytes + protocol.extra_bytes(setting))
+    viewed = 0 if views is None else protocol.view_bytes(setting, min(views, setting.data.rows))
+    return Size(parameters, nbytes + protocol.extra_bytes(setting) + viewed)

@@ -61,7 +61,8 @@ class Work:
                 keeper=keeper,
             )
             place = run_folder(self.folder, run.protocol, run.seed)
-            write_run(place, outcome.tables, outcome.weights, outcome.info, self.scenario.record, outcome.extra)
+            tables = self.scenario.record.tables
+            write_run(place, outcome.tables, outcome.weights, outcome.info, tables, outcome.extra, outcome.views)
             self.clear(run.protocol, run.seed)
             if outcome.error is None:
                 self.log_of(run).unlink(missing_ok=True)

@@ -44,7 +44,7 @@ def obstacles(scenario: Scenario, name: str) -> list[Problem]:
 
 
 def _recorded(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.record == "events":
+    if scenario.record.tables == "events":
         yield Problem(("record",), "the vectorised path records no events", "rounds, summary", "set `record: rounds`")
 
 

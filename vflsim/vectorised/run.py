@@ -50,7 +50,7 @@ def run_vectorised(
         except UndecidedError as found:
             error = found
             break
-        if scenario.record != "summary":
+        if scenario.record.tables != "summary":
             columns.add(chunk, done)
         first += count
         if report is not None:
@@ -58,7 +58,7 @@ def run_vectorised(
         count = min(2 * count, most)
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // BLOCK) * BLOCK)
-    tables = RunTables(books.columns(), columns.columns() if scenario.record != "summary" else None)
+    tables = RunTables(books.columns(), columns.columns() if scenario.record.tables != "summary" else None)
     info = run_info(
         scenario,
         name,

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import ProtocolError
-from vflsim.learning.batches import Batch
+from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.operations import Handle
 
 
@@ -27,6 +29,8 @@ class Message:
     kind: ClassVar[str] = "message"
     embedding: ClassVar[bool] = False
     """Whether its upload delay is one of the draws that embeddings have in common under every protocol."""
+    rowless: ClassVar[frozenset[str]] = frozenset()
+    """The tensors that are not about training rows, such as weights, by name."""
     batch: Batch | None = None
     value: Handle[Any] | None = None
     round: int = -1
@@ -50,6 +54,17 @@ class Message:
         """All tensors by name; the one that is ``value`` is called ``""``."""
         return self.tensors if self.value is None else {ONLY: self.value, **self.tensors}
 
+    def rows_of(self, name: str, batches: BatchSequence) -> NDArray[np.int64] | None:
+        """Return the training rows that the rows of a tensor are about, for views; None if they are about none.
+
+        (rows,), or (rows, n) where each mixes n training rows (−1: padding). Unless it is overridden: those of the
+        batch or, in a message without one, of that batch of ``batches`` which has the number of the message's round.
+        """
+        if name in self.rowless or (self.batch is None and self.round < 0):
+            return None
+        batch, shape = self.batch or batches.batch(self.round), self.carried[name].shape
+        return batch.ids if shape[:1] == (len(batch),) else None
+
 
 @dataclass(slots=True, eq=False)
 class Embedding(Message):
@@ -72,6 +87,10 @@ class FirstFill(Message):
 
     kind: ClassVar[str] = "first_fill"
 
+    def rows_of(self, name: str, batches: BatchSequence) -> NDArray[np.int64]:
+        """Return all training rows."""
+        return np.arange(self.carried[name].shape[0])
+
 
 @dataclass(slots=True, eq=False)
 class Query(Message):
@@ -92,6 +111,7 @@ class Naming(Message):
     """A message whose content is ``clients``: eight bytes each."""
 
     kind: ClassVar[str] = "naming"
+    rowless: ClassVar[frozenset[str]] = frozenset({ONLY})
 
     def __post_init__(self) -> None:
         self.value = Handle((len(self.clients),), torch.int64)
@@ -103,6 +123,7 @@ class EvaluationRequest(Message):
     """The server asks for the embeddings of the evaluation rows."""
 
     kind: ClassVar[str] = "evaluate"
+    rowless: ClassVar[frozenset[str]] = frozenset({ONLY})
 
 
 @dataclass(slots=True, eq=False)
@@ -110,3 +131,4 @@ class EvaluationAnswer(Message):
     """A client's embeddings of the evaluation rows, shape (rows, embedding)."""
 
     kind: ClassVar[str] = "evaluation"
+    rowless: ClassVar[frozenset[str]] = frozenset({ONLY})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias
 
+from torch import Tensor
 from typing_extensions import TypeVar, override
 
+from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.operations import Handle, Operation
@@ -280,6 +282,21 @@ class Node(Generic[L]):
     def record(self, what: str, **fields: Any) -> None:
         """Add a row to the run's table ``what``; ``time_s`` and ``party`` are added."""
         self.shared.recorder.add(what, {"time_s": self.now, "party": party_name(self.party), **fields})
+
+    def derive(
+        self,
+        kind: str,
+        batch: Batch,
+        inputs: Sequence[Handle[Any]],
+        compute: Callable[[], Tensor] | None = None,
+        name: str = ONLY,
+    ) -> None:
+        """Add what this party can compute from messages to its views, if the run records them; nothing else changes.
+
+        ``compute`` returns a row for each row of ``batch`` from the values of ``inputs``; by default the first of them.
+        """
+        if self.shared.views is not None:
+            self.shared.views.derive(self.party, kind, batch.ids, inputs, compute, name)
 
     def free(self, messages_only: bool = False, wired: bool = True) -> Node[L]:
         """Return the same party with verbs without time, bytes and events (for evaluation and references).

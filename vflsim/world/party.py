@@ -25,6 +25,7 @@ from vflsim.world.record import Recorder
 from vflsim.world.scopes import Scopes
 from vflsim.world.transfers import Transfer
 from vflsim.world.transport import Transport
+from vflsim.world.views import Views
 from vflsim.world.wire import Wire, Wires
 
 
@@ -40,6 +41,7 @@ class RunContext:
     sequence: BatchSequence
     mailboxes: dict[int, Mailbox] = field(default_factory=dict)
     progressed: Callable[[], None] | None = None
+    views: Views | None = None
     outages: Outages | None = None
 
     def close(self) -> None:
@@ -141,7 +143,7 @@ class Party:
         size = run.wires.size(message)
         if not run.wires.codec.lossless:
             self.wire.carry(message)
-        return run.transport.send(message, size, self.deliver)
+        return run.transport.send(message, size, self.deliver if run.views is None else self._seen)
 
     def addressed(self, to: int | str, message: Message) -> Message:
         """The message with sender, receiver and time: a copy if it was sent or received before."""
@@ -164,6 +166,12 @@ class Party:
     def deliver(self, message: Message) -> None:
         """Hand a message over to its receiver."""
         self.run.mailboxes[message.receiver].deliver(message)
+
+    def _seen(self, message: Message) -> None:
+        """Hand a message over, and keep it in its receiver's view."""
+        assert self.run.views is not None, "the run records views"
+        self.run.views.received(message)
+        self.deliver(message)
 
     def check_gather(self, count: int | None, senders: Collection[int] | None, forgoing: bool) -> None:
         """Raise ``ProtocolError`` for arguments of ``Node.gather`` that no messages can satisfy."""

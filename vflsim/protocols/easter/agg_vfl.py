@@ -15,7 +15,7 @@ from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Exchange, Learners, Setting
+from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import Node
 
 
@@ -52,6 +52,11 @@ class AggVfl(Protocol):
         """Make parties with whole models."""
         clients = {client: WholeParty(setting, client, seed) for client in setting.clients}
         return Learners(WholeActive(setting, seed, self.combine), clients)
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """All parties' predictions, combined."""
+        active: WholeActive = learners.server
+        return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """A prediction up, a gradient down, one step."""

@@ -134,6 +134,10 @@ class ActiveParty(EasterParty):
             commit=lambda: self.staleness.complete([(batch, self.clients)], loss),
         )  # fmt: skip
 
+    def predict_mean(self, embeddings: Sequence[Tensor]) -> Tensor:
+        """Predict from the mean of all parties' embeddings, with a graph."""
+        return self.predictor(torch.stack([*embeddings]).sum(0) / self.parties)
+
     def evaluate(
         self, split: Split, mean: Handle[Tensor], theirs: Sequence[Received]
     ) -> Operation[Handle[dict[str, float]]]:

@@ -14,7 +14,7 @@ from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Learners, Setting
+from vflsim.setting import Learners, ServerPrediction, Setting
 from vflsim.world.node import ClientNode, Node
 
 
@@ -54,6 +54,10 @@ class Local(Protocol):
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the active party."""
         return Learners(WholeActive(setting, seed), {})
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Nothing is uploaded."""
+        raise ValueError("no client takes part, so the server gets no embedding from anybody")
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """A round is a server step."""

@@ -21,7 +21,7 @@ from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Exchange, Learners, Setting
+from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 
@@ -133,6 +133,11 @@ class Easter(Protocol):
         """Make parties with two nets each."""
         clients = {client: EasterParty(setting, client, seed) for client in setting.clients}
         return Learners(ActiveParty(setting, seed), clients)
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """The active party's, from the mean of all embeddings."""
+        active: ActiveParty = learners.server
+        return prediction_of(active, active.predict_mean, lambda split: active.embedding(active.features(split)))
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """The first trip: an embedding up, a gradient down, one step. The second has their shapes the other way."""

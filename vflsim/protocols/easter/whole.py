@@ -79,7 +79,7 @@ class WholeActive(TwoNets):
 
         def run() -> None:
             leaves = [self.leaf(message.value) for message in ordered]
-            loss = self.loss(self._combined(self.whole(self.x(batch)), leaves), batch)
+            loss = self.loss(self.combined([self.whole(self.x(batch)), *leaves]), batch)
             step.loss.set(self.descend(loss, self.embedding, self.predictor))
             for handle, leaf in zip(promised, leaves, strict=True):
                 assert leaf.grad is not None, "every prediction counts"
@@ -98,7 +98,7 @@ class WholeActive(TwoNets):
 
         def run() -> None:
             own, others = self.whole(x), {each.sender: each.value.value for each in ordered}
-            scores = self.scores(self._combined(own, [*others.values()]), split)
+            scores = self.scores(self.combined([own, *others.values()]), split)
             each = {SERVER: own, **others} if others else {}
             result.set(scores | of_parties({party: self.scores(o, split) for party, o in each.items()}))
 
@@ -107,8 +107,9 @@ class WholeActive(TwoNets):
             cost=partial(_forward, self, len(x)),
         )  # fmt: skip
 
-    def _combined(self, own: Tensor, others: Sequence[Tensor]) -> Tensor:
-        return self._combine(torch.stack([own, *others]), 0)
+    def combined(self, predictions: Sequence[Tensor]) -> Tensor:
+        """Return the mean, or the sum, of all parties' predictions."""
+        return self._combine(torch.stack([*predictions]), 0)
 
 
 def _forward(party: TwoNets, rows: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
@@ -10,7 +11,7 @@ from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateS
 from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.protocols.fedbcd.recomputed import shared_shapes
+from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_shapes
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import party_name
 from vflsim.vocabulary.quantities import Count
@@ -42,10 +43,12 @@ class EfVfl(Protocol):
             differences = await node.gather("difference", senders=node.clients, round=t)
             if self.labels == "private":
                 step, embeddings = await node.compute(node.learner.surrogate_step(differences))
+                self.derive_surrogates(node, embeddings)
                 for embedding in embeddings:
                     await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=t))
             else:
                 own, embeddings = await node.compute(node.learner.sharing_surrogate_step(differences))
+                self.derive_surrogates(node, embeddings)
                 shared = shared_values_of(own, differences, t)
                 for client in node.clients:
                     await node.send(client, shared)
@@ -53,6 +56,11 @@ class EfVfl(Protocol):
                 node.learner.shared = SharedDifferences(embeddings[0].batch, arrived)
             for _ in range(self.local_steps - 1):
                 await node.compute(node.learner.local_step(embeddings))
+
+    def derive_surrogates(self, node: Node[SurrogateServer], embeddings: Sequence[HeldEmbedding]) -> None:
+        """Note that the server knows the clients' surrogates, and not only differences: views of its own."""
+        for each in embeddings:
+            node.derive("surrogate", each.batch, [each.value], name=party_name(each.sender))
 
     async def client(self, node: Node[Any]) -> None:
         """Send the difference of B(t), the same one again after a crash in this round; step."""

@@ -19,6 +19,7 @@ class SharedValues(Message):
     """The server's weights, and the parties' embeddings of a batch, by their names: all that a client needs to step."""
 
     kind: ClassVar[str] = "shared_values"
+    rowless: ClassVar[frozenset[str]] = frozenset({MODEL})
 
 
 def shared_values_of(own: Mapping[str, Handle[Any]], embeddings: Iterable[Message], round: int) -> SharedValues:

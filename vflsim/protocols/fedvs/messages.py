@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.codecs.frame import ONLY
+from vflsim.learning.batches import BatchSequence
+from vflsim.protocols.fedvs.learning.segments import SegmentedBatch, SegmentedBatches
 from vflsim.world.messages import Message, Naming
 
 
@@ -13,6 +19,12 @@ class DataShare(Message):
     """A share of a client's data, shape (rows of a segment, columns) (FedVS Eq. 2)."""
 
     kind: ClassVar[str] = "data_share"
+
+    def rows_of(self, name: str, batches: BatchSequence) -> NDArray[np.int64]:
+        """Return for each place within a segment the rows of all segments, (places, K)."""
+        assert isinstance(batches, SegmentedBatches), "FedVS cuts its batches within segments"
+        rows = np.arange(batches.segment_rows * batches.segments).reshape(batches.segments, -1).T
+        return np.where(rows < batches.training_rows, rows, -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +39,7 @@ class ModelShare(Message):
     """A share of a client's model of a round, shape (columns, embedding) (FedVS Eq. 4)."""
 
     kind: ClassVar[str] = "model_share"
+    rowless: ClassVar[frozenset[str]] = frozenset({ONLY})
 
 
 @dataclass(slots=True, eq=False)
@@ -77,3 +90,9 @@ class CodedEmbedding(Message):
 
     kind: ClassVar[str] = "coded_embedding"
     embedding: ClassVar[bool] = True
+
+    def rows_of(self, name: str, batches: BatchSequence) -> NDArray[np.int64]:
+        """Return for each place of the batch the rows of all segments, (|B|, K)."""
+        assert isinstance(self.batch, SegmentedBatch), "FedVS cuts its batches within segments"
+        rows = np.where(self.batch.real, self.batch.rows, -1)
+        return rows.reshape(-1, len(self.batch.positions)).T

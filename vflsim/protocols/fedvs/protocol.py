@@ -97,6 +97,7 @@ class FedVS(Protocol):
                 batch = node.batch(k)
                 responders = [embedding.sender for embedding in embeddings]
                 h = await node.compute(node.learner.decode(batch, embeddings, sharers))
+                node.derive("mean", batch, [h])
                 gradient = await node.compute(node.learner.coded_step(batch, h, responders, sharers))
             else:
                 gradient = None
@@ -144,6 +145,12 @@ class FedVS(Protocol):
         columns, rows = expanded_columns(setting), setting.data.rows
         masks = self.T * -(-rows // self.K) if self.arithmetic == "coded" else 0
         return columns * (_QUANTISED * rows + _ELEMENT * masks)
+
+    def view_bytes(self, setting: Setting, rows: int) -> int:
+        """Count also every client's shares of the data of all others, and the masks that their rows need."""
+        columns, others = expanded_columns(setting), len(setting.clients) - 1
+        masks = 0 if self.arithmetic == "coded" else self.T * -(-setting.data.rows // self.K)
+        return super().view_bytes(setting, rows) + _ELEMENT * columns * (others * rows + masks)
 
     # --- analysis ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClie
 from vflsim.protocols.vim.messages import Logits
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Exchange, Learners, Setting
+from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
@@ -57,6 +57,10 @@ class Fdml(LinearHeads):
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
         """Each client's own."""
         return heads_of(learners)
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """The clients' logits, combined."""
+        return prediction_of(learners.server, learners.server.combined)
 
     def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
         """Compute alike clients together."""

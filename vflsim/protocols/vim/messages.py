@@ -22,3 +22,4 @@ class AdmmVariables(Message):
     it, its ``head`` W_k (d_f, d_c)."""
 
     kind: ClassVar[str] = "admm_variables"
+    rowless: ClassVar[frozenset[str]] = frozenset({"head"})

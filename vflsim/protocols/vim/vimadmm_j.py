@@ -13,7 +13,7 @@ from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import heads_of, whole_clients
 from vflsim.protocols.vim.messages import AdmmVariables, Logits
 from vflsim.protocols.vim.vimadmm import Admm
-from vflsim.setting import Exchange, Learners, Setting
+from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import Node
 
 
@@ -52,6 +52,10 @@ class VimAdmmJ(Admm):
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
         """Each client's own."""
         return heads_of(learners)
+
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """The clients' logits, combined."""
+        return prediction_of(learners.server, learners.server.combined)
 
     def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
         """Compute alike clients together, local steps included."""

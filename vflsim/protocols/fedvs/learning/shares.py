@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.learning.kept import KeptValue, Plain, RecipeReader, RecipeWriter
@@ -42,12 +43,15 @@ class DataSecret:
     def shares(self, batch: SegmentedBatch, holders: Holders) -> Tensor:
         """Return the |B| rows of a batch of the shares of ``holders``, (holders, |B|, columns) (Eq. 2)."""
         if self._latest is None or self._latest[:2] != (batch, holders):
-            field, places = self.plan.quantiser.field, torch.from_numpy(np.array(batch.positions))
-            rows = field.embed(self.rows(batch).to(torch.int64))
-            segments = rows.reshape(self.plan.segments, len(places), -1)
-            secrets = torch.cat([segments, self._mask_rows()[:, places]])
-            self._latest = batch, holders, self.plan.code.encode(secrets, holders)
+            self._latest = batch, holders, self.shares_at(batch.positions, holders)
         return self._latest[2]
+
+    def shares_at(self, positions: NDArray[np.int64], holders: Holders) -> Tensor:
+        """Return the rows at some places of the shares of ``holders``, (holders, places, columns)."""
+        plan, places = self.plan, torch.from_numpy(np.array(positions))
+        segments = self.quantised.reshape(plan.segments, plan.segment_rows, -1)[:, places]
+        secrets = torch.cat([plan.quantiser.field.embed(segments.to(torch.int64)), self._mask_rows()[:, places]])
+        return plan.code.encode(secrets, holders)
 
     def _mask_rows(self) -> Tensor:
         if self._masks is None:
@@ -109,6 +113,10 @@ class HeldData(KeptValue):
         client, place = plain
         return cls(reader.learner(client).data_secret, place)
 
+    def rows_at(self, places: NDArray[np.int64]) -> Tensor:
+        """Return the share's rows at some places, (places, columns), as on the wire."""
+        return self.secret.shares_at(places, (self.place,))[0].to(self.secret.plan.quantiser.field.wire_dtype)
+
     def rows(self, batch: SegmentedBatch, among: Holders | None = None) -> Tensor:
         """Return the |B| rows of a batch, (|B|, columns); ``among`` lists all needed holders, computed together."""
         among = among or (self.place,)
@@ -167,6 +175,13 @@ class CodedSum(KeptValue):
         data = torch.cat([share.rows(self.batch, among) for share, _ in self.summands], dim=1)
         weights = torch.cat([share.tensor(among) for _, share in self.summands])
         return self.plan.quantiser.field.matmul(data, weights)
+
+    def rows_at(self, places: NDArray[np.int64]) -> Tensor:
+        """Return the sum's rows at some places of the batch, (places, h), as on the wire."""
+        field, positions = self.plan.quantiser.field, self.batch.positions[places]
+        data = torch.cat([share.secret.shares_at(positions, (share.place,))[0] for share, _ in self.summands], dim=1)
+        weights = torch.cat([share.tensor() for _, share in self.summands])
+        return field.matmul(data, weights).to(field.wire_dtype)
 
     def decoded(self) -> Tensor:
         """Compute what any R sums decode to in the clear: Σ_n X̄_n W̄_n of the batch, (K|B|, h), signed.

@@ -138,8 +138,12 @@ class LogitsServer(PartyLearner):
 
     def prediction(self, messages: Sequence[Received]) -> Tensor:
         """Return Σ_k o^k, or the mean, of messages in client order."""
-        logits = torch.stack([message.value.value for message in messages])
-        return logits.mean(0) if self._combine == "mean" else logits.sum(0)
+        return self.combined([message.value.value for message in messages])
+
+    def combined(self, logits: Sequence[Tensor]) -> Tensor:
+        """Return the sum, or the mean, of all clients' logits."""
+        together = torch.stack([*logits])
+        return together.mean(0) if self._combine == "mean" else together.sum(0)
 
     def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
         """Compute the loss and the task's metrics on a split, from messages of (rows of the split, d_c)."""

@@ -1,0 +1,149 @@
+"""The models that a run left: they predict and score as the run did, through its codec, and can be differentiated."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from attacked_runs import NOTHING_UPLOADED, finished, of_kind
+from protocols_by_kind import KINDS
+
+from vflsim.errors import ResultsError
+from vflsim.learning.operations import Handle
+from vflsim.trained import TrainedModels, trained_models
+from vflsim.trained.models import SplitAnswer
+
+torch.set_num_threads(1)
+UPLOADING = [kind for kind in KINDS if kind not in NOTHING_UPLOADED]
+
+
+def loss_of(models: TrainedModels, prediction: torch.Tensor, split: str = "test") -> float:
+    return float(models.data.task.loss(prediction.detach(), models.data.labels[split]))
+
+
+@pytest.mark.parametrize("kind", UPLOADING)
+def test_the_prediction_has_the_loss_that_the_run_ended_with(kind: str) -> None:
+    """EASTER's and AggVFL's mean over parties is not the active party's, which stands in a column of its own."""
+    results = of_kind(kind)
+    models = trained_models(results, kind, 0)
+    uploads = models.uploads(torch.arange(len(models.data.labels["test"])))
+    last = results.run(kind, 0).frame("metrics").iloc[-1]
+    column = "test_loss.server" if kind.startswith("easter") else "test_loss"
+    assert loss_of(models, uploads.predict(uploads.received)) == pytest.approx(last[column], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", UPLOADING)
+def test_the_prediction_can_be_differentiated_by_every_upload(kind: str) -> None:
+    models = trained_models(of_kind(kind), kind, 0)
+    uploads = models.uploads(torch.tensor([3, 1, 4]), "train")
+    leaves = {client: h.clone().requires_grad_() for client, h in uploads.sent.items()}
+    twice = {client: torch.cat([h, h]) for client, h in leaves.items()}
+    prediction = uploads.predict(twice)
+    assert prediction.shape == (6, models.data.outputs)
+    assert torch.allclose(prediction[:3], prediction[3:])
+    prediction[:, 0].sum().backward()
+    assert all(leaf.grad is not None and bool(leaf.grad.any()) for leaf in leaves.values())
+
+
+@pytest.mark.parametrize(("kind", "reason"), NOTHING_UPLOADED.items())
+def test_a_server_without_uploads_has_no_prediction_of_them(kind: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        trained_models(of_kind(kind), kind, 0).uploads(torch.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "codec"),
+    [
+        ("mean", {"kind": "scalar_quantiser", "bits": 3, "dither": "none"}),
+        ("sum", {"kind": "by_direction", "up": {"kind": "top_k", "count": 2}}),
+        ("max", {"kind": "top_k", "count": 2}),
+        ("concat", {"kind": "vector_quantiser", "bits": 2, "dither": "none"}),
+        ("weighted", {"kind": "top_k", "count": 2, "error_feedback": True}),
+        ("learned_mean", {"kind": "top_k", "count": 2}),
+    ],
+)
+def test_uploads_go_through_the_codec_as_in_evaluation(aggregate: str, codec: dict, tmp_path: Path) -> None:
+    entry = {"kind": "synchronous", "codec": codec, "models": {"aggregate": aggregate}}
+    results = finished({"it": entry}, tmp_path / "study")
+    models = trained_models(results, "it", 0)
+    uploads = models.uploads(torch.arange(len(models.data.labels["test"])))
+    loss = results.run("it", 0).frame("metrics")["test_loss"].iloc[-1]
+    assert loss_of(models, uploads.predict(uploads.received)) == pytest.approx(loss, rel=1e-9)
+    assert loss_of(models, uploads.predict(uploads.sent)) != pytest.approx(loss, rel=1e-6)
+    assert not torch.equal(uploads.received[1], uploads.sent[1])
+
+
+def test_the_gradient_comes_back_straight_through_the_codec() -> None:
+    models = trained_models(of_kind("synchronous", codec={"kind": "top_k", "count": 2}), "synchronous", 0)
+    wiring = models.uploads(torch.arange(4)).wiring
+    h = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    arrived = wiring.arrive(1, h)
+    assert int((arrived != 0).sum()) == 8
+    arrived.square().sum().backward()
+    assert torch.equal(h.grad, 2 * arrived.detach())
+
+
+def test_an_active_servers_own_embedding_belongs_to_the_same_rows() -> None:
+    models = trained_models(
+        of_kind(
+            "synchronous",
+            partition={"clients": 3, "by": "columns", "active": True},
+            models={
+                "client": {"kind": "linear", "embedding": 6},
+                "aggregate": "concat",
+                "active": {"kind": "mlp", "hidden": [5], "embedding": 4},
+                "server": {"kind": "mlp", "hidden": [8]},
+            },
+        ),
+        "synchronous",
+        0,
+    )
+    rows = torch.tensor([7, 2])
+    some, all_ = models.uploads(rows), models.uploads(torch.arange(18))
+    assert torch.allclose(some.predict(some.sent), all_.predict(all_.sent)[rows])
+
+
+def test_any_split_is_scored_from_answers() -> None:
+    models = trained_models(of_kind("synchronous"), "synchronous", 0)
+    answers = models.answers("train")
+    score = models.score(answers, "train")["loss"]
+    uploads = models.uploads(torch.arange(90), "train")
+    assert score == pytest.approx(loss_of(models, uploads.predict(uploads.sent), "train"), rel=1e-9)
+    silent = Handle((90, 6), torch.float64)
+    silent.set(torch.zeros(90, 6, dtype=torch.float64))
+    assert models.score({**answers, 2: SplitAnswer(2, silent)}, "train")["loss"] != score
+
+
+def test_a_protocol_with_learners_of_its_own_has_to_say_how_it_predicts(tmp_path: Path) -> None:
+    active = {
+        "partition": {"clients": 3, "by": "columns", "active": True},
+        "models__active": {"kind": "linear", "embedding": 6},
+    }
+    results = finished(
+        {"own": {"kind": "module", "path": "outside_protocols.two_trip:TwoTrip"}}, tmp_path / "study", **active
+    )
+    with pytest.raises(ValueError, match="its server is not that of split training"):
+        trained_models(results, "own", 0).uploads(torch.arange(3))
+
+
+def test_a_run_that_is_not_there_is_named() -> None:
+    with pytest.raises(ResultsError, match="no run of protocol 'wait' with seed 0"):
+        trained_models(of_kind("synchronous"), "wait", 0)
+
+
+@pytest.mark.parametrize("damage", ["absent", "cut", "other"])
+def test_damaged_weights_are_refused(damage: str, tmp_path: Path) -> None:
+    place = tmp_path / "study"
+    shutil.copytree(of_kind("synchronous").folder, place)
+    weights = place / "synchronous" / "seed-0" / "weights.safetensors"
+    content = weights.read_bytes()
+    weights.unlink()
+    if damage == "cut":
+        weights.write_bytes(content[: len(content) // 2])
+    elif damage == "other":
+        shutil.copy(of_kind("pyvertical").folder / "pyvertical" / "seed-0" / weights.name, weights)
+    results = type(of_kind("synchronous")).open(place)
+    with pytest.raises(ResultsError, match=r"weights"):
+        trained_models(results, "synchronous", 0)

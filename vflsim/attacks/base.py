@@ -1,0 +1,117 @@
+"""The base class of attacks, and what they are given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import nan
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from scipy.special import betaincinv
+
+from vflsim.learning.batches import Split
+from vflsim.results.read import Results, StoredRun
+from vflsim.results.statistics import CONFIDENCE
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.models import Scenario
+from vflsim.streams import SHARED, generator
+from vflsim.trained import TrainedModels, Uploads
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import Quantity
+
+OneOrEach = Annotated[int | Literal["each"], Quantity(at_least=1, whole=True, word="each")]
+"""The number of a client, or each of them in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measure of an attack by (or on) a ``party``, under a ``setting`` of the attack's options.
+
+    ``low`` and ``high`` are a 95 % interval of the value over rows, ``chance`` is the value of an attacker who knows
+    nothing, with its interval; NaN where there is none.
+    """
+
+    measure: str
+    value: float
+    party: str = ""
+    setting: Mapping[str, float | int | str] = field(default_factory=dict)
+    low: float = nan
+    high: float = nan
+    chance: float = nan
+    chance_low: float = nan
+    chance_high: float = nan
+
+
+@dataclass
+class AttackedRun:
+    """One finished run, its scenario and its data; its models are made when first needed.
+
+    ``remarks`` collects the reasons for what an attack leaves out of this run.
+    """
+
+    results: Results
+    run: StoredRun
+    scenario: Scenario
+    loaded: ScenarioData
+    remarks: list[str] = field(default_factory=list)
+
+    @cached_property
+    def models(self) -> TrainedModels:
+        """The run's models. Raises ``ResultsError`` if they cannot be made."""
+        return TrainedModels(self.run, self.scenario, self.loaded.of(self.scenario.training_of(self.run.protocol)))
+
+    def beside(self, protocol: str) -> AttackedRun:
+        """Return the run of another protocol with the same seed. Raises ``ValueError`` if it did not finish."""
+        for run in self.results.runs:
+            if (run.protocol, run.seed) == (protocol, self.run.seed) and not run.failed:
+                return AttackedRun(self.results, run, self.scenario, self.loaded)
+        raise ValueError(f"{protocol} has no finished run with seed {self.run.seed}")
+
+    def uploads(self, count: int, split: Split = "test") -> Uploads:
+        """Return what the server gets for up to ``count`` rows of a split: the same rows for all protocols of a seed.
+
+        Raises ``ValueError`` if the server's prediction is no function of embeddings.
+        """
+        rows = len(self.models.data.labels[split])
+        chosen = generator(self.run.seed, SHARED, "attack.rows").permutation(rows)[:count]
+        return self.models.uploads(torch.from_numpy(chosen).sort().values, split)
+
+
+class Attack(Part, ABC):
+    """An attack is one final class: its fields are its options, ``on`` measures one run."""
+
+    kind: str
+    title: ClassVar[str]
+    """Its name in words, for headings."""
+    measures: ClassVar[Mapping[str, str]]
+    """What it measures, in the order of its tables: the label of each measure."""
+    drawn: ClassVar[tuple[str, ...]]
+    """The measures that its figure shows."""
+    note: ClassVar[str] = ""
+    """What the numbers mean, in a sentence below the tables."""
+
+    def check(self, results: Results, scenario: Scenario) -> None:
+        """Raise ``ValueError`` if the options do not fit these results, whatever the protocol."""
+
+    @abstractmethod
+    def on(self, attacked: AttackedRun) -> Iterable[Measured]:
+        """Measure one run. Raises ``ValueError`` with the reason if the attack does not apply to it.
+
+        Random numbers come from ``streams``, keyed by the run's seed: a repetition gives the same bytes.
+        """
+
+
+def binomial_low(hits: int, trials: int, alpha: float) -> float:
+    """Return the lower end of Clopper and Pearson's one-sided interval of a share, of error level ``alpha``."""
+    return float(betaincinv(hits, trials - hits + 1, alpha)) if hits else 0.0
+
+
+def share(hits: torch.Tensor) -> tuple[float, float, float]:
+    """Return the share of true elements, with its exact two-sided 95 % interval; NaN of none."""
+    count, trials, alpha = int(hits.sum()), hits.numel(), (1 - CONFIDENCE) / 2
+    if not trials:
+        return nan, nan, nan
+    return count / trials, binomial_low(count, trials, alpha), 1 - binomial_low(trials - count, trials, alpha)

@@ -1,0 +1,108 @@
+"""Attack finished runs, and collect what the attacks measure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vflsim.attacks.base import Attack, AttackedRun, Measured
+from vflsim.errors import ResultsError, ScenarioError
+from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.write import SCENARIO
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import load
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.problems import Problem
+
+VALUES = ("measure", "value", "low", "high", "chance", "chance_low", "chance_high")
+"""The last columns of a table of an attack."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What attacks measure on a study's runs.
+
+    ``tables`` has by the attack's kind a row for every protocol, seed, party, setting and measure: protocol, seed,
+    attack, party, a column for each option that is varied, and the fields of ``Measured``. ``costs`` has a row per
+    protocol and seed: the ``metric`` that runs are compared by and its ``value`` at their end, ``seconds`` and
+    ``bytes``. ``left_out`` are attacks and runs for which there is nothing, with the reasons.
+    """
+
+    scenario: Scenario
+    attacks: tuple[Attack, ...]
+    tables: dict[str, pd.DataFrame]
+    costs: pd.DataFrame
+    left_out: dict[str, str]
+
+
+def evaluate(
+    results: Results,
+    attacks: Sequence[Attack],
+    protocols: Collection[str] | None = None,
+    seeds: Collection[int] | None = None,
+    needed: bool = False,
+) -> Evaluation:
+    """Attack finished runs, of all protocols and seeds unless some are named.
+
+    Raises ``ScenarioError`` for options that do not fit the results, and ``ResultsError`` if nothing could be attacked,
+    if a named protocol could not be attacked although the attacks are ``needed``, or if weights or data are not those
+    of the runs.
+    """
+    scenario = load(results.folder / SCENARIO)
+    for attack in attacks:
+        try:
+            attack.check(results, scenario)
+        except ValueError as error:
+            problem = Problem.of_message((), str(error))
+            raise ScenarioError(problem.what, f"--set {attack.kind}", problem.allowed, problem.remedy) from None
+    loaded = ScenarioData(scenario)
+    rows: dict[str, list[dict[str, Any]]] = {attack.kind: [] for attack in attacks}
+    left_out: dict[str, str] = {}
+    for run in results.runs:
+        if (seeds is not None and run.seed not in seeds) or (protocols is not None and run.protocol not in protocols):
+            continue
+        if run.failed:
+            left_out[f"{run.protocol}, seed {run.seed}"] = run.info.status
+            continue
+        attacked = AttackedRun(results, run, scenario, loaded)
+        for attack in attacks:
+            key = f"{attack.kind} of {run.protocol}"
+            try:
+                rows[attack.kind] += [_row(attack, run, each) for each in attack.on(attacked)]
+            except (ValueError, NotRecordedError) as error:
+                if protocols is not None and needed:
+                    what, _, allowed = str(error).partition("; allowed: ")
+                    raise ResultsError(f"{key}: {what}", str(results.folder), allowed) from None
+                left_out.setdefault(key, str(error))
+            for remark in attacked.remarks:
+                left_out.setdefault(key, remark)
+            attacked.remarks.clear()
+    tables = {kind: pd.DataFrame(own) for kind, own in rows.items() if own}
+    if not tables:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        what = f"nothing could be attacked ({reasons or 'no run of this protocol and seed'})"
+        raise ResultsError(what, str(results.folder), "finished runs that an attack applies to")
+    return Evaluation(scenario, tuple(attacks), tables, costs_of(results), left_out)
+
+
+def costs_of(results: Results) -> pd.DataFrame:
+    """Return a row per finished run: protocol, seed, metric, value at its end, seconds, bytes."""
+    metric, rows = results.main_metric, []
+    for run in results.runs:
+        if not run.failed:
+            table = run.table("metrics")
+            last = {name: table[name][-1].as_py() for name in table.column_names}
+            sent = sum(last[name] for name in ("bytes_up", "bytes_down", "bytes_peer"))
+            rows.append((run.protocol, run.seed, metric, last.get(metric, np.nan), last["time_s"], sent))
+    return pd.DataFrame(rows, columns=["protocol", "seed", "metric", "value", "seconds", "bytes"])
+
+
+def _row(attack: Attack, run: StoredRun, found: Measured) -> dict[str, Any]:
+    fields = asdict(found)
+    values = {name: fields[name] for name in VALUES}
+    whose = {"protocol": run.protocol, "seed": run.seed, "attack": attack.kind, "party": found.party}
+    return whose | dict(found.setting) | values

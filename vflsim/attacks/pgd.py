@@ -1,0 +1,157 @@
+"""Projected gradient descent on an uploaded embedding (Madry et al. 2018; Qiu et al. 2024, Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import Annotated, ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflsim.attacks.base import Attack, AttackedRun, Measured, OneOrEach, share
+from vflsim.attacks.labelled import classes_of, losses, need_classes, truth_of
+from vflsim.learning.tasks import PredictionTask
+from vflsim.results.read import Results
+from vflsim.scenario.models import Scenario
+from vflsim.streams import generator, party_name
+from vflsim.trained import Uploads
+from vflsim.vocabulary.quantities import Count, PositiveNumber
+
+Norm = Literal["linf", "l2"]
+
+
+@final
+class Pgd(Attack):
+    """One client perturbs its own upload to raise the loss; it knows the server's model and all embeddings.
+
+    Each step goes up the gradient of the loss, and back into the ball of radius ω around the unperturbed embedding. It
+    is taken at what arrives, after the run's codec.
+    """
+
+    kind: Literal["pgd"] = "pgd"
+    omega: Annotated[tuple[PositiveNumber, ...], Field(min_length=1)] = (1.0, 2.0)
+    """ω, the radii of the ball."""
+    step: Annotated[tuple[PositiveNumber, ...], Field(min_length=1)] = (0.1, 1.0)
+    """s, the lengths of a step, in the same norm."""
+    steps: Count = 40
+    """How many steps it takes."""
+    norm: Norm = "linf"
+    """The norm of ball and steps: the largest element (``linf``), or the Euclidean one (``l2``)."""
+    iterate: Literal["received", "sent"] = "received"
+    """What the client steps from: what has arrived of the step before, as in the paper, or what it had sent.
+    ``sent`` adds up steps that a codec undoes one by one."""
+    client: OneOrEach = "each"
+    """The malicious client."""
+    rows: Count = 500
+    """Test rows that it attacks, at most."""
+    title: ClassVar[str] = "PGD on one client's upload"
+    measures: ClassVar[Mapping[str, str]] = {
+        "accuracy": "accuracy",
+        "preserved_accuracy": "preserved accuracy",
+        "success": "attack success",
+        "largest": "largest perturbation that arrived",
+    }
+    drawn: ClassVar[tuple[str, ...]] = ("success",)
+    note: ClassVar[str] = (
+        "attack success: the share of rows that were classified correctly and are not any more; its chance level is "
+        "that of one random step to the edge of the ball"
+    )
+
+    def check(self, results: Results, scenario: Scenario) -> None:
+        """The client must exist."""
+        if self.client != "each" and self.client > scenario.clients:
+            raise ValueError(f"there is no client {self.client}; allowed: 1 to {scenario.clients}, or each")
+
+    def on(self, attacked: AttackedRun) -> Iterator[Measured]:
+        """Attack with each malicious client, ω and s."""
+        task, uploads = attacked.models.data.task, attacked.uploads(self.rows)
+        need_classes(task)
+        clients = list(uploads.sent) if self.client == "each" else [self.client]
+        if self.client not in ("each", *uploads.sent):
+            raise ValueError(f"client {self.client} takes no part")
+        truth = truth_of(uploads.labels, task)
+        clean = classes_of(uploads.predict(uploads.received), task) == truth
+        for client, omega in product(clients, self.omega):
+            bits = generator(attacked.run.seed, client, "attack.pgd")
+            noise = torch.from_numpy(bits.standard_normal(tuple(uploads.sent[client].shape)))
+            edge = omega * direction(noise.to(uploads.sent[client].dtype), self.norm)
+            blind = self._classes(uploads, client, uploads.sent[client] + edge, task) == truth
+            chance = share(~blind[clean])
+            for step in self.step:
+                found = self._attack(uploads, client, omega, step, task)
+                kept = classes_of(uploads.predict({**uploads.received, client: found}), task) == truth
+                arrived = lengths(found - uploads.received[client], self.norm)
+                setting = {"omega": omega, "step": step}
+                for measure, values in (
+                    ("accuracy", share(clean)),
+                    ("preserved_accuracy", share(kept)),
+                    ("success", (*share(~kept[clean]), *chance)),
+                    ("largest", (float(arrived.max()),)),
+                ):
+                    value, *rest = values
+                    yield Measured(measure, value, party_name(client), setting, *rest)
+
+    def _classes(self, uploads: Uploads, client: int, sent: Tensor, task: PredictionTask) -> Tensor:
+        received = uploads.wiring.arrive(client, sent, "pgd.chance")
+        return classes_of(uploads.predict({**uploads.received, client: received}), task)
+
+    def _attack(self, uploads: Uploads, client: int, omega: float, step: float, task: PredictionTask) -> Tensor:
+        """Return what arrives of the last step."""
+
+        def loss(received: Tensor) -> Tensor:
+            return losses(uploads.predict({**uploads.received, client: received}), uploads.labels, task).sum()
+
+        def arrive(h: Tensor, number: int) -> Tensor:
+            return uploads.wiring.arrive(client, h, f"pgd/{number}")
+
+        received, sent = uploads.received[client], uploads.sent[client]
+        start = received if self.iterate == "received" else sent
+        return ascend(loss, start, received, arrive, omega, step, self.steps, self.norm, self.iterate == "received")
+
+
+def ascend(
+    loss: Callable[[Tensor], Tensor],
+    start: Tensor,
+    received: Tensor,
+    arrive: Callable[[Tensor, int], Tensor],
+    omega: float,
+    step: float,
+    steps: int,
+    norm: Norm,
+    from_received: bool,
+) -> Tensor:
+    """Take ``steps`` steps up the gradient of ``loss``, within ``omega`` of ``start`` row by row; return what arrives.
+
+    ``received`` is what arrives without an attack, and ``arrive`` takes an embedding and the number of the step.
+    """
+    at = start
+    for number in range(steps):
+        leaf = received.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss(leaf), leaf)
+        at = start + projected(at + step * direction(slope, norm) - start, omega, norm)
+        with torch.no_grad():
+            received = arrive(at, number)
+        at = received if from_received else at
+    return received.detach()
+
+
+def direction(gradient: Tensor, norm: Norm) -> Tensor:
+    """Return the steepest ascent of length 1 of every row, in this norm; 0 where the gradient is 0."""
+    if norm == "linf":
+        return gradient.sign()
+    length = gradient.norm(dim=1, keepdim=True)
+    return torch.where(length > 0, gradient / length.clamp(min=torch.finfo(gradient.dtype).tiny), 0.0)
+
+
+def projected(change: Tensor, omega: float, norm: Norm) -> Tensor:
+    """Return the nearest point to each row in the ball of radius ``omega`` around 0."""
+    if norm == "linf":
+        return change.clamp(-omega, omega)
+    return change * (omega / lengths(change, norm).clamp(min=omega))[:, None]
+
+
+def lengths(change: Tensor, norm: Norm) -> Tensor:
+    """Return the length of every row."""
+    return change.abs().amax(1) if norm == "linf" else change.norm(dim=1)

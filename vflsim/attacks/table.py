@@ -1,0 +1,65 @@
+"""The attacks that there are, and their options by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, get_args, get_origin
+
+from pydantic import ValidationError
+
+from vflsim.attacks.attribution import Attribution
+from vflsim.attacks.base import Attack
+from vflsim.attacks.pgd import Pgd
+from vflsim.attacks.smoothing import Smoothing
+from vflsim.errors import ScenarioError
+from vflsim.scenario.known import Known
+from vflsim.scenario.overrides import values_of
+from vflsim.scenario.problems import nearest
+from vflsim.scenario.translation import problems_of
+
+AttackKind: TypeAlias = Pgd | Smoothing | Attribution
+ATTACKS: dict[str, type[Attack]] = {each.model_fields["kind"].default: each for each in get_args(AttackKind)}
+_OPTION = "ATTACK.OPTION=VALUE, or VALUE,VALUE,… where an option takes several, as in pgd.omega=1,2"
+
+
+def chosen(kinds: Sequence[str], options: Sequence[str]) -> list[Attack]:
+    """Make the attacks of these kinds, or all of them without any, with options such as ``pgd.omega=1,2``.
+
+    Raises ``ScenarioError`` for an unknown attack or option, for a wrong value, and for an option given twice.
+    """
+    for kind in kinds:
+        _known(kind, "attack", list(ATTACKS), "vflsim evaluate --attack")
+    wanted = [kind for kind in ATTACKS if not kinds or kind in kinds]
+    given: dict[str, dict[str, Any]] = {kind: {} for kind in wanted}
+    for text in options:
+        where = f"--set {text}"
+        key, values = values_of(text, "--set")
+        kind, dot, name = key.partition(".")
+        if not dot:
+            raise ScenarioError(f"{key!r} names no option of an attack", where, _OPTION)
+        _known(kind, "attack", wanted, where)
+        fields = ATTACKS[kind].model_fields
+        _known(name, f"option of {kind}", [each for each in fields if each != "kind"], where)
+        if name in given[kind]:
+            raise ScenarioError(f"{key} is given twice", where, "once", f"leave one {key}")
+        several = get_origin(fields[name].annotation) is tuple
+        if len(values) > 1 and not several:
+            raise ScenarioError(f"{key} takes one value, not {len(values)}", where, _OPTION)
+        given[kind][name] = values if several else values[0]
+    return [_made(ATTACKS[kind], raw) for kind, raw in given.items()]
+
+
+def _made(attack: type[Attack], raw: dict[str, Any]) -> Attack:
+    try:
+        return attack(**raw)
+    except ValidationError as error:
+        kind = attack.model_fields["kind"].default
+        first, *_ = problems_of(error, raw, Known(raw, attack.model_json_schema))
+        place = f"--set {kind}.{first.key}" if first.loc else f"--set {kind}"
+        raise ScenarioError(first.what, place, first.allowed, first.remedy) from None
+
+
+def _known(name: str, what: str, names: Sequence[str], where: str) -> None:
+    if name not in names:
+        remedy = nearest(name, names) or "use one of them"
+        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)

@@ -1,0 +1,123 @@
+"""The models that a run left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vflsim.codecs import Codec
+from vflsim.errors import ResultsError
+from vflsim.learning.batches import Split
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.operations import Handle
+from vflsim.learning.states import under
+from vflsim.results.read import Results, StoredRun
+from vflsim.results.write import SCENARIO
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import load
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.setting import ServerPrediction
+from vflsim.streams import SERVER, party_name
+from vflsim.trained.uploads import Uploads, Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAnswer:
+    """What a client sends for all rows of a split, read like a message."""
+
+    sender: int
+    value: Handle[Tensor]
+    batch: None = None
+
+
+class TrainedModels:
+    """The learners of a run with its weights, on the CPU, and the data to apply them to.
+
+    Raises ``ResultsError`` if the run kept no weights, or if its weights or rows are not those of the scenario.
+    """
+
+    def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
+        self.run, self.data = run, data
+        self.protocol = scenario.protocols[run.protocol].protocol
+        self.setting = setting(scenario, run.protocol, data)
+        if run.info.timing_only:
+            what, remedy = "the run has no weights: it simulated the timing alone", "run it without --timing-only"
+            raise ResultsError(what, str(run.folder), "a run that trained models", remedy)
+        rows = {split: len(labels) for split, labels in data.labels.items() if len(labels)}
+        if rows != run.info.rows:
+            what = f"the data have changed since the run: rows were {run.info.rows}, and are {rows}"
+            raise ResultsError(what, str(run.folder), remedy="run the scenario again")
+        self.learners = self.protocol.learners(self.setting, run.seed)
+        weights = run.weights()
+        try:
+            for party, learner in ((SERVER, self.learners.server), *self.learners.clients.items()):
+                learner.load_weights(under(party_name(party), weights))
+        except RuntimeError as error:
+            what = f"the weights are not those of the scenario's models ({str(error).splitlines()[-1].strip()})"
+            raise ResultsError(what, str(run.folder), remedy="run the scenario again") from error
+        self._sent: dict[Split, Mapping[int, Tensor]] = {}
+
+    @cached_property
+    def prediction(self) -> ServerPrediction:
+        """The server's prediction as a function of embeddings, in evaluation mode.
+
+        Raises ``ValueError`` if the protocol has none.
+        """
+        found = self.protocol.prediction(self.learners)
+        for module in found.modules:
+            module.eval()
+        return found
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec that the embeddings of an evaluation go through; None if they go as they are."""
+        free = self.protocol.evaluates_uncompressed and not self.setting.evaluation_takes_time
+        codec = self.setting.codec.towards(SERVER)
+        return None if free or codec.lossless else codec
+
+    def answers(self, split: Split = "test") -> dict[int, SplitAnswer]:
+        """Compute what every participant sends for the rows of a split, before the codec."""
+        answers = {}
+        for client, learner in self.learners.clients.items():
+            operation = learner.embed_split(split)
+            operation.run()
+            answers[client] = SplitAnswer(client, operation.result)
+        return answers
+
+    def score(self, answers: Mapping[int, SplitAnswer], split: Split = "test") -> dict[str, float]:
+        """Compute the loss and the metrics of a split from the participants' answers."""
+        operation = self.learners.server.evaluate(split, list(answers.values()))
+        operation.run()
+        scores: dict[str, float] = operation.result.value
+        return scores
+
+    def embeddings(self, split: Split = "test") -> Mapping[int, Tensor]:
+        """Return what every participant sends for all rows of a split, before the codec: (rows, width) by client."""
+        if split not in self._sent:
+            self._sent[split] = {client: answer.value.value for client, answer in self.answers(split).items()}
+        return self._sent[split]
+
+    def uploads(self, rows: Tensor, split: Split = "test") -> Uploads:
+        """Return what the server gets for some rows of a split. Raises ``ValueError`` as ``prediction`` does."""
+        prediction, own = self.prediction, None
+        if prediction.own is not None:
+            with torch.no_grad():
+                own = prediction.own(split)[rows]
+        return Uploads(
+            sent={client: h[rows] for client, h in self.embeddings(split).items()},
+            own=own,
+            labels=self.data.labels[split][rows],
+            wiring=Wiring(self.codec, self.run.seed),
+            prediction=prediction,
+        )
+
+
+def trained_models(results: Results, protocol: str, seed: int) -> TrainedModels:
+    """Rebuild the models of a run. Raises ``ResultsError`` without such a run, and as ``TrainedModels`` does."""
+    run, scenario = results.run(protocol, seed), load(results.folder / SCENARIO)
+    return TrainedModels(run, scenario, ScenarioData(scenario).of(scenario.training_of(protocol)))

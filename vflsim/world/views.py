@@ -1,0 +1,119 @@
+"""Views: what each party really receives about chosen training rows, for the attacks of curious parties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsim.codecs.frame import ONLY
+from vflsim.learning.batches import BatchSequence
+from vflsim.learning.executor import Executor
+from vflsim.learning.kept import KeptValue
+from vflsim.learning.operations import Handle, Operation
+from vflsim.streams import SHARED, generator, party_name
+from vflsim.world.messages import Message
+
+ROWS = "rows"
+"""The name of the tensor with the recorded rows."""
+DERIVED = "derived"
+"""In place of a sender: the receiver has computed it from messages."""
+
+
+def chosen_rows(rows: int, count: int, seed: int) -> NDArray[np.int64]:
+    """Choose ``count`` of ``rows`` training rows (all, if there are fewer), ascending: equal for all protocols."""
+    chosen = generator(seed, SHARED, "views").choice(rows, min(count, rows), replace=False)
+    return np.sort(chosen).astype(np.int64)
+
+
+@dataclass(slots=True)
+class Views:
+    """The latest tensor rows that each party has received about the training rows ``rows``.
+
+    There is a view for every (receiver, sender, message kind, tensor name). ``values`` are (recorded rows, …) as they
+    arrived: after codec, noise and blinding. ``time_s`` is when they arrived (s); NaN marks a row that never did, whose
+    values are NaN, or 0 for integers. Where a tensor row mixes several training rows, ``mixed`` lists them (−1: none).
+
+    Invariants: rows are copied by operations of the executor that nothing waits for and that count for no memory, so
+    that recording changes no other result; a view is independent of when they run. ``batches`` has the mini-batches of
+    every client: a message without a batch is about the batch of its round.
+    """
+
+    rows: NDArray[np.int64]
+    executor: Executor
+    now: Callable[[], float]
+    batches: Mapping[int, BatchSequence]
+    _place: NDArray[np.int64] = field(init=False)
+    _kept: dict[str, Tensor] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._place = np.full(int(self.rows.max()) + 2, -1)
+        self._place[self.rows] = np.arange(len(self.rows))
+
+    def received(self, message: Message) -> None:
+        """Keep what a message that has just arrived holds about the recorded rows."""
+        batches = self.batches[message.sender or message.receiver]
+        for name, handle in message.carried.items():
+            rows = message.rows_of(name, batches)
+            if rows is not None:
+                view = f"{party_name(message.receiver)}/{party_name(message.sender)}/{message.kind}"
+                self._keep(view, name, rows, (handle,))
+
+    def derive(
+        self,
+        party: int,
+        kind: str,
+        rows: NDArray[np.int64],
+        inputs: Sequence[Handle[Any]],
+        compute: Callable[[], Tensor] | None = None,
+        name: str = ONLY,
+    ) -> None:
+        """Keep what ``party`` can compute from the ``inputs``, a row for each of ``rows``; by default the first."""
+        self._keep(f"{party_name(party)}/{DERIVED}/{kind}", name, rows, inputs, compute)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all views as tensors by name: ``receiver/sender/kind[/name]:field``, and the recorded rows."""
+        return {ROWS: torch.from_numpy(self.rows), **self._kept}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` returned."""
+        self._kept = {name: tensor.clone() for name, tensor in state.items() if name != ROWS}
+
+    def _keep(
+        self,
+        view: str,
+        name: str,
+        rows: NDArray[np.int64],
+        inputs: Sequence[Handle[Any]],
+        compute: Callable[[], Tensor] | None = None,
+    ) -> None:
+        view = f"{view}/{name}" if name != ONLY else view
+        places = self._place[np.minimum(rows, len(self._place) - 1)]  # −1 and rows beyond the last recorded: none
+        at, *column = np.nonzero(places >= 0)
+        if not len(at):
+            return
+        into, now = torch.from_numpy(places[(at, *column)]), self.now()
+        mixed = torch.from_numpy(rows[at]) if rows.ndim > 1 else None
+
+        def run() -> None:
+            value = inputs[0].value if compute is None else compute()
+            values = value.rows_at(at) if isinstance(value, KeptValue) else value[torch.from_numpy(at)]
+            self._field(view, "values", values)[into] = values.detach().cpu()
+            self._field(view, "time_s", torch.empty(1, dtype=torch.float64))[into] = now
+            if mixed is not None:
+                self._field(view, "mixed", mixed)[into] = mixed
+
+        self.executor.submit(Operation("view", SHARED, run, None, inputs=inputs, looks_on=True))
+
+    def _field(self, view: str, name: str, like: Tensor) -> Tensor:
+        """Return the tensor of all recorded rows for rows ``like`` these."""
+        key = f"{view}:{name}"
+        if key not in self._kept:
+            missing = float("nan") if like.dtype.is_floating_point else -1 if name == "mixed" else 0
+            self._kept[key] = torch.full((len(self.rows), *like.shape[1:]), missing, dtype=like.dtype)
+        return self._kept[key]
