@@ -13,7 +13,7 @@ from vflsim.scenario.models import Scenario
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 ALIKE = sorted(path for paper in ("fedvs", "vafl") for path in (FOLDER / paper).glob("*.yaml"))
-SCENARIOS = [*ALIKE, *sorted(path for paper in ("vim", "easter") for path in (FOLDER / paper).glob("*.yaml"))]
+SCENARIOS = [*ALIKE, *sorted(path for paper in ("vim", "easter", "rounding") for path in (FOLDER / paper).glob("*.yaml"))]
 QUICK = re.compile(r"^# Quick: --seeds (?P<seeds>\S+) (?P<overrides>.+)$", re.MULTILINE)
 
 
