@@ -22,6 +22,7 @@ HEAVY = {
     "ruamel.yaml",
     "dp_accounting",
     "cryptography",
+    "captum",
 }
 NOT_FOR_TRAINING = {
     "torch._dynamo",  # PyTorch's own optimiser classes import it, at the price of PyTorch itself
@@ -33,6 +34,7 @@ NOT_FOR_TRAINING = {
     "sklearn",
     "dp_accounting",
     "cryptography",
+    "captum",
 }
 
 

@@ -64,11 +64,15 @@ class Attribution(Attack):
 
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
         """Compare with the reference, client by client."""
-        task, uploads = attacked.models.data.task, attacked.uploads(self.rows)
-        name, others = self._reference(attacked)
-        if others is None:
+        task, name = attacked.models.data.task, self._reference(attacked)
+        if name == attacked.run.protocol:
             attacked.remarks.append("it is the reference")
             return
+        uploads = attacked.uploads(self.rows)
+        try:
+            others = attacked.beside(name).uploads(self.rows)
+        except ValueError as error:
+            raise ValueError(f"there is nothing to compare with: {name}: {error}") from None
         shapes, wanted = ({client: tuple(h.shape) for client, h in each.sent.items()} for each in (uploads, others))
         if shapes != wanted:
             raise ValueError(f"its clients upload other embeddings than those of the reference {name}")
@@ -82,19 +86,16 @@ class Attribution(Attack):
                 for measure, value in distances(own[client], reference[client]).items():
                     yield Measured(measure, value, party_name(client), {"method": method})
 
-    def _reference(self, attacked: AttackedRun) -> tuple[str, Uploads | None]:
-        """Return the reference and its uploads; None if it is this run."""
-        scenario, own = attacked.scenario, attacked.run.protocol
-        named = (self.reference,) if self.reference is not None else attacked.results.protocols
-        for name in named:
-            if self.reference is None and not scenario.codec_of(name).towards(SERVER).lossless:
-                continue
-            try:
-                return name, None if name == own else attacked.beside(name).uploads(self.rows)
-            except ValueError as error:
-                if self.reference is not None:
-                    raise ValueError(f"there is nothing to compare with under {name}: {error}") from None
-        raise ValueError("there is no reference whose codec changes nothing; allowed: attribution.reference=PROTOCOL")
+    def _reference(self, attacked: AttackedRun) -> str:
+        if self.reference is not None:
+            return self.reference
+        scenario = attacked.scenario
+        for name in attacked.results.protocols:
+            protocol = scenario.protocols[name].protocol
+            apart = not protocol.clients_at_server and protocol.participants(scenario.clients, scenario.symbols)
+            if apart and scenario.codec_of(name).towards(SERVER).lossless:
+                return name
+        raise ValueError("no protocol's codec leaves embeddings as they are; allowed: attribution.reference=PROTOCOL")
 
 
 class LabelLogits(nn.Module):

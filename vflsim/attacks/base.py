@@ -68,7 +68,7 @@ class AttackedRun:
         for run in self.results.runs:
             if (run.protocol, run.seed) == (protocol, self.run.seed) and not run.failed:
                 return AttackedRun(self.results, run, self.scenario, self.loaded)
-        raise ValueError(f"{protocol} has no finished run with seed {self.run.seed}")
+        raise ValueError(f"there is no finished run with seed {self.run.seed}")
 
     def uploads(self, count: int, split: Split = "test") -> Uploads:
         """Return what the server gets for up to ``count`` rows of a split: the same rows for all protocols of a seed.

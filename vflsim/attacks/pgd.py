@@ -80,7 +80,7 @@ class Pgd(Attack):
             blind = self._classes(uploads, client, uploads.sent[client] + edge, task) == truth
             chance = share(~blind[clean])
             for step in self.step:
-                found = self._attack(uploads, client, omega, step, task)
+                found = self.perturbed(uploads, client, omega, step, task)
                 kept = classes_of(uploads.predict({**uploads.received, client: found}), task) == truth
                 arrived = lengths(found - uploads.received[client], self.norm)
                 setting = {"omega": omega, "step": step}
@@ -97,8 +97,8 @@ class Pgd(Attack):
         received = uploads.wiring.arrive(client, sent, "pgd.chance")
         return classes_of(uploads.predict({**uploads.received, client: received}), task)
 
-    def _attack(self, uploads: Uploads, client: int, omega: float, step: float, task: PredictionTask) -> Tensor:
-        """Return what arrives of the last step."""
+    def perturbed(self, uploads: Uploads, client: int, omega: float, step: float, task: PredictionTask) -> Tensor:
+        """Return what arrives of the upload of ``client`` after its last step, (rows, width)."""
 
         def loss(received: Tensor) -> Tensor:
             return losses(uploads.predict({**uploads.received, client: received}), uploads.labels, task).sum()

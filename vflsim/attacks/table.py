@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from vflsim.attacks.attribution import Attribution
 from vflsim.attacks.base import Attack
+from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
+from vflsim.attacks.reconstruction import Reconstruction
 from vflsim.attacks.smoothing import Smoothing
 from vflsim.errors import ScenarioError
 from vflsim.scenario.known import Known
@@ -17,7 +19,7 @@ from vflsim.scenario.overrides import values_of
 from vflsim.scenario.problems import nearest
 from vflsim.scenario.translation import problems_of
 
-AttackKind: TypeAlias = Pgd | Smoothing | Attribution
+AttackKind: TypeAlias = Pgd | Smoothing | Attribution | Reconstruction | LabelInference
 ATTACKS: dict[str, type[Attack]] = {each.model_fields["kind"].default: each for each in get_args(AttackKind)}
 _OPTION = "ATTACK.OPTION=VALUE, or VALUE,VALUE,… where an option takes several, as in pgd.omega=1,2"
 

@@ -32,7 +32,7 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
     shown = [name for name in attack.drawn if (means["measure"] == name).any()]
     groups = list(dict.fromkeys(means[settings].itertuples(index=False, name=None)))
     width = 0.8 / len(names)
-    across = 1.6 + 0.9 * len(groups) + 0.14 * len(groups) * len(names)
+    across = 1.6 + 0.6 * len(groups) + 0.14 * len(groups) * len(names)
     with picture(max(4.0, across * len(shown)), 3.2, {"means": means}) as figure:
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
         for axes, measure in zip(panels, shown, strict=True):
@@ -50,11 +50,10 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
             axes.set_ylabel(attack.measures[measure])
             if (own["mean"] >= 0).all():
                 axes.set_ylim(bottom=0)
-            axes.set_title(" ", loc="left")
+            axes.set_title(attack.title if axes is panels[0] else " ", loc="left")
             seeds = len(table["seed"].unique())
             line = "; line: chance level" if own["chance"].notna().any() else ""
             remark(axes, (f"mean and 95 % interval, {seeds} seeds" if seeds > 1 else "one seed") + line)
-        panels[0].set_title(attack.title, loc="left")
         legend(figure, [Patch(facecolor=styles[name].color) for name in names], names)
     return figure
 

@@ -1,0 +1,127 @@
+"""Label inference by clients: from honest gradients, from noise, and from their own models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from attacked_runs import finished
+from scipy.stats import mannwhitneyu
+from sklearn.metrics import balanced_accuracy_score
+from toy_views import view
+
+from vflsim.attacks import chosen, evaluate
+from vflsim.attacks.label_inference import auc, balanced_accuracy, class_scores, is_gradient, known_rows
+from vflsim.attacks.probing import by_chance
+from vflsim.errors import ResultsError
+
+DIGITS = {"data": {"name": "digits", "train_rows": 600}, "evaluate": {"every": "40 rounds"}, "training__batch": 60}
+CANCER = {
+    "data": {"name": "breast_cancer"},
+    "evaluate": {"every": "40 rounds"},
+    "training__batch": 60,
+    "partition": {"clients": 2, "by": "columns"},
+}
+VIEWED = {"record": {"tables": "summary", "views": "400 rows"}, "stop": {"rounds": 40}}
+
+
+def inferred(folder: Path, entry: dict[str, object], **said: object) -> pd.DataFrame:
+    results = finished({"it": entry}, folder / "study", **VIEWED, **said)  # type: ignore[arg-type]
+    return evaluate(results, chosen(["label_inference"], ["label_inference.client=1"])).tables["label_inference"]
+
+
+def test_honest_gradients_of_ten_classes_give_labels_away(tmp_path: Path) -> None:
+    table = inferred(tmp_path, {"kind": "synchronous"}, **DIGITS).set_index("method")
+    assert (table["measure"] == "balanced_accuracy").all()
+    assert (table["chance"] == 0.1).all()
+    assert (table["chance_low"] < 0.1).all()
+    assert (table["chance_high"] > 0.1).all()
+    assert table.loc["cosine", "low"] > 0.7
+    assert table.loc["norm", "value"] > table.loc["norm", "chance"]
+    assert (table.loc[["completion", "untrained"], "low"] > table.loc[["completion", "untrained"], "chance_high"]).all()
+    assert table["view"].to_dict() == {
+        "norm": "gradient", "cosine": "gradient", "completion": "own model", "untrained": "own model"
+    }  # fmt: skip
+
+
+def test_honest_gradients_of_two_classes_have_an_auc(tmp_path: Path) -> None:
+    table = inferred(tmp_path, {"kind": "synchronous"}, **CANCER).set_index("method")
+    assert (table["measure"] == "auc").all()
+    assert (table["chance"] == 0.5).all()
+    assert table.loc["cosine", "low"] > 0.95
+
+
+def test_where_there_is_no_gradient_only_the_own_model_remains(tmp_path: Path) -> None:
+    table = inferred(tmp_path, {"kind": "c_vfl"}, **DIGITS)
+    assert set(table["method"]) == {"completion", "untrained"}
+
+
+def test_clients_at_the_server_are_no_attackers(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="its clients are at the server"):
+        inferred(tmp_path, {"kind": "centralised"}, **DIGITS)
+
+
+def test_too_few_rows_are_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match=r"only [0-3] recorded rows of a class have arrived, and 4 are known"):
+        evaluate(
+            finished({"it": {"kind": "synchronous"}}, tmp_path / "few", record={"views": 20}),
+            chosen(["label_inference"], []),
+        )
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("method", ["norm", "cosine", "completion"])
+def test_noise_gives_no_labels_away(method: str, classes: int) -> None:
+    """Of 16 gradients of noise, all but 3 are within 95 % of permuted labels: fewer are with probability 0.007."""
+    outside, judge = 0, auc if classes == 2 else balanced_accuracy
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        x, y = rng.standard_normal((250, 8)), rng.integers(classes, size=250)
+        known, others = known_rows(y, classes, 4, rng)
+        scores = class_scores(x, y[known], known, classes, method)[others]  # type: ignore[arg-type]
+        low, high = by_chance(lambda order, s=scores, t=y[others]: judge(s, t[order]), len(others), rng)  # type: ignore[misc]
+        assert low < 1 / classes < high
+        outside += not low <= judge(scores, y[others]) <= high
+    assert outside <= 3
+
+
+def test_the_scores_are_those_of_libraries() -> None:
+    rng = np.random.default_rng(1)
+    scores, two, ten = rng.integers(5, size=(80, 10)).astype(float), rng.integers(2, size=80), rng.integers(10, size=80)
+    difference = scores[:, 1] - scores[:, 0]
+    statistic = mannwhitneyu(difference[two == 1], difference[two == 0]).statistic
+    assert auc(scores[:, :2], two) == pytest.approx(statistic / ((two == 1).sum() * (two == 0).sum()))
+    assert balanced_accuracy(scores, ten) == pytest.approx(balanced_accuracy_score(ten, scores.argmax(1)))
+    rows = rng.integers(80, size=80)
+    assert balanced_accuracy(scores, ten[rows], rows) == pytest.approx(
+        balanced_accuracy_score(ten[rows], scores.argmax(1)[rows])
+    )
+
+
+def test_lengths_and_directions_by_hand() -> None:
+    x = np.array([[1.0, 0], [0, 3.0], [2.0, 0], [0, 8.0], [0, 0]])
+    known, y = np.array([0, 1]), np.array([0, 1])
+    assert class_scores(x, y, known, 2, "norm")[:, 1].tolist() == [1, 3, 2, 8, 0]  # class 1 is longer
+    assert class_scores(x, y[::-1], known, 2, "norm")[:, 1].tolist() == [-1, -3, -2, -8, 0]
+    assert class_scores(x, y, known, 2, "cosine").tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]]
+
+
+def test_known_rows_are_as_many_of_each_class() -> None:
+    labels = np.array([0] * 5 + [1] * 9 + [2] * 4)
+    known, others = known_rows(labels, 3, 3, np.random.default_rng(0))
+    assert np.bincount(labels[known]).tolist() == [3, 3, 3]
+    assert sorted([*known, *others]) == list(range(18))
+    with pytest.raises(ValueError, match="only 4 recorded rows of a class have arrived, and 4 are known"):
+        known_rows(labels, 3, 4, np.random.default_rng(0))
+
+
+def test_which_views_are_gradients() -> None:
+    integers = torch.zeros(4, 2, dtype=torch.int32)
+    assert is_gradient(view("client-1", "server", "gradient"))
+    assert is_gradient(view("client-1", "server", "admm_variables", "duals"))
+    assert not is_gradient(view("client-1", "server", "shared_values", "client-2"))
+    assert not is_gradient(view("client-1", "server", "shared_values", "server"))
+    assert not is_gradient(view("client-1", "client-2", "data_share", "", integers))

@@ -1,0 +1,50 @@
+"""What attacks on recorded views have in common: numbers of what was received, known rows, intervals over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflsim.results.statistics import CONFIDENCE, Floats
+
+Indices = NDArray[np.int64]
+RESAMPLED = 500
+"""Samples of a bootstrap and of a permutation test."""
+
+
+def numbers(values: Tensor) -> Floats:
+    """Return received rows as real numbers, (rows, inputs), float64.
+
+    An integer, such as an element of a field or one modulo 2^b, becomes the number and each of its bits: a probe need
+    not know what it stands for.
+    """
+    flat = values.flatten(1).contiguous()
+    real: Floats = flat.double().numpy()
+    if flat.dtype.is_floating_point:
+        return real
+    return np.concatenate([real, np.unpackbits(flat.numpy().view(np.uint8), axis=1)], axis=1)
+
+
+def scaled(x: Floats, known: Indices) -> Floats:
+    """Return columns with mean 0 and standard deviation 1 over the ``known`` rows; constant ones are 0."""
+    centred, spread = x - x[known].mean(0), x[known].std(0)
+    result: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
+    return result
+
+
+def spread_of(score: Callable[[Indices], float], rows: int, bits: np.random.Generator) -> tuple[float, float]:
+    """Return a 95 % interval of a score over resampled rows (percentile bootstrap)."""
+    return _middle([score(bits.integers(rows, size=rows)) for _ in range(RESAMPLED)])
+
+
+def by_chance(score: Callable[[Indices], float], rows: int, bits: np.random.Generator) -> tuple[float, float]:
+    """Return where a score lies in 95 % of random orders of the rows' truth (permutation test)."""
+    return _middle([score(bits.permutation(rows)) for _ in range(RESAMPLED)])
+
+
+def _middle(found: list[float]) -> tuple[float, float]:
+    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
