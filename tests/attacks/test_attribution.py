@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import numpy as np
 import pytest
 import torch
-from attacked_servers import net, random, uploads
+from attacked_servers import Rounding, net, random, uploads
 from scipy.spatial.distance import correlation
 from torch import Tensor, nn
 
 from vflsim.attacks.attribution import LabelLogits, attributions, distances
-from vflsim.codecs import Codec
 from vflsim.learning.tasks import BINARY, MULTICLASS, PredictionTask
 
 METHODS = ("integrated_gradients", "deeplift", "ablation")
-
-
-class Rounding(Codec):
-    """Integers, as wide as before."""
-
-    kind: Literal["rounding"] = "rounding"
-    elementwise: ClassVar[bool] = True
-
-    def payload_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int:
-        raise NotImplementedError
-
-    def pack(self, x: Tensor) -> bytes:
-        raise NotImplementedError
-
-    def unpack(self, payload: bytes, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        raise NotImplementedError
-
-    def through(self, x: Tensor) -> Tensor:
-        return x.round()
 
 
 def by_hand(weights: Tensor, h: Tensor) -> np.ndarray:

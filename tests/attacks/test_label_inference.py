@@ -60,7 +60,7 @@ def test_where_there_is_no_gradient_only_the_own_model_remains(tmp_path: Path) -
 
 
 def test_clients_at_the_server_are_no_attackers(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="its clients are at the server"):
+    with pytest.raises(ResultsError, match="no client of it is apart"):
         inferred(tmp_path, {"kind": "centralised"}, **DIGITS)
 
 

@@ -12,7 +12,7 @@ from attacked_runs import finished
 from protocols_by_kind import KINDS
 from toy_views import view
 
-from vflsim.attacks import chosen, evaluate
+from vflsim.attacks import chosen, evaluate, evaluation_tables
 from vflsim.attacks.probing import numbers
 from vflsim.attacks.reconstruction import Reconstruction, explained, numeric, views_of
 from vflsim.errors import ScenarioError
@@ -42,6 +42,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Results:
         data={"name": "digits", "train_rows": 600},
         stop={"rounds": 30},
         evaluate={"every": "30 rounds"},
+        target={"test_accuracy": 0.01, "for": "1 evaluation"},
         training__batch=60,
         models={
             "client": {"kind": "linear", "embedding": 16},
@@ -90,6 +91,19 @@ def test_messages_of_coded_and_blinded_runs_show_nothing(table: pd.DataFrame, pr
 def test_their_sums_show_something(table: pd.DataFrame, protocol: str, view: str) -> None:
     """The server learns them by design; four clients' sum of 16 numbers leaves much of each client's 16 pixels."""
     assert (of(table, protocol, view)["low"] > 0.3).all()
+
+
+def test_leakage_stands_beside_what_the_runs_reached_and_cost(study: Results) -> None:
+    (shown,) = evaluation_tables(
+        evaluate(study, chosen(["reconstruction"], ["reconstruction.method=linear"]), ["plain"])
+    )
+    cells = dict(zip(shown.header, shown.rows[0], strict=True))
+    assert cells["protocol, attacker, view, method"] == "plain, server, embedding, linear"
+    assert float(cells["explained variance R²"]) > 0.99
+    assert cells["time to 0.01"] == "0 s"  # the initial models are as good
+    last = study.run("plain", 0).frame("metrics").iloc[-1]
+    assert float(cells["seconds"]) == pytest.approx(last["time_s"], rel=1e-3)
+    assert {"test accuracy", "bytes", "rounds to 0.01", "bytes to 0.01"} <= set(cells)
 
 
 def test_equal_runs_are_attacked_equally(study: Results, table: pd.DataFrame) -> None:
@@ -156,7 +170,7 @@ def test_which_views_are_about_a_client() -> None:
 
 
 def test_codes_of_categories_are_left_out() -> None:
-    features = np.arange(6.0).reshape(2, 3)
+    features = torch.arange(6.0).reshape(2, 3)
     assert numeric(features, TableShape([0, 4, 0])).tolist() == [[0, 2], [3, 5]]
     with pytest.raises(ValueError, match="only categories"):
         numeric(features, TableShape([2, 4, 2]))

@@ -86,7 +86,7 @@ def test_pgd_never_beats_the_radius_of_a_small_net() -> None:
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(noise)), reduction="sum")
 
     scaled = rows / at_most[:, None]  # every row in units of its radius: one ball for all
-    found = ascend(loss, scaled, scaled, lambda at, _: at, 1.0, 0.2, 20, "l2", True) * at_most[:, None]
+    found = ascend(loss, scaled, lambda at, _: at, 1.0, 0.2, 20, "l2") * at_most[:, None]
     moved = (found - rows).norm(dim=1)
     assert bool((moved <= at_most * (1 + 1e-9)).all())
     assert float((moved / at_most).mean()) > 0.9

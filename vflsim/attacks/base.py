@@ -76,6 +76,8 @@ class AttackedRun:
         Raises ``ValueError`` if the server's prediction is no function of embeddings.
         """
         rows = len(self.models.data.labels[split])
+        if not rows:
+            raise ValueError(f"there are no {split} rows; allowed: data.{split}_fraction above 0")
         chosen = generator(self.run.seed, SHARED, "attack.rows").permutation(rows)[:count]
         return self.models.uploads(torch.from_numpy(chosen).sort().values, split)
 

@@ -12,6 +12,7 @@ import pandas as pd
 from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.report import costs_to_target
 from vflsim.results.write import SCENARIO
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import load
@@ -29,7 +30,8 @@ class Evaluation:
     ``tables`` has by the attack's kind a row for every protocol, seed, party, setting and measure: protocol, seed,
     attack, party, a column for each option that is varied, and the fields of ``Measured``. ``costs`` has a row per
     protocol and seed: the ``metric`` that runs are compared by and its ``value`` at their end, ``seconds`` and
-    ``bytes``. ``left_out`` are attacks and runs for which there is nothing, with the reasons.
+    ``bytes``. ``left_out`` are attacks and runs for which there is nothing, with the reasons. ``to_target`` has, by
+    heading and protocol, what the scenario's first target has cost, in words.
     """
 
     scenario: Scenario
@@ -37,6 +39,7 @@ class Evaluation:
     tables: dict[str, pd.DataFrame]
     costs: pd.DataFrame
     left_out: dict[str, str]
+    to_target: dict[str, dict[str, str]]
 
 
 def evaluate(
@@ -73,7 +76,11 @@ def evaluate(
             key = f"{attack.kind} of {run.protocol}"
             try:
                 rows[attack.kind] += [_row(attack, run, each) for each in attack.on(attacked)]
-            except (ValueError, NotRecordedError) as error:
+            except NotRecordedError as error:
+                if protocols is not None and needed:
+                    raise
+                left_out.setdefault(key, f"{error.what}; {error.remedy}")
+            except ValueError as error:
                 if protocols is not None and needed:
                     what, _, allowed = str(error).partition("; allowed: ")
                     raise ResultsError(f"{key}: {what}", str(results.folder), allowed) from None
@@ -86,7 +93,7 @@ def evaluate(
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         what = f"nothing could be attacked ({reasons or 'no run of this protocol and seed'})"
         raise ResultsError(what, str(results.folder), "finished runs that an attack applies to")
-    return Evaluation(scenario, tuple(attacks), tables, costs_of(results), left_out)
+    return Evaluation(scenario, tuple(attacks), tables, costs_of(results), left_out, costs_to_target(results))
 
 
 def costs_of(results: Results) -> pd.DataFrame:

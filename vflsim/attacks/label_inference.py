@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from vflsim.attacks.base import Attack, AttackedRun, Measured, OneOrEach
+from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.labelled import need_classes, truth_of
-from vflsim.attacks.probing import Indices, by_chance, numbers, scaled, spread_of
+from vflsim.attacks.probing import AttackOfClients, Indices, by_chance, numbers, scaled, spread_of
 from vflsim.learning.tasks import BINARY
-from vflsim.results.read import Results
 from vflsim.results.statistics import Floats
 from vflsim.results.views import PartyView
-from vflsim.scenario.models import Scenario
 from vflsim.streams import generator, party_name
 from vflsim.vocabulary.quantities import Count
 
@@ -29,7 +27,7 @@ Classes: TypeAlias = NDArray[np.int64]
 
 
 @final
-class LabelInference(Attack):
+class LabelInference(AttackOfClients):
     """A client infers the labels of training rows; it knows those of a few rows of each class.
 
     ``norm`` and ``cosine`` take the gradients that it has received last (Li et al. 2022): how long they are, and which
@@ -43,8 +41,6 @@ class LabelInference(Attack):
     """How labels are inferred."""
     known: Count = 4
     """Rows of each class whose labels the client knows."""
-    client: OneOrEach = "each"
-    """The curious client."""
     title: ClassVar[str] = "label inference by a client"
     measures: ClassVar[Mapping[str, str]] = {"auc": "AUC", "balanced_accuracy": "balanced accuracy"}
     drawn: ClassVar[tuple[str, ...]] = ("auc", "balanced_accuracy")
@@ -54,23 +50,17 @@ class LabelInference(Attack):
         "the Parquet table are over rows (bootstrap), and those of chance over permuted labels"
     )
 
-    def check(self, results: Results, scenario: Scenario) -> None:
-        """The client must exist."""
-        if self.client != "each" and self.client > scenario.clients:
-            raise ValueError(f"there is no client {self.client}; allowed: 1 to {scenario.clients}, or each")
-
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
         """Attack with each client, each tensor that it has received from the server, and each method."""
         views, models = attacked.run.views(), attacked.models
-        if models.protocol.clients_at_server:
-            raise ValueError("its clients are at the server, where the labels are")
+        clients = self.clients(attacked)
         need_classes(models.data.task)
         labels = truth_of(models.data.labels["train"][torch.from_numpy(views.rows)], models.data.task).numpy()
         classes = 2 if models.data.task is BINARY else models.data.outputs
         own = {"completion": models.learners.clients}
         if "untrained" in self.method:
             own["untrained"] = models.protocol.learners(models.setting, attacked.run.seed).clients
-        for client in models.setting.clients if self.client == "each" else (self.client,):
+        for client in clients:
             received = [
                 (view.path.split("/", 2)[2], view)
                 for view in views.of_receiver(party_name(client))

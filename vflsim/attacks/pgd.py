@@ -106,35 +106,37 @@ class Pgd(Attack):
         def arrive(h: Tensor, number: int) -> Tensor:
             return uploads.wiring.arrive(client, h, f"pgd/{number}")
 
-        received, sent = uploads.received[client], uploads.sent[client]
-        start = received if self.iterate == "received" else sent
-        return ascend(loss, start, received, arrive, omega, step, self.steps, self.norm, self.iterate == "received")
+        if self.iterate == "received":
+            return ascend(loss, uploads.received[client], arrive, omega, step, self.steps, self.norm)
+
+        def loss_of_sent(h: Tensor) -> Tensor:
+            return loss(arrive(h, self.steps))
+
+        sent = ascend(loss_of_sent, uploads.sent[client], lambda h, _: h, omega, step, self.steps, self.norm)
+        return arrive(sent, self.steps)
 
 
 def ascend(
     loss: Callable[[Tensor], Tensor],
     start: Tensor,
-    received: Tensor,
     arrive: Callable[[Tensor, int], Tensor],
     omega: float,
     step: float,
     steps: int,
     norm: Norm,
-    from_received: bool,
 ) -> Tensor:
-    """Take ``steps`` steps up the gradient of ``loss``, within ``omega`` of ``start`` row by row; return what arrives.
+    """Take ``steps`` steps up the gradient of ``loss``, within ``omega`` of ``start`` row by row; return the last one.
 
-    ``received`` is what arrives without an attack, and ``arrive`` takes an embedding and the number of the step.
+    ``arrive`` takes the end of a step and its number, and returns where the next step starts: within the ball, unless
+    ``arrive`` leaves it.
     """
     at = start
     for number in range(steps):
-        leaf = received.detach().requires_grad_()
+        leaf = at.detach().requires_grad_()
         (slope,) = torch.autograd.grad(loss(leaf), leaf)
-        at = start + projected(at + step * direction(slope, norm) - start, omega, norm)
         with torch.no_grad():
-            received = arrive(at, number)
-        at = received if from_received else at
-    return received.detach()
+            at = arrive(start + projected(at + step * direction(slope, norm) - start, omega, norm), number)
+    return at.detach()
 
 
 def direction(gradient: Tensor, norm: Norm) -> Tensor:

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsim.attacks.base import Attack, AttackedRun, OneOrEach
+from vflsim.results.read import Results
 from vflsim.results.statistics import CONFIDENCE, Floats
+from vflsim.scenario.models import Scenario
 
 Indices = NDArray[np.int64]
 RESAMPLED = 500
 """Samples of a bootstrap and of a permutation test."""
+
+
+class AttackOfClients(Attack, ABC):
+    """An attack by, or on, one client or each of them."""
+
+    client: OneOrEach = "each"
+    """The client."""
+
+    def check(self, results: Results, scenario: Scenario) -> None:
+        """The client must exist."""
+        if self.client != "each" and self.client > scenario.clients:
+            raise ValueError(f"there is no client {self.client}; allowed: 1 to {scenario.clients}, or each")
+
+    def clients(self, attacked: AttackedRun) -> list[int]:
+        """Return the clients. Raises ``ValueError`` if they take no part, or are at the server."""
+        models = attacked.models
+        if models.protocol.clients_at_server or not models.learners.clients:
+            raise ValueError("no client of it is apart from the server, so nobody receives anything")
+        if self.client not in ("each", *models.learners.clients):
+            raise ValueError(f"client {self.client} takes no part")
+        return list(models.learners.clients) if self.client == "each" else [self.client]
 
 
 def numbers(values: Tensor) -> Floats:

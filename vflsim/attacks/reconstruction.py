@@ -8,14 +8,13 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 from pydantic import Field
+from torch import Tensor
 
-from vflsim.attacks.base import Attack, AttackedRun, Measured, OneOrEach
-from vflsim.attacks.probing import Indices, numbers, scaled, spread_of
+from vflsim.attacks.base import AttackedRun, Measured
+from vflsim.attacks.probing import AttackOfClients, Indices, numbers, scaled, spread_of
 from vflsim.learning.models.tables import TableShape
-from vflsim.results.read import Results
 from vflsim.results.statistics import Floats
 from vflsim.results.views import PartyView
-from vflsim.scenario.models import Scenario
 from vflsim.streams import generator, party_name, torch_seed
 from vflsim.vocabulary.quantities import Count, Quantity
 
@@ -27,7 +26,7 @@ _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
 
 
 @final
-class Reconstruction(Attack):
+class Reconstruction(AttackOfClients):
     """Another party, mostly the server, reconstructs a client's features from the view that the run has recorded.
 
     It knows the features of some auxiliary rows, the strongest usual assumption, and fits a probe to them: ridge
@@ -41,8 +40,6 @@ class Reconstruction(Attack):
     """The share of the rows that have arrived whose features the attacker knows."""
     hidden: Count = 128
     """The width of the decoder's hidden layer."""
-    client: OneOrEach = "each"
-    """The client whose features are reconstructed."""
     title: ClassVar[str] = "reconstruction of a client's features"
     measures: ClassVar[Mapping[str, str]] = {"r2": "explained variance R²"}
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
@@ -53,17 +50,11 @@ class Reconstruction(Attack):
         "rows (bootstrap)"
     )
 
-    def check(self, results: Results, scenario: Scenario) -> None:
-        """The client must exist."""
-        if self.client != "each" and self.client > scenario.clients:
-            raise ValueError(f"there is no client {self.client}; allowed: 1 to {scenario.clients}, or each")
-
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
         """Attack each client with each view of it, and each method."""
         views, seed, data = attacked.run.views(), attacked.run.seed, attacked.models.data
-        for client in attacked.models.setting.clients if self.client == "each" else (self.client,):
-            features = numeric(data.features[client - 1]["train"][views.rows].flatten(1).double().numpy(),
-                               data.shapes[client - 1])  # fmt: skip
+        for client in self.clients(attacked):
+            features = numeric(data.features[client - 1]["train"][views.rows], data.shapes[client - 1])
             for attacker, name, view in views_of(views.views, client):
                 rows = np.flatnonzero(view.received)
                 if len(rows) < FEWEST:
@@ -151,12 +142,16 @@ def views_of(views: tuple[PartyView, ...], client: int) -> Iterator[tuple[str, s
             yield attacker, name, view
 
 
-def numeric(features: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return the columns that hold numbers, not codes of categories. Raises ``ValueError`` if there are none."""
-    codes = np.array(shape.cardinalities if isinstance(shape, TableShape) else [0] * features.shape[1])
+def numeric(features: Tensor, shape: tuple[int, ...]) -> Floats:
+    """Return the columns that hold numbers, not codes of categories: (rows, columns), float64.
+
+    Raises ``ValueError`` if there are none.
+    """
+    x: Floats = features.flatten(1).double().numpy()
+    codes = np.array(shape.cardinalities if isinstance(shape, TableShape) else [0] * x.shape[1])
     if codes.all():
         raise ValueError("a client has only categories, and R² is about numbers")
-    return features[:, codes == 0]
+    return x[:, codes == 0]
 
 
 def _setting(attacker: str, view: str, method: Method) -> dict[str, str]:

@@ -65,17 +65,23 @@ def save(evaluation: Evaluation, folder: Path) -> list[Path]:
 
 
 def _table(attack: Attack, evaluation: Evaluation) -> TextTable:
-    table, costs = evaluation.tables[attack.kind], evaluation.costs
+    table, ends = evaluation.tables[attack.kind], evaluation.costs
     means, keys = means_of(table), ["protocol", *settings_of(table)]
     measures = [name for name in attack.measures if (means["measure"] == name).any()]
     chances = [name for name in measures if means.loc[means["measure"] == name, "chance"].notna().any()]
-    metric = str(costs["metric"].iloc[0]).replace("_", " ")
+    metric = str(ends["metric"].iloc[0]).replace("_", " ")
     header = [", ".join(keys), *(attack.measures[name] for name in measures)]
-    header += [*(f"chance level of {attack.measures[name]}" for name in chances), metric, "seconds", "bytes"]
+    header += [
+        *(f"chance level of {attack.measures[name]}" for name in chances),
+        metric,
+        "seconds",
+        "bytes",
+        *evaluation.to_target,
+    ]
     rows = []
     for key, own in means.groupby(keys, sort=False):
         mean = {each["measure"]: each for each in own.to_dict("records")}
-        reached = costs[(costs["protocol"] == key[0]) & costs["seed"].isin(table["seed"])]
+        reached = ends[(ends["protocol"] == key[0]) & ends["seed"].isin(table["seed"])]
         spread = t_interval(reached["value"].to_numpy())
         rows.append(
             (
@@ -85,6 +91,7 @@ def _table(attack: Attack, evaluation: Evaluation) -> TextTable:
                 _with_spread({"mean": spread.mean, "high": spread.high}),
                 f"{reached['seconds'].mean():.4g}",
                 quantity(reached["bytes"].mean(), "B"),
+                *(costs[str(key[0])] for costs in evaluation.to_target.values()),
             )
         )
     options = attack.model_dump(exclude={"kind", *keys})

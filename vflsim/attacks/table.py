@@ -16,7 +16,7 @@ from vflsim.attacks.smoothing import Smoothing
 from vflsim.errors import ScenarioError
 from vflsim.scenario.known import Known
 from vflsim.scenario.overrides import values_of
-from vflsim.scenario.problems import nearest
+from vflsim.scenario.problems import check_known
 from vflsim.scenario.translation import problems_of
 
 AttackKind: TypeAlias = Pgd | Smoothing | Attribution | Reconstruction | LabelInference
@@ -30,7 +30,7 @@ def chosen(kinds: Sequence[str], options: Sequence[str]) -> list[Attack]:
     Raises ``ScenarioError`` for an unknown attack or option, for a wrong value, and for an option given twice.
     """
     for kind in kinds:
-        _known(kind, "attack", list(ATTACKS), "vflsim evaluate --attack")
+        check_known(kind, list(ATTACKS), "attack", "vflsim evaluate --attack")
     wanted = [kind for kind in ATTACKS if not kinds or kind in kinds]
     given: dict[str, dict[str, Any]] = {kind: {} for kind in wanted}
     for text in options:
@@ -39,9 +39,9 @@ def chosen(kinds: Sequence[str], options: Sequence[str]) -> list[Attack]:
         kind, dot, name = key.partition(".")
         if not dot:
             raise ScenarioError(f"{key!r} names no option of an attack", where, _OPTION)
-        _known(kind, "attack", wanted, where)
+        check_known(kind, wanted, "attack", where)
         fields = ATTACKS[kind].model_fields
-        _known(name, f"option of {kind}", [each for each in fields if each != "kind"], where)
+        check_known(name, [each for each in fields if each != "kind"], f"option of {kind}", where)
         if name in given[kind]:
             raise ScenarioError(f"{key} is given twice", where, "once", f"leave one {key}")
         several = get_origin(fields[name].annotation) is tuple
@@ -59,9 +59,3 @@ def _made(attack: type[Attack], raw: dict[str, Any]) -> Attack:
         first, *_ = problems_of(error, raw, Known(raw, attack.model_json_schema))
         place = f"--set {kind}.{first.key}" if first.loc else f"--set {kind}"
         raise ScenarioError(first.what, place, first.allowed, first.remedy) from None
-
-
-def _known(name: str, what: str, names: Sequence[str], where: str) -> None:
-    if name not in names:
-        remedy = nearest(name, names) or "use one of them"
-        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)

@@ -110,12 +110,9 @@ def _options(
 
 def known(name: str, known: object, what: str, where: str) -> None:
     """Raise ScenarioError for a name that is not among those ``known``."""
-    from vflsim.scenario.problems import nearest
+    from vflsim.scenario.problems import check_known
 
-    names = [str(each) for each in known]  # type: ignore[attr-defined]
-    if name not in names:
-        remedy = nearest(name, names) or "use one of them"
-        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)
+    check_known(name, [str(each) for each in known], what, where)  # type: ignore[attr-defined]
 
 
 def complain(text: str) -> None:

@@ -84,6 +84,13 @@ def describe(found: Estimate, unit: str) -> str:
     return "—"
 
 
+def costs_to_target(results: Results) -> dict[str, dict[str, str]]:
+    """Return by heading and protocol what the first target has cost: time, rounds and bytes; empty without a target."""
+    summary = results.summary()
+    columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(target)]
+    return {head: {name: _cell(summary, name, *key) for name in results.protocols} for key, head in columns}
+
+
 def pairing(factor: float) -> str:
     """Format the gain from pairing: ``2.3 × narrower``, ``1.4 × wider``; empty if it is unknown."""
     if math.isnan(factor) or math.isinf(factor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return a remedy that names the nearest known words; empty without any."""
     matches = difflib.get_close_matches(word, [*known], n=2, cutoff=0.6)
     return "did you mean " + " or ".join(map(repr, matches)) + "?" if matches else ""
+
+
+def check_known(name: str, names: Sequence[str], what: str, where: str) -> None:
+    """Raise ScenarioError for a ``name`` that is not one of ``names``; ``what`` says what they name."""
+    if name not in names:
+        remedy = nearest(name, names) or "use one of them"
+        raise ScenarioError(f"there is no {what} {name!r}", where, ", ".join(names), remedy)
 
 
 def shown(value: Any) -> str:
