@@ -42,6 +42,26 @@ def test_image_rows_keep_channels_and_width():
     assert len(views[1].names) == views[1].width
 
 
+def test_shares_cut_columns_and_image_rows_at_the_nearest_one():
+    columns = cut(Partition(by="columns", shares=(0.14, 0.5, 0.36)), [TABLE])
+    assert [view.names for view in columns] == [tuple("a"), tuple("bcdef"), tuple("ghij")]
+    rows = cut(Partition(by="image_rows", shares=(0.2, 0.8)), [IMAGES])
+    assert [view.values.shape[1:] for view in rows] == [(3, 1, 5), (3, 5, 5)]
+    np.testing.assert_array_equal(np.concatenate([view.values for view in rows], axis=2), IMAGES.values)
+
+
+def test_equal_shares_cut_as_a_number_of_clients_does():
+    shared = Partition(by="columns", shares=(0.5, 0.25, 0.25), active=True)
+    assert shared.parts == 3
+    assert _widths(cut(Partition(by="columns", shares=(1 / 3,) * 3), [TABLE])) == [3, 4, 3]
+    assert _widths(cut(Partition(by="columns", shares=(0.5, 0.5)), [TABLE])) == [5, 5]
+
+
+def test_shares_may_be_formulas_of_constants():
+    context = {"symbols": {"r": 0.3}}
+    assert Partition.model_validate({"by": "columns", "shares": ["r", "1 - r"]}, context=context).shares == (0.3, 0.7)
+
+
 @pytest.mark.parametrize(("clients", "grid"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (5, (1, 5)), (30, (6, 5))])
 def test_patches_form_a_grid_as_square_as_possible(clients, grid):
     if clients == 30:  # 5 down and 6 across do not fit into 5 columns of pixels
@@ -79,6 +99,12 @@ def test_a_name_that_looks_like_a_range_or_an_index_is_a_name_first():
     [
         ({"clients": 11}, [TABLE], r"partition\.clients: 11 clients cannot share 10 columns"),
         ({"clients": 7, "by": "image_rows"}, [IMAGES], "7 clients cannot share 6 rows of pixels"),
+        (
+            {"by": "image_rows", "shares": [0.05, 0.95]},
+            [IMAGES],
+            r"partition\.shares: the share 0.05 of 6 rows of pixels is none",
+        ),
+        ({"by": "columns", "shares": [1 / 16] * 16}, [TABLE], "16 clients cannot share 10 columns"),
         ({"clients": 2, "by": "image_rows"}, [TABLE], "needs images, but the data are a table"),
         ({"clients": 2, "by": "patches"}, [TABLE], "needs images"),
         ({"by": "views"}, [TABLE], "the data have one view only"),
@@ -109,6 +135,15 @@ def test_partitions_that_do_not_fit_the_data_are_refused(partition, views, messa
         {"columns": [["a"]]},
         {"by": "explicit", "columns": [["a"]], "clients": 2},
         {"by": "explicit", "columns": [[True]]},
+        {"clients": 3, "by": "columns", "shares": [0.5, 0.5]},
+        {"clients": 2, "by": "columns", "shares": [0.5, 0.5], "active": True},
+        {"by": "columns", "shares": [1], "active": True},
+        {"clients": 4, "by": "patches", "shares": [0.25] * 4},
+        {"clients": 2, "shares": [0.5, 0.5]},
+        {"by": "columns", "shares": [0.5, 0.4]},
+        {"by": "columns", "shares": [1.5, -0.5]},
+        {"by": "columns", "shares": [1, 0]},
+        {"by": "columns", "shares": []},
         {"clients": 0},
         {"clients": 2, "by": "rows"},
     ],
@@ -126,6 +161,7 @@ def test_sections_that_make_no_sense_are_refused(partition):
         ({"name": "handwritten"}, None, {}, 6),
         ({"name": "handwritten"}, {"by": "views"}, {}, 6),
         ({"name": "digits"}, {"by": "explicit", "columns": [[0], "1..3"]}, {}, 2),
+        ({"name": "digits"}, {"by": "columns", "shares": ["r", "1 - r"]}, {}, 2),
         ({"parties": ["a.csv", "b.csv", "c.csv"], "id": "i", "label": "y"}, {}, {}, 3),
         (Data(name="handwritten"), Partition(), {}, 6),
         (Data(name="digits"), Partition(clients=4), {}, 4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, StrictInt, TypeAdapter, ValidationError, field_validator, model_validator
@@ -14,16 +14,17 @@ from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.sources.raw import View, nearest
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.quantities import Count
+from vflsim.vocabulary.quantities import Count, Quantity
 
 _WHERE = "partition"
+Share = Annotated[float, Quantity(above=0, at_most=1)]
 
 
 class Partition(Part):
     """How the features are cut into parties: contiguous, and as evenly as possible (the first ones get one more)."""
 
     clients: Count | None = None
-    """Number of clients. May be left out where the data or ``columns`` decide it."""
+    """Number of clients. May be left out where the data, ``columns`` or ``shares`` decide it."""
     by: Literal["columns", "image_rows", "patches", "views", "explicit"] | None = None
     """columns: runs of features, images row by row. image_rows: horizontal strips that stay images. patches: a grid of
     patches that stay images, as square as the number of clients allows. views: one view (or party's file) a client.
@@ -31,9 +32,13 @@ class Partition(Part):
     columns: tuple[tuple[str | StrictInt, ...], ...] | None = Field(default=None, min_length=1)
     """For explicit: what each client holds, as names, indices from 0, or ranges ``0..12`` and ``age..income`` with both
     ends included. A feature belongs to one party at most."""
+    shares: tuple[Share, ...] | None = Field(default=None, min_length=1)
+    """For columns and image_rows: the part of all columns or rows that each party holds. They add up to 1. A party
+    ends at the column or row nearest to its share and those before it."""
     active: bool = False
     """Whether the server, which holds the labels, holds features, too (the active party). The features are then cut
-    into one part more than there are clients; the first part, view or file, or list of ``columns``, is the server's."""
+    into one part more than there are clients; the first part, share, view or file, or list of ``columns``, is the
+    server's."""
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -48,18 +53,25 @@ class Partition(Part):
             raise ValueError("by: explicit needs columns: a list with one list of features per client")
         if self.by != "explicit" and self.columns is not None:
             raise ValueError("columns belongs to by: explicit")
-        if self.columns is not None and self.clients not in (None, len(self.columns) - self.active):
-            server = ", the first of which is the server's" if self.active else ""
-            raise ValueError(f"clients is {self.clients}, but columns has {len(self.columns)} lists{server}")
-        if self.by in ("columns", "image_rows", "patches") and self.clients is None:
+        if self.shares is not None and self.by not in ("columns", "image_rows"):
+            raise ValueError("shares belongs to by: columns or by: image_rows")
+        if self.shares is not None and not math.isclose(math.fsum(self.shares), 1):
+            raise ValueError(f"the shares add up to {math.fsum(self.shares):g}; allowed: 1")
+        if self.by in ("columns", "image_rows", "patches") and self.parts is None:
             raise ValueError(f"by: {self.by} needs clients: how many")
-        if self.columns is not None and len(self.columns) <= self.active:
-            raise ValueError("columns has no list but the server's; allowed: one more list per client")
+        for key, entries, entry in (("columns", self.columns, "list"), ("shares", self.shares, "share")):
+            if entries is not None and self.clients not in (None, len(entries) - self.active):
+                server = ", the first of which is the server's" if self.active else ""
+                raise ValueError(f"clients is {self.clients}, but {key} has {len(entries)} {entry}s{server}")
+            if entries is not None and len(entries) <= self.active:
+                raise ValueError(f"{key} has no {entry} but the server's; allowed: one more {entry} per client")
         return self
 
     @property
     def parts(self) -> int | None:
         """Into how many parts the features are cut, the server's included; None where the data decide it."""
+        if self.shares is not None:
+            return len(self.shares)
         return None if self.clients is None else self.clients + self.active
 
 
@@ -77,7 +89,7 @@ def clients_hint(data: object, partition: object, symbols: Mapping[str, float] |
         except ValidationError as error:
             raise DataError(str(error.errors()[0]["msg"]), f"{_WHERE}.clients", "a whole number, at least 1") from error
     active = cut.get("active") is True
-    for listed in (cut.get("columns"), raw.get("parties")):
+    for listed in (cut.get("columns"), cut.get("shares"), raw.get("parties")):
         if isinstance(listed, (list, tuple)) and len(listed) > active:
             return len(listed) - active
     entry = CATALOGUE.get(str(raw.get("name")))
@@ -102,8 +114,7 @@ def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
         return _explicit(partition, table)
     if partition.parts is None:
         raise DataError("the number of clients is not said", f"{_WHERE}.clients", f"1 to {table.width}", "add it")
-    _enough(partition, partition.parts, table.width, "columns")
-    edges = _edges(table.width, partition.parts)
+    edges = _edges(partition, partition.parts, table.width, "columns")
     return tuple(table.some(f"columns {a}..{b - 1}", range(a, b)) for a, b in itertools.pairwise(edges))
 
 
@@ -123,8 +134,7 @@ def _by_pixels(partition: Partition, by: str, views: Sequence[View]) -> tuple[Vi
         raise DataError(f"by: {by} needs images, but the data are a table", f"{_WHERE}.by", "columns, views, explicit")
     height, width = views[0].values.shape[2:]
     down, across = (parts, 1) if by == "image_rows" else _grid(partition, parts, height, width)
-    _enough(partition, down, height, "rows of pixels")
-    tops, lefts = _edges(height, down), _edges(width, across)
+    tops, lefts = _edges(partition, down, height, "rows of pixels"), _even(width, across)
     strips = [(*rows, *columns) for rows in itertools.pairwise(tops) for columns in itertools.pairwise(lefts)]
     names = np.array(feature_names(views[0]), dtype=object).reshape(views[0].values.shape[1:])
     return tuple(
@@ -204,16 +214,25 @@ def feature_names(view: View) -> tuple[str, ...]:
     return tuple(f"{prefix[c]}pixel_{y}_{x}" for c in range(channels) for y in range(height) for x in range(width))
 
 
-def _edges(size: int, pieces: int) -> list[int]:
+def _edges(partition: Partition, parts: int, there: int, what: str) -> list[int]:
+    """Return where each part begins, and the end of the last one: ``there`` columns or rows, even or by shares."""
+    if parts > there:
+        problem = f"{_parties(partition)} cannot share {there} {what}"
+        raise DataError(problem, f"{_WHERE}.clients", f"1 to {there - partition.active}", "lower the number of clients")
+    if partition.shares is None:
+        return _even(there, parts)
+    edges = [0, *(round(there * total) for total in itertools.accumulate(partition.shares))]
+    for share, (start, end) in zip(partition.shares, itertools.pairwise(edges), strict=True):
+        if start == end:
+            problem = f"the share {share:g} of {there} {what} is none"
+            raise DataError(problem, f"{_WHERE}.shares", f"shares of at least one of {there} {what}", "enlarge it")
+    return edges
+
+
+def _even(size: int, pieces: int) -> list[int]:
     base, more = divmod(size, pieces)
     return [index * base + min(index, more) for index in range(pieces + 1)]
 
 
-def _enough(partition: Partition, parts: int, there: int, what: str) -> None:
-    if parts > there:
-        problem = f"{_parties(partition)} cannot share {there} {what}"
-        raise DataError(problem, f"{_WHERE}.clients", f"1 to {there - partition.active}", "lower the number of clients")
-
-
 def _parties(partition: Partition) -> str:
-    return f"{partition.clients} clients{' and the server' if partition.active else ''}"
+    return f"{(partition.parts or 1) - partition.active} clients{' and the server' if partition.active else ''}"

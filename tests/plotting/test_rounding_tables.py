@@ -1,0 +1,93 @@
+"""The tables and the figure of the rounding paper's page: ``plots/rounding_tables.py`` and ``plots/leakage.py``."""
+
+import runpy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from attacked_runs import finished
+from tiny_worlds import raw
+
+from vflsim.attacks import chosen, evaluate, save
+from vflsim.errors import ResultsError
+from vflsim.results import Results
+from vflsim.results.sweep import Sweep
+from vflsim.studies.sweep import run_sweep
+
+PLOTS = Path(__file__).parents[2] / "plots"
+ENTRIES = {
+    "plain": {"kind": "synchronous"},
+    "rounded": {"kind": "synchronous", "codec": "round"},
+    "c-vfl": {"kind": "c_vfl", "local_steps": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Runs that were attacked; the clients of one protocol hold the labels."""
+    out = tmp_path_factory.mktemp("leakage") / "study"
+    study = finished(
+        ENTRIES,
+        out,
+        record={"tables": "summary", "views": "200 rows"},
+        data={"name": "digits", "train_rows": 200},
+        stop={"rounds": 20},
+        evaluate={"every": "5 rounds"},
+        target={"test_accuracy": 0.3, "for": "1 evaluation"},
+        training={
+            "batch": 50,
+            "client_optimizer": {"kind": "adam", "lr": 0.05},
+            "server_optimizer": {"kind": "adam", "lr": 0.05},
+        },
+    )
+    save(evaluate(study, chosen(["reconstruction", "label_inference"], ["reconstruction.method=linear"])), _beside(out))
+    return study
+
+
+def _beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}-evaluated")
+
+
+def test_a_sweep_is_a_table_of_accuracies_at_the_end(tmp_path: Path, monkeypatch, capsys) -> None:
+    world = raw({"wait": {"kind": "synchronous"}}, constants={"r": 0.5}, seeds=[0, 1])
+    world["partition"] = {"by": "columns", "shares": ["r", "1 - r"]}
+    run_sweep(world, "constants.r", [0.25, 0.5], out=tmp_path / "sweep")
+    monkeypatch.setattr("sys.argv", ["rounding_tables.py", str(tmp_path / "sweep")])
+    runpy.run_path(str(PLOTS / "rounding_tables.py"), run_name="__main__")
+    header, _, row = capsys.readouterr().out.splitlines()
+    assert header == "| tiny: constants.r | 0.25 | 0.5 |"
+    for cell, found in zip(row.strip("| ").split(" | ")[1:], Sweep.open(tmp_path / "sweep").results, strict=True):
+        ends = 100 * found.metrics.groupby("seed")["test_accuracy"].last()
+        assert cell == f"{ends.mean():.2f} ± {ends.std():.2f}"
+
+
+def test_leakage_is_the_best_attack_beside_what_the_target_has_cost(results: Results) -> None:
+    leakage = runpy.run_path(str(PLOTS / "leakage.py"))["leakage"]
+    table = leakage(results, _beside(results.folder)).set_index("protocol")
+    assert list(table.index) == list(ENTRIES)
+    views = pd.read_parquet(_beside(results.folder) / "reconstruction.parquet")
+    best = views[views["attacker"] == "server"].groupby(["protocol", "party"])["value"].max().clip(lower=0)
+    assert table["features"].to_dict() == pytest.approx(best.groupby("protocol").mean().to_dict())
+    assert table["features"]["plain"] > 0.5
+    labels = pd.read_parquet(_beside(results.folder) / "label_inference.parquet").query("protocol == 'plain'")
+    found = labels.groupby(["party", "method"])["value"].max().unstack()
+    gain = found.drop(columns="untrained").max(axis=1) - found["untrained"]
+    assert table["labels"]["plain"] == pytest.approx(100 * gain.clip(lower=0).mean())
+    assert table["labels"].isna().to_dict() == {"plain": False, "rounded": False, "c-vfl": True}
+    assert table["time_to_target_reached"].all()
+    reached = results.metrics.query("protocol == 'rounded' and test_accuracy >= 0.3").iloc[0]
+    assert table["time_to_target"]["rounded"] == reached["time_s"]
+    assert table["bytes_to_target"]["rounded"] == reached[["bytes_up", "bytes_down", "bytes_peer"]].sum()
+
+
+def test_leakage_is_drawn(results: Results, tmp_path: Path, monkeypatch) -> None:
+    out = tmp_path / "leakage.png"
+    monkeypatch.setattr("sys.argv", ["leakage.py", str(results.folder), "--out", str(out)])
+    runpy.run_path(str(PLOTS / "leakage.py"), run_name="__main__")
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_leakage_of_results_without_attacks_names_the_command(results: Results, tmp_path: Path) -> None:
+    leakage = runpy.run_path(str(PLOTS / "leakage.py"))["leakage"]
+    with pytest.raises(ResultsError, match="vflsim evaluate RESULTS --attack reconstruction"):
+        leakage(results, tmp_path)
