@@ -400,7 +400,7 @@ def test_plot_writes_one_figure_to_a_png_and_several_to_a_folder(
     for options in (("--kind", "time", "--kind", "bytes"), ()):
         several = vflsim(*said, *options, "--out", "y.png")
         assert several.status == 2
-        assert "a folder; or one --kind with a file that ends in .png" in several.err
+        assert "a folder; or one --kind with a file that ends in .png, .svg, .pdf" in several.err
         assert not Path("y.png").exists()
 
 

@@ -147,7 +147,8 @@ def test_figures_go_to_the_results_unless_told_otherwise(vflsim, tmp_path, monke
 
 @pytest.mark.parametrize("command", ["fit", "show"])
 @pytest.mark.parametrize(
-    ("out", "makes"), [("x.png", "x.png"), ("deep/x.PNG", "deep/x.PNG"), ("folder", None), ("x.pdf", ""), ("x.JPG", "")]
+    ("out", "makes"),
+    [("x.png", "x.png"), ("deep/x.PNG", "deep/x.PNG"), ("folder", None), ("x.pdf", "x.pdf"), ("x.JPG", "")],
 )
 def test_out_is_a_png_or_a_folder(vflsim, tmp_path, monkeypatch, command, out, makes):
     monkeypatch.chdir(tmp_path)
@@ -156,10 +157,12 @@ def test_out_is_a_png_or_a_folder(vflsim, tmp_path, monkeypatch, command, out, m
     code, _, error = vflsim("delays", command, what, "--out", out)
     if makes == "":
         assert code == 2
-        assert "a file that ends in .png, or a folder" in error
+        assert "a file that ends in .png, .svg, .pdf, or a folder" in error
         assert not (tmp_path / out).exists()
     else:
-        assert (tmp_path / (makes or f"{out}/{name}")).read_bytes().startswith(b"\x89PNG")
+        assert (
+            (tmp_path / (makes or f"{out}/{name}")).read_bytes().startswith(b"%PDF" if makes == "x.pdf" else b"\x89PNG")
+        )
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ DRAWN = 4
 @delays_app.command("show")
 def show_command(
     law: Annotated[str, typer.Argument(help="A delay as in a scenario: '{kind: exponential, mean: 2 s}'.")],
-    out: Annotated[Path, typer.Option("--out", help="The figure (PNG), or its folder.")] = FIGURES,
+    out: Annotated[Path, typer.Option("--out", help="The figure (.png, .svg or .pdf), or its folder.")] = FIGURES,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     samples: Annotated[int, typer.Option(help="Number of samples.", min=100, max=10_000_000)] = 100_000,
 ) -> None:
@@ -65,7 +65,7 @@ def show_command(
         return
     uniforms = Uniforms(seed, 0, "show").blocks(0, -(-samples // BLOCK), delay.uniforms)
     picture = plots.law(delay, np.asarray(delay.sample(uniforms))[:samples], law)
-    say(str(write_file(place, picture.png())))
+    say(str(write_file(place, picture.rendered(place.suffix))))
 
 
 @delays_app.command("fit")
@@ -73,7 +73,7 @@ def fit_command(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet, NPY, or text with one number a line.", metavar="FILE")],
     column: Annotated[str | None, typer.Option(help="Column of a table.")] = None,
     unit: Annotated[str, typer.Option(help="Unit of the values: s, ms, us, ns, min, h.")] = "s",
-    out: Annotated[Path, typer.Option("--out", help="The figure (PNG), or its folder.")] = FIGURES,
+    out: Annotated[Path, typer.Option("--out", help="The figure (.png, .svg or .pdf), or its folder.")] = FIGURES,
 ) -> None:
     """Fit every family to measured delays by maximum likelihood, and rank them by AIC."""
     from vflsim.plotting import delays as plots
@@ -110,7 +110,7 @@ def fit_command(
     page.print()
     drawn = {fit.kind: fit.delay for fit in good[:DRAWN] if fit.delay is not None}
     picture = plots.fits(observed, drawn, file.name)
-    say(str(write_file(place, picture.png())))
+    say(str(write_file(place, picture.rendered(place.suffix))))
 
 
 def _delay(text: str) -> DelayKind:

@@ -20,7 +20,10 @@ def plot(
     kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this figure (may be repeated).")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder of the figures (default: the results' own), or the PNG of a single one."),
+        typer.Option(
+            "--out",
+            help="Folder of the figures (default: the results' own), or the file of a single one: .png, .svg or .pdf.",
+        ),
     ] = None,
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
@@ -34,7 +37,7 @@ def plot(
         known(name, plots_of(found), "figure", "vflsim plot --kind")
     if kind and len(kind) == 1:
         place = picture_file(results if out is None else out, kind[0], "vflsim plot --out")
-        paths = [write_file(place, draw(found, kind[0]).png())]
+        paths = [write_file(place, draw(found, kind[0]).rendered(place.suffix))]
     else:
         folder = None if out is None else picture_folder(out, len(kind or plots_of(found)), "vflsim plot --out")
         figures = [(name, draw(found, name).png()) for name in kind or ()]

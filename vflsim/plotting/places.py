@@ -1,25 +1,26 @@
-"""Output paths of pictures: files that end in .png, and folders."""
+"""Output paths of pictures: files that end in .png, .svg or .pdf, and folders."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.style import FORMATS
 
 PICTURE = ".png"
-_OTHER_PICTURES = (".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".eps", ".ps")
+_OTHER_PICTURES = (".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".eps", ".ps")
 
 
 def picture_file(out: Path, name: str, where: str) -> Path:
-    """Return the file of one picture: ``out`` if it ends in ``.png``, else ``<name>.png`` in the folder ``out``.
+    """Return the file of one picture: ``out`` if it names one, else ``<name>.png`` in the folder ``out``.
 
     Raises ResultsError for another picture format; ``where`` is the option that named it.
     """
     if out.is_dir() or not _is_picture(out):
         return out / f"{name}{PICTURE}"
-    if out.suffix.lower() != PICTURE:
-        allowed = f"a file that ends in {PICTURE}, or a folder"
-        raise ResultsError(f"{out}: pictures are written as PNG only", where, allowed, f"{out.with_suffix(PICTURE)}")
+    if out.suffix.lower() not in FORMATS:
+        allowed = f"a file that ends in {', '.join(FORMATS)}, or a folder"
+        raise ResultsError(f"{out}: no format of pictures", where, allowed, f"{out.with_suffix(PICTURE)}")
     return out
 
 
@@ -29,11 +30,11 @@ def picture_folder(out: Path, pictures: int, where: str) -> Path:
         raise ResultsError(
             f"{out} is the name of one picture, and there are {pictures}",
             where,
-            "a folder; or one --kind with a file that ends in .png",
+            f"a folder; or one --kind with a file that ends in {', '.join(FORMATS)}",
             f"{out.with_suffix('')}",
         )
     return out
 
 
 def _is_picture(out: Path) -> bool:
-    return out.suffix.lower() in (PICTURE, *_OTHER_PICTURES)
+    return out.suffix.lower() in (*FORMATS, *_OTHER_PICTURES)

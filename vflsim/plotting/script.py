@@ -1,4 +1,4 @@
-"""Main functions of the scripts in ``plots/``: read results, write one PNG, report errors as one message."""
+"""Main functions of the scripts in ``plots/``: read results, write one figure, report errors as one message."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("results", type=Path, help="folder that vflsim run (or sweep) has written")
-    parser.add_argument("--out", type=Path, help=f"PNG to write (default: RESULTS/{kind}.png)")
+    parser.add_argument("--out", type=Path, help=f".png, .svg or .pdf to write (default: RESULTS/{kind}.png)")
     if options is not None:
         options(parser)
     given = vars(parser.parse_args())
     folder, out = given.pop("results"), given.pop("out")
     try:
         place = picture_file(out or folder, kind, "--out")
-        print(write_file(place, plot(open_folder(folder), kind, **given).png()))
+        print(write_file(place, plot(open_folder(folder), kind, **given).rendered(place.suffix)))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -42,7 +42,9 @@ def panels_main(name: str, description: str, columns: int) -> None:
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("results", type=Path, nargs="+", help="folders that vflsim run (or sweep) has written")
-    parser.add_argument("--out", type=Path, help=f"PNG to write (default: {name}.png in the first folder)")
+    parser.add_argument(
+        "--out", type=Path, help=f".png, .svg or .pdf to write (default: {name}.png in the first folder)"
+    )
     parser.add_argument("--columns", type=int, default=columns, help="panels per row (default: %(default)s)")
     parser.add_argument("--title", action="append", default=[], help="title of a panel; repeat it for each, in order")
     metric_option(parser)
@@ -54,7 +56,7 @@ def panels_main(name: str, description: str, columns: int) -> None:
         figure = metric_panels(
             [open_folder(folder) for folder in given.results], given.columns, given.metric, given.title
         )
-        print(write_file(place, figure.png()))
+        print(write_file(place, figure.rendered(place.suffix)))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

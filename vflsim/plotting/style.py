@@ -51,6 +51,12 @@ _RC: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
 }
 DPI = 200
+FORMATS: dict[str, dict[str, Any]] = {
+    ".png": {"Software": "vflsim"},
+    ".svg": {"Creator": "vflsim", "Date": None},
+    ".pdf": {"Creator": "vflsim", "CreationDate": None},
+}
+"""The formats of figures by suffix, with metadata that do not differ between repetitions."""
 WIDE = 5.0
 """Ratio of largest to smallest value above which an axis is logarithmic."""
 
@@ -76,9 +82,17 @@ class Picture(Figure):
 
     def png(self) -> bytes:
         """Render the figure as PNG; equal figures give equal bytes."""
-        buffer = io.BytesIO()
-        with mpl.rc_context(_RC):
-            self.savefig(buffer, format="png", dpi=DPI, facecolor="white", metadata={"Software": "vflsim"})
+        return self.rendered(".png")
+
+    def rendered(self, suffix: str) -> bytes:
+        """Render the figure as ``.png``, ``.svg`` or ``.pdf``; equal figures give equal bytes.
+
+        Raises KeyError for another suffix.
+        """
+        buffer, metadata = io.BytesIO(), FORMATS[suffix.lower()]
+        with mpl.rc_context({**_RC, "svg.hashsalt": "vflsim", "pdf.fonttype": 42}):
+            kind = suffix.lower().removeprefix(".")
+            self.savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=metadata)
         return buffer.getvalue()
 
     def _repr_png_(self) -> bytes:
