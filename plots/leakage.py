@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
 from vflsim.plotting.places import picture_file
-from vflsim.plotting.style import PALETTE, Picture, legend, picture, protocol_styles, remark, x_axis
+from vflsim.plotting.style import PALETTE, Picture, legend, picture, protocol_styles, remark, target_label, x_axis
 from vflsim.results import Results, write_file
 from vflsim.results.layout import markdown_table
 
 FEATURES, LABELS = "features", "labels"
 LABEL_OF = {FEATURES: "features: explained variance R²", LABELS: "labels: advantage [points]"}
-COSTS = {"time_to_target": ("time to the target", "s"), "bytes_to_target": ("bytes to the target", "B")}
+COSTS = {"time_to_target": ("time", "s"), "bytes_to_target": ("bytes", "B")}
 
 
 def leakage(results: Results, folder: Path) -> pd.DataFrame:
@@ -71,6 +71,7 @@ def drawn(table: pd.DataFrame, results: Results) -> Picture:
     markers = [style.marker for style in styles.values()][: len(PALETTE)]
     # Colours repeat after as many protocols as markers do: markers move on by one, so that no two looks are equal.
     marker_of = {name: markers[(n + n // len(markers)) % len(markers)] for n, name in enumerate(names)}
+    goal = target_label(str(results.summary().query("measure == 'time_to_target'")["target"].iloc[0]))
     with picture(7.6, 6.0, {"leakage": table}) as figure:
         panels = figure.subplots(2, 2, sharex="col", sharey="row")
         for row, leak in zip(panels, LABEL_OF, strict=True):
@@ -85,7 +86,7 @@ def drawn(table: pd.DataFrame, results: Results) -> Picture:
                     )  # fmt: skip
                 handles = handles or marks
                 axes.set_ylim(bottom=0)
-                x_axis(axes, label, unit, logarithmic=True)
+                x_axis(axes, f"{label} to {goal}", unit, logarithmic=True)
                 axes.label_outer()
             row[0].set_ylabel(LABEL_OF[leak])
         if not table[[f"{cost}_reached" for cost in COSTS]].all(axis=None):
