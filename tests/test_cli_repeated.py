@@ -48,6 +48,7 @@ def test_an_option_of_which_only_the_last_would_count_is_refused(
 def test_an_override_that_would_undo_an_earlier_one_is_refused(
     argv: list[str], later: str, earlier: str, vflsim: Callable[..., Ended]
 ) -> None:
+    Path("x").write_text("name: it\n")
     ended = vflsim(*argv)
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith(f"error: {later}: would undo {earlier}\n")

@@ -111,7 +111,7 @@ def test_a_notebook_shows_the_comparison(results: Results) -> None:
     page = results._repr_html_()
     assert page.startswith("<table><caption><b>small</b>")
     assert page.count("<tr>") == 1 + len(results.protocols)
-    assert "test accuracy" in page
+    assert "final accuracy" in page
 
 
 def test_a_run_that_fails_is_raised_after_all_have_been_tried(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ OF_THEIR_OWN = (
     "vim_table4",
     "easter_communication",
     "easter_tables",
+    "leakage",
+    "rounding_tables",
 )
-"""Scripts that draw (or print) sweeps, one particular scenario, or all pictures of the gallery."""
+"""Scripts that draw (or print) sweeps, evaluations, one particular scenario, or all pictures of the gallery."""
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"
 
 

@@ -17,7 +17,7 @@ import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.results.report import comparison_table
 from vflsim.scenario import load
-from vflsim.scenario.models import Scenario
+from vflsim.scenario.models import Recording, Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.vectorised import obstacles
 
@@ -170,6 +170,6 @@ def test_closed_forms_and_the_vectorised_path_charge_each_direction_its_bytes(na
         assert mean.low == pytest.approx(lasted)
     plain = found(scenario_of(name, "plain", timing=TIMED, training__last_batch="drop", stop={"rounds": 6})).mean
     assert mean.low < plain.low
-    kept = scenario.model_copy(update={"record": "rounds"})
+    kept = scenario.model_copy(update={"record": Recording(tables="rounds")})
     if not obstacles(kept, "it"):
         assert_same_bytes(kept)
