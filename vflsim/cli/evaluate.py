@@ -38,15 +38,15 @@ def evaluate(
     for number in seed or ():
         known(str(number), found.seeds, "seed", "vflsim evaluate --seed")
     evaluation = evaluate_runs(found, chosen(attack or (), options or ()), protocol, seed, needed=bool(attack))
+    whole = results.resolve()
+    folder = out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-evaluated")
+    paths = save(evaluation, folder)
+    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in attack_figures(evaluation)]
     page = console()
     for table in evaluation_tables(evaluation):
         page.print(table)
         page.print()
     for name, why in evaluation.left_out.items():
         say(f"left out: {name}: {why}")
-    whole = results.resolve()
-    folder = out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-evaluated")
-    paths = save(evaluation, folder)
-    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in attack_figures(evaluation)]
     for path in paths:
         say(str(path))

@@ -44,16 +44,16 @@ def explain(
     shares = [_share(text) for text in top.split(",")] if top is not None else []
     explanation = explain_runs(found, protocol, seed, sd, tsne_rows)
     again = summarised(explanation, shares) if shares else None  # before anything is written
+    whole = results.resolve()
+    folder = out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-explained")
+    paths = save(explanation, folder)
+    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in explained_figures(explanation)]
     page = console()
     for table in explanation_tables(explanation):
         page.print(table)
         page.print()
     for name, why in explanation.left_out.items():
         say(f"left out: {name}: {why}")
-    whole = results.resolve()
-    folder = out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-explained")
-    paths = save(explanation, folder)
-    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in explained_figures(explanation)]
     for path in paths:
         say(str(path))
     if again is not None:
