@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, console, known, say
+from vflsim.cli.app import ResultsFolder, app
+from vflsim.cli.shown import Protocols, Seeds, beside, opened, written_and_shown
 
 
 @app.command()
@@ -19,8 +21,8 @@ def evaluate(
     options: Annotated[
         list[str] | None, typer.Option("--set", help="An option: pgd.omega=1,2", metavar="ATTACK.OPTION=VALUES")
     ] = None,
-    protocol: Annotated[list[str] | None, typer.Option(help="Only this protocol (may be repeated).")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Only this seed (may be repeated).")] = None,
+    protocol: Protocols = None,
+    seed: Seeds = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of tables and figures (default: RESULTS-evaluated).")
     ] = None,
@@ -29,24 +31,13 @@ def evaluate(
     from vflsim.attacks import chosen, evaluation_tables, save
     from vflsim.attacks import evaluate as evaluate_runs
     from vflsim.plotting.attacked import attack_figures
-    from vflsim.results.read import Results
-    from vflsim.results.write import write_file
 
-    found = Results.open(results)
-    for each in protocol or ():
-        known(each, found.protocols, "protocol", "vflsim evaluate --protocol")
-    for number in seed or ():
-        known(str(number), found.seeds, "seed", "vflsim evaluate --seed")
+    found = opened(results, protocol, seed, "evaluate")
     evaluation = evaluate_runs(found, chosen(attack or (), options or ()), protocol, seed, needed=bool(attack))
-    whole = results.resolve()
-    folder = out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-evaluated")
-    paths = save(evaluation, folder)
-    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in attack_figures(evaluation)]
-    page = console()
-    for table in evaluation_tables(evaluation):
-        page.print(table)
-        page.print()
-    for name, why in evaluation.left_out.items():
-        say(f"left out: {name}: {why}")
-    for path in paths:
-        say(str(path))
+    written_and_shown(
+        beside(results, out, "evaluated"),
+        partial(save, evaluation),
+        attack_figures(evaluation),
+        evaluation_tables(evaluation),
+        evaluation.left_out,
+    )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, console, known, say
+from vflsim.cli.app import ResultsFolder, app, say
+from vflsim.cli.shown import Protocols, Seeds, beside, opened, written_and_shown
 from vflsim.errors import ScenarioError
 
 
 @app.command()
 def explain(
     results: ResultsFolder,
-    protocol: Annotated[list[str] | None, typer.Option(help="Only this protocol (may be repeated).")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Only this seed (may be repeated).")] = None,
+    protocol: Protocols = None,
+    seed: Seeds = None,
     sd: Annotated[
         float, typer.Option(help="Standard deviation of the noise on test features, in scaled units.", min=0)
     ] = 1.0,
@@ -33,29 +35,20 @@ def explain(
     from vflsim.explaining import explain as explain_runs
     from vflsim.explaining import explanation_tables, save, summarised
     from vflsim.plotting.explained import explained_figures
-    from vflsim.results.read import Results
     from vflsim.results.write import write_file
 
-    found = Results.open(results)
-    for each in protocol or ():
-        known(each, found.protocols, "protocol", "vflsim explain --protocol")
-    for number in seed or ():
-        known(str(number), found.seeds, "seed", "vflsim explain --seed")
+    found = opened(results, protocol, seed, "explain")
     shares = [_share(text) for text in top.split(",")] if top is not None else []
     explanation = explain_runs(found, protocol, seed, sd, tsne_rows)
     again = summarised(explanation, shares) if shares else None  # before anything is written
-    whole = results.resolve()
-    folder = out or (results if results.name == whole.name else whole).with_name(f"{whole.name}-explained")
-    paths = save(explanation, folder)
-    paths += [write_file(folder / f"{name}.png", made.png()) for name, made in explained_figures(explanation)]
-    page = console()
-    for table in explanation_tables(explanation):
-        page.print(table)
-        page.print()
-    for name, why in explanation.left_out.items():
-        say(f"left out: {name}: {why}")
-    for path in paths:
-        say(str(path))
+    folder = beside(results, out, "explained")
+    written_and_shown(
+        folder,
+        partial(save, explanation),
+        explained_figures(explanation),
+        explanation_tables(explanation),
+        explanation.left_out,
+    )
     if again is not None:
         place = write_file(folder / "summarised.yaml", again)
         say(f"the most and the least important clients alone: vflsim run {quote(str(place))}")
