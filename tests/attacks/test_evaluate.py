@@ -191,7 +191,7 @@ def test_a_regression_has_no_classes_to_mistake(tmp_path: Path) -> None:
         (
             [],
             ["pgd.omga=1"],
-            "there is no option of pgd 'omga'\n  allowed: omega,.*\n  remedy: did you mean 'omega'",
+            "there is no option of pgd 'omga'\n  allowed: client, omega,.*\n  remedy: did you mean 'omega'",
         ),
         (["smoothing"], ["pgd.omega=1"], "there is no attack 'pgd'\n  allowed: smoothing"),
         ([], ["pgd.omega=-1"], "--set pgd.omega.0: -1 is out of range\n  allowed: a number above 0"),

@@ -10,11 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflsim.attacks.base import Attack, AttackedRun, Measured, OneOrEach, share
+from vflsim.attacks.base import AttackedRun, Measured, OneOrEach, share
 from vflsim.attacks.labelled import classes_of, losses, need_classes, truth_of
+from vflsim.attacks.probing import AttackOfClients
 from vflsim.learning.tasks import PredictionTask
-from vflsim.results.read import Results
-from vflsim.scenario.models import Scenario
 from vflsim.streams import generator, party_name
 from vflsim.trained import Uploads
 from vflsim.vocabulary.quantities import Count, PositiveNumber
@@ -23,7 +22,7 @@ Norm = Literal["linf", "l2"]
 
 
 @final
-class Pgd(Attack):
+class Pgd(AttackOfClients):
     """One client perturbs its own upload to raise the loss; it knows the server's model and all embeddings.
 
     Each step goes up the gradient of the loss, and back into the ball of radius ω around the unperturbed embedding. It
@@ -59,21 +58,13 @@ class Pgd(Attack):
         "that of one random step to the edge of the ball"
     )
 
-    def check(self, results: Results, scenario: Scenario) -> None:
-        """The client must exist."""
-        if self.client != "each" and self.client > scenario.clients:
-            raise ValueError(f"there is no client {self.client}; allowed: 1 to {scenario.clients}, or each")
-
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
         """Attack with each malicious client, ω and s."""
         task, uploads = attacked.models.data.task, attacked.uploads(self.rows)
         need_classes(task)
-        clients = list(uploads.sent) if self.client == "each" else [self.client]
-        if self.client not in ("each", *uploads.sent):
-            raise ValueError(f"client {self.client} takes no part")
         truth = truth_of(uploads.labels, task)
         clean = classes_of(uploads.predict(uploads.received), task) == truth
-        for client, omega in product(clients, self.omega):
+        for client, omega in product(self.clients(attacked), self.omega):
             bits = generator(attacked.run.seed, client, "attack.pgd")
             noise = torch.from_numpy(bits.standard_normal(tuple(uploads.sent[client].shape)))
             edge = omega * direction(noise.to(uploads.sent[client].dtype), self.norm)
