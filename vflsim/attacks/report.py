@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from vflsim.attacks.base import Attack
 from vflsim.attacks.evaluate import VALUES, Evaluation
-from vflsim.results.layout import TextTable, markdown_table
+from vflsim.results.layout import TextTable, markdown_page
 from vflsim.results.statistics import t_interval
 from vflsim.results.write import write_file
 from vflsim.vocabulary.amounts import quantity
@@ -45,13 +45,8 @@ def evaluation_tables(evaluation: Evaluation) -> Iterator[TextTable]:
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """Return the same as Markdown, the text of ``evaluate.md``."""
-    lines = [f"# {evaluation.scenario.name}: attacks"]
-    for table in evaluation_tables(evaluation):
-        lines += ["", f"## {table.title}", "", *markdown_table(table.header, table.rows), ""]
-        lines += [f"- {note}" for note in table.notes]
-    if evaluation.left_out:
-        lines += ["", "## Left out", "", *(f"- {name}: {why}" for name, why in evaluation.left_out.items())]
-    return "\n".join(lines) + "\n"
+    title = f"{evaluation.scenario.name}: attacks"
+    return markdown_page(title, evaluation_tables(evaluation), evaluation.left_out)
 
 
 def save(evaluation: Evaluation, folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from vflsim.explaining.clients import rank_correlation
 from vflsim.explaining.explain import Explanation
-from vflsim.results.layout import TextTable, markdown_table
+from vflsim.results.layout import TextTable, markdown_page
 from vflsim.results.statistics import Floats, t_interval
 from vflsim.results.write import write_file
 
@@ -53,13 +53,8 @@ def explanation_tables(explanation: Explanation) -> Iterator[TextTable]:
 
 def explanation_markdown(explanation: Explanation) -> str:
     """Return the same as Markdown, the text of ``explain.md``."""
-    lines = [f"# {explanation.scenario.name}: clients explained"]
-    for table in explanation_tables(explanation):
-        lines += ["", f"## {table.title}", "", *markdown_table(table.header, table.rows), ""]
-        lines += [f"- {note}" for note in table.notes]
-    if explanation.left_out:
-        lines += ["", "## Left out", "", *(f"- {name}: {why}" for name, why in explanation.left_out.items())]
-    return "\n".join(lines) + "\n"
+    title = f"{explanation.scenario.name}: clients explained"
+    return markdown_page(title, explanation_tables(explanation), explanation.left_out)
 
 
 def save(explanation: Explanation, folder: Path) -> list[Path]:

@@ -50,9 +50,9 @@ class KeptValue(ABC):
     recipe: ClassVar[str]
     """Names this class in a checkpoint."""
 
-    def rows_at(self, places: NDArray[np.int64]) -> Tensor:
-        """Return some rows of the tensor that its receiver would compute, for views of messages that carry it."""
-        raise NotImplementedError(f"{type(self).__name__} has no rows")
+    def rows_at(self, places: NDArray[np.int64]) -> Tensor | None:
+        """Return some rows of the tensor that its receiver would compute, for views; None if it has no rows."""
+        return None
 
     @abstractmethod
     def written(self, writer: RecipeWriter) -> Plain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 from rich.box import SIMPLE_HEAD
@@ -85,6 +85,17 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     rule = ["---", *("---:" for _ in header[1:])]
     return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
+
+
+def markdown_page(title: str, tables: Iterable[TextTable], left_out: Mapping[str, str]) -> str:
+    """Return a page of tables, each with its notes, and the reasons for what was left out."""
+    lines = [f"# {title}"]
+    for table in tables:
+        lines += ["", f"## {table.title}", "", *markdown_table(table.header, table.rows), ""]
+        lines += [f"- {note}" for note in table.notes]
+    if left_out:
+        lines += ["", "## Left out", "", *(f"- {name}: {why}" for name, why in left_out.items())]
+    return "\n".join(lines) + "\n"
 
 
 def say(console: Console, text: str) -> None:

@@ -103,6 +103,8 @@ class Views:
         def run() -> None:
             value = inputs[0].value if compute is None else compute()
             values = value.rows_at(at) if isinstance(value, KeptValue) else value[torch.from_numpy(at)]
+            if values is None:
+                return
             self._field(view, "values", values)[into] = values.detach().cpu()
             self._field(view, "time_s", torch.empty(1, dtype=torch.float64))[into] = now
             if mixed is not None:
