@@ -1,4 +1,4 @@
-"""Commands that read a results folder: plot, trace, compare, verify."""
+"""Commands that read a results folder: plot, trace, verify."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, console, known, must_be_folder, say
+from vflsim.cli.app import ResultsFolder, app, known, must_be_folder, say
 from vflsim.errors import ResultsError
 
 
@@ -61,38 +61,6 @@ def trace(
     from vflsim.results.trace import write_trace
 
     say(str(write_trace(Results.open(results), out_file, protocol, seed)))
-
-
-@app.command()
-def compare(
-    results: Annotated[
-        list[Path],
-        typer.Argument(help="Results folders (of runs or sweeps).", metavar="RESULTS...", callback=must_be_folder),
-    ],
-    quantiles: Annotated[
-        bool, typer.Option("--quantiles", help="Quantiles of round durations with 95 % intervals instead.")
-    ] = False,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Target instead of the scenario's: test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}."),
-    ] = None,
-    pairing: Annotated[
-        bool, typer.Option("--pairing", help="Add paired differences, and how much narrower pairing makes them.")
-    ] = False,
-) -> None:
-    """Print the comparison of one or several results folders."""
-    from vflsim.results.folder_tables import tables_of
-    from vflsim.results.targets import target_from_text
-
-    targets = None if target is None else target_from_text(target)
-    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles, targets, pairing)]
-    page = console()
-    for number, (folder, table) in enumerate(tables):
-        if len(results) > 1:
-            table.title = f"{table.title} ({folder})"
-        if number:
-            page.print()
-        page.print(table)
 
 
 @app.command()
