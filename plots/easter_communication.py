@@ -25,7 +25,7 @@ def communication_times(training: Results, sweep: Sweep, target: str) -> pd.Data
 
     ``reached`` of ``n`` seeds reached the target; for protocols where not all did, rounds are a lower bound.
     """
-    summary = training.summary(target_from_text(target))
+    summary = training.estimates(target_from_text(target))
     rounds = summary[(summary["measure"] == "rounds_to_target") & summary["baseline"].isna()].set_index("protocol")
     if rounds.empty:
         raise ResultsError(f"no protocol was measured against {target}", str(training.folder))

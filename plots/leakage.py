@@ -37,7 +37,7 @@ def leakage(results: Results, folder: Path) -> pd.DataFrame:
     received = found.loc[found["view"] != "own model", "protocol"].unique()
     labels = labels[labels.index.isin(received, level="protocol")]
     table = pd.DataFrame({FEATURES: _mean(features), LABELS: _mean(labels)})
-    summary = results.summary()
+    summary = results.estimates()
     for cost in COSTS:
         own = summary[(summary["measure"] == cost) & summary["baseline"].isna()].set_index("protocol")
         if own.empty:
@@ -71,7 +71,7 @@ def drawn(table: pd.DataFrame, results: Results) -> Picture:
     markers = [style.marker for style in styles.values()][: len(PALETTE)]
     # Colours repeat after as many protocols as markers do: markers move on by one, so that no two looks are equal.
     marker_of = {name: markers[(n + n // len(markers)) % len(markers)] for n, name in enumerate(names)}
-    goal = target_label(str(results.summary().query("measure == 'time_to_target'")["target"].iloc[0]))
+    goal = target_label(str(results.estimates().query("measure == 'time_to_target'")["target"].iloc[0]))
     with picture(7.6, 6.0, {"leakage": table}) as figure:
         panels = figure.subplots(2, 2, sharex="col", sharey="row")
         for row, leak in zip(panels, LABEL_OF, strict=True):

@@ -422,14 +422,24 @@ def test_trace_writes_the_runs_asked_for(vflsim: Callable[..., Ended], tiny_resu
     assert vflsim("trace", "results", "--seed", "9").status == 2
 
 
-def test_compare_prints_one_table_a_folder(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+def test_compare_joins_the_results_of_several_folders(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
     one = vflsim("compare", str(tiny_results))
     assert one.out.startswith("tiny\nprotocol")
     shutil.copytree(tiny_results, "other")
-    both = vflsim("compare", str(tiny_results), "other")
+    both = vflsim("compare", str(tiny_results), "other", "--out", "figures")
     assert both.status == 0
-    assert both.out.count("\nprotocol  seeds") == 2
-    assert "tiny (other)\n" in both.out
+    assert both.out.startswith("results, other\nprotocol")
+    for name in ("wait (results)", "async (results)", "wait (other)", "async (other)"):
+        assert f"\n{name}  " in both.out
+    assert "Paired with wait (results) over common seeds" in both.out
+    assert {"comparison.md", "durations.png", "speedup.png"} <= {path.name for path in Path("figures").iterdir()}
+
+
+def test_compare_takes_a_baseline_and_refuses_an_unknown_one(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
+    assert "vs async" in vflsim("compare", str(tiny_results), "--baseline", "async").out
+    ended = vflsim("compare", str(tiny_results), "--baseline", "asink")
+    assert ended.status == 2
+    assert "there is no protocol 'asink'\n  allowed: wait, async" in ended.err
 
 
 @pytest.mark.parametrize(

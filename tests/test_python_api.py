@@ -91,7 +91,7 @@ def test_the_frames_of_all_runs(results: Results) -> None:
     assert {"time_s", "test_accuracy", "test_auc", "train_loss", "bytes_up"} <= set(results.metrics.columns)
     assert results.metrics.groupby(["protocol", "seed"], observed=True)["round"].max().tolist() == [12] * 4
     assert results.info["status"].tolist() == ["finished"] * 4
-    assert {"mean", "low", "high", "n"} <= set(results.summary().columns)
+    assert {"mean", "low", "high", "n"} <= set(results.estimates().columns)
     assert "server.0.weight" in results.weights("wait", 0)
 
 
@@ -123,7 +123,7 @@ def test_a_run_that_fails_is_raised_after_all_have_been_tried(tmp_path: Path) ->
     assert str(tmp_path / "out") in note
     kept = vflsim.open_results(tmp_path / "out")
     assert kept.info["status"].tolist() == ["diverged", "diverged", "finished", "finished"]
-    assert len(kept.summary().query("protocol == 'async'"))
+    assert len(kept.estimates().query("protocol == 'async'"))
 
 
 def test_what_only_the_data_can_tell_is_said_before_anything_is_written(tmp_path: Path) -> None:

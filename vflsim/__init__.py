@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from vflsim.results.sweep import Sweep
     from vflsim.results.tuning import Tuning
     from vflsim.scenario.models import Scenario
+    from vflsim.trained.results import ComparedResults, StudyResults
 
 __version__ = "0.1.0"
-__all__ = ["VflsimError", "load", "open_results", "plot", "run", "tune"]
+__all__ = ["VflsimError", "compare", "load", "open_results", "plot", "run", "tune"]
 
 # Functions import what they need, so that `vflsim --help` does not wait for PyTorch.
 
@@ -51,7 +52,7 @@ def run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int = 1,
     tf32: bool = False,
-) -> Results:
+) -> StudyResults:
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
 
     ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
@@ -65,6 +66,7 @@ def run(
     from vflsim.scenario.models import Scenario
     from vflsim.studies.options import RunOptions
     from vflsim.studies.study import run_study
+    from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(
         workers=workers,
@@ -83,7 +85,7 @@ def run(
             f"; all are kept: vflsim.open_results({str(study.results.folder)!r})"
         )
         raise error
-    return study.results
+    return StudyResults(study.results.folder, study.results.scenario, study.results.runs)
 
 
 def tune(
@@ -143,11 +145,24 @@ def tune(
     return tuned.tuning
 
 
-def open_results(folder: str | Path) -> Results:
+def open_results(folder: str | Path) -> StudyResults:
     """Open a folder that ``vflsim run`` or ``vflsim.run`` has written. Raises ``ResultsError``."""
-    from vflsim.results.read import Results
+    from vflsim.trained.results import StudyResults
 
-    return Results.open(folder)
+    return StudyResults.open(folder)
+
+
+def compare(studies: Sequence[Results | str | Path], baseline: str | None = None) -> ComparedResults:
+    """Join the results of several studies (or their folders); ``compare([…]).summary()`` is one table of all.
+
+    A protocol that several studies have gets the study's name, as in ``wait (mlp)``. ``baseline`` is the protocol that
+    the others are compared with; by default the first that waits for all clients. Raises ``ResultsError``.
+    """
+    from vflsim.results.read import Results
+    from vflsim.trained.results import ComparedResults
+
+    found = [each if isinstance(each, Results) else open_results(each) for each in studies]
+    return ComparedResults.of(found).against(baseline)
 
 
 def plot(results: Results | Sweep, kind: str, **options: Any) -> Picture:

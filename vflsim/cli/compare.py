@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vflsim.cli.app import app, console, must_be_folder
+from vflsim.cli.app import app, console, must_be_folder, say
+from vflsim.errors import ResultsError
+
+if TYPE_CHECKING:
+    from vflsim.results.layout import TextTable
+    from vflsim.results.read import Results
 
 
 @app.command()
@@ -26,17 +31,47 @@ def compare(
     pairing: Annotated[
         bool, typer.Option("--pairing", help="Add paired differences, and how much narrower pairing makes them.")
     ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The protocol that the others are compared with (default: the first that waits for all)."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the table and the figures of the results.")
+    ] = None,
 ) -> None:
-    """Print the comparison of one or several results folders."""
-    from vflsim.results.folder_tables import tables_of
+    """Print the comparison of results; those of several studies are in one table."""
+    from vflsim.results.folder_tables import opened, table_of, tables_of
     from vflsim.results.targets import target_from_text
 
     targets = None if target is None else target_from_text(target)
-    tables = [(folder, table) for folder in results for table in tables_of(folder, quantiles, targets, pairing)]
+    found, sweeps = opened(results, baseline)
+    tables = [] if found is None else [table_of(found, quantiles, targets, pairing)]
+    for folder in sweeps:
+        for table in tables_of(folder, quantiles, targets):
+            table.title += f" ({folder})" if len(results) > 1 else ""
+            tables.append(table)
+    paths = [] if out is None else _written(out, found, tables[0])
     page = console()
-    for number, (folder, table) in enumerate(tables):
-        if len(results) > 1:
-            table.title = f"{table.title} ({folder})"
+    for number, table in enumerate(tables):
         if number:
             page.print()
         page.print(table)
+    for path in paths:
+        say(str(path))
+
+
+def _written(folder: Path, results: Results | None, table: TextTable) -> list[Path]:
+    """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
+    from vflsim.plotting import save_all
+    from vflsim.plotting.places import picture_folder
+    from vflsim.results.layout import markdown_table
+    from vflsim.results.write import SCENARIO, SWEEP, write_file
+
+    if results is None:
+        raise ResultsError("there are only sweeps, and a sweep has figures of its own", "--out", remedy="vflsim plot")
+    if any((folder / name).is_file() for name in (SCENARIO, SWEEP)):
+        raise ResultsError("holds results", f"--out {folder}", "a folder without results")
+    picture_folder(folder, 2, "vflsim compare --out")
+    lines = [f"# {table.title}", "", *markdown_table(table.header, table.rows), ""]
+    page = "\n".join([*lines, *(f"- {note}" for note in table.notes)]) + "\n"
+    return [write_file(folder / "comparison.md", page), *save_all(results, folder)]

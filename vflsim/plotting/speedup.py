@@ -51,7 +51,8 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
         own = measured[measured["measure"] == measure]
         if own["target"].notna().any():
             own = own[own["target"] == own["target"].dropna().iloc[0]]
-        found = {name: speed for name in others if (speed := ratio(own, name, baseline)) is not None}
+        speeds = {name: ratio(own, name, baseline, not results.unpaired(name, baseline)) for name in others}
+        found = {name: speed for name, speed in speeds.items() if speed is not None}
         if found:
             to = own["target"].iloc[0]
             panels[MEASURES[measure] if pd.isna(to) else f"time to {target_label(to)}"] = found
@@ -80,7 +81,7 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
 
 
 def _baseline(results: Results) -> str:
-    found = next((run.protocol for run in results.runs if run.info.waits_for_all), None)
+    found = results.baseline or next((run.protocol for run in results.runs if run.info.waits_for_all), None)
     if found is None or len(results.protocols) < 2:
         raise NotRecordedError("no protocol waits for all clients, to compare the others with", str(results.folder))
     return found

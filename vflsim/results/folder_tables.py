@@ -1,12 +1,13 @@
-"""Tables for ``vflsim compare``: a comparison, quantiles, or those of a sweep or a tuning."""
+"""Tables for ``vflsim compare``: one of all studies, and those of every sweep or tuning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError
+from vflsim.results.joined import JoinedResults
 from vflsim.results.layout import TextTable
 from vflsim.results.quantiles import quantile_table
 from vflsim.results.read import Results
@@ -18,6 +19,29 @@ from vflsim.results.tuning_table import tuning_table
 from vflsim.results.write import SWEEP
 
 
+def opened(folders: Sequence[Path], baseline: str | None = None) -> tuple[Results | None, list[Path]]:
+    """Open the results among some folders, joined if there are several; also return the folders of sweeps.
+
+    ``baseline`` is the protocol that the others are compared with. Raises ResultsError for an unknown one, for a
+    baseline if there are only sweeps, and for a folder of anything else.
+    """
+    sweeps = [folder for folder in folders if (folder / SWEEP).is_file()]
+    studies = [Results.open(folder) for folder in folders if folder not in sweeps]
+    if studies:
+        results = studies[0] if len(studies) == 1 else JoinedResults.of(studies)
+        return results.against(baseline), sweeps
+    if baseline is not None:
+        raise ResultsError("a sweep is compared with no baseline", "--baseline", "with the results of a scenario")
+    return None, sweeps
+
+
+def table_of(
+    results: Results, quantiles: bool = False, targets: Mapping[str, Any] | None = None, pairing: bool = False
+) -> TextTable:
+    """Make the comparison of results, or their ``quantiles``; see ``comparison_table`` for the other parameters."""
+    return quantile_table(results) if quantiles else comparison_table(results, targets, pairing)
+
+
 def tables_of(
     folder: Path, quantiles: bool = False, targets: Mapping[str, Any] | None = None, pairing: bool = False
 ) -> list[TextTable]:
@@ -27,8 +51,7 @@ def tables_of(
     Raises ResultsError for any other folder, and for quantiles of a sweep (they are of one value).
     """
     if not (folder / SWEEP).is_file():
-        results = Results.open(folder)
-        return [quantile_table(results) if quantiles else comparison_table(results, targets, pairing)]
+        return [table_of(Results.open(folder), quantiles, targets, pairing)]
     sweep = Sweep.open(folder, targets)
     if quantiles:
         allowed = ", ".join(str(found.folder) for found in sweep.results)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import final
+from html import escape
+from io import StringIO
+from typing import TYPE_CHECKING, final
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -12,7 +15,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _GAP = 2
+_PLAIN = 120
+"""Width in columns where there is no terminal."""
 
 
 @final
@@ -20,7 +28,8 @@ class TextTable:
     """Rows of text under a header, with ``notes`` below.
 
     Columns that do not fit continue in a block below, which repeats the first column. Cells stay on one line; headers
-    may break between words. Columns whose number is in ``left`` are left-aligned, the others right-aligned.
+    may break between words. Columns whose number is in ``left`` are left-aligned, the others right-aligned. It prints
+    as in a terminal, and is an HTML table in a notebook.
     """
 
     def __init__(
@@ -54,6 +63,28 @@ class TextTable:
             yield self._table(block, options.max_width)
         for note in self.notes:
             yield Text(note, style="dim")
+
+    def __repr__(self) -> str:
+        buffer = StringIO()
+        width = shutil.get_terminal_size((_PLAIN, 0)).columns
+        Console(file=buffer, width=width, highlight=False, markup=False).print(self)
+        return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.header)
+        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return (
+            f"<table><caption><b>{escape(self.title)}</b></caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table><p><small>{'<br>'.join(map(escape, self.notes))}</small></p>"
+        )
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The cells, as texts; the first column is the index."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows), columns=list(self.header)).set_index(self.header[0])
 
     def _blocks(self, width: int) -> list[list[int]]:
         """Group the numbers of columns that fit beside each other."""

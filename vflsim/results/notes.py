@@ -56,6 +56,8 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
         yield f"“vs {baseline_of(results)}”: mean of paired differences over common seeds{single}."
     if differ and pairing and summary["narrower"].notna().any():
         yield "“× narrower”: than the interval that two independent sets of runs would give."
+    if differ:
+        yield from results.remarks()
     yield from _privacy(results)
     for run in results.runs:
         if run.info.stalled:
@@ -108,8 +110,10 @@ def _privacy(results: Results) -> Iterator[str]:
 def baseline_of(results: Results) -> str:
     """Return the protocol that the others are compared with: the first that waits for all clients, else the first.
 
-    Protocols without a finished run do not count, unless no run has finished.
+    Protocols without a finished run do not count, unless no run has finished. ``results.baseline`` takes precedence.
     """
+    if results.baseline is not None:
+        return results.baseline
     finished = [run for run in results.runs if not run.failed]
     waiting = [run for run in finished if run.info.waits_for_all]
     return next((run.protocol for run in (*waiting, *finished)), results.protocols[0])

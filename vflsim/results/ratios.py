@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 import pandas as pd
 
-from vflsim.results.statistics import t_interval
+from vflsim.results.statistics import t_interval, welch_interval
 
 
 @final
@@ -36,16 +36,23 @@ class Ratio:
         return f"{text} ×"
 
 
-def ratio(measured: pd.DataFrame, protocol: str, baseline: str) -> Ratio | None:
-    """Compute baseline ÷ protocol over common seeds, from rows of ``outcomes``; None if there are none."""
-    sides = [measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline)]
-    common = sides[0].index.intersection(sides[1].index)
-    own, other = (side.loc[common] for side in sides)
-    usable = (own["value"].to_numpy() > 0) & (other["value"].to_numpy() > 0)
-    own, other = own[usable], other[usable]
-    if own.empty:
+def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = True) -> Ratio | None:
+    """Compute baseline ÷ protocol over common seeds, from rows of ``outcomes``; None if there are none.
+
+    Runs that are not ``paired`` are independent: the ratio of geometric means over all seeds, with Welch's interval.
+    """
+    own, other = (measured[measured["protocol"] == name].set_index("seed") for name in (protocol, baseline))
+    if paired:
+        common = own.index.intersection(other.index)
+        own, other = own.loc[common], other.loc[common]
+        usable = (own["value"].to_numpy() > 0) & (other["value"].to_numpy() > 0)
+        own, other = own[usable], other[usable]
+    else:
+        own, other = (side[side["value"] > 0] for side in (own, other))
+    if own.empty or other.empty:
         return None
-    found = t_interval(np.log(other["value"].to_numpy(np.float64) / own["value"].to_numpy(np.float64)))
+    times, others = (side["value"].to_numpy(np.float64) for side in (own, other))
+    found = t_interval(np.log(others / times)) if paired else welch_interval(np.log(others), np.log(times))
     mean, low, high = np.exp([found.mean, found.low, found.high])
     late, waiting = bool(own["censored"].any()), bool(other["censored"].any())
     if late or waiting:

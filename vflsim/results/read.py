@@ -3,156 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, no_results
-from vflsim.files import content, opened
-from vflsim.results.pages import damaged, read_info, read_scenario
-from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of, split_of
-from vflsim.results.statistics import Floats
-from vflsim.results.write import SCENARIO, SWEEP, VIEWS, WEIGHTS
+from vflsim.results.pages import read_info, read_scenario
+from vflsim.results.schema import TableName, split_of
+from vflsim.results.stored import NotRecordedError, StoredRun
+from vflsim.results.write import SCENARIO, SWEEP
 
 if TYPE_CHECKING:
     import torch
 
-    from vflsim.results.views import RecordedViews
+    from vflsim.results.layout import TextTable
+    from vflsim.vocabulary.targets import Target
+
+__all__ = ["NotRecordedError", "Results", "StoredRun"]
 
 _SEED = re.compile(r"seed-(\d+)")
 
 
-class NotRecordedError(ResultsError):
-    """The results are intact, but do not contain the requested data: not kept (``record``) or never measured."""
-
-
-@final
-@dataclass(frozen=True)
-class StoredRun:
-    """One protocol with one seed, on disk."""
-
-    folder: Path
-    info: RunInfo
-
-    @property
-    def protocol(self) -> str:
-        """Name of the protocol in the scenario."""
-        return self.info.protocol
-
-    @property
-    def seed(self) -> int:
-        """The seed of this run."""
-        return self.info.seed
-
-    @property
-    def failed(self) -> bool:
-        """Whether the run ended in an error (diverging included); its tables, if any, end there."""
-        return self.info.status != "finished"
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the run ended because training diverged: it will never reach a target."""
-        return self.info.status == "diverged"
-
-    def has(self, name: TableName) -> bool:
-        """Whether a table was kept."""
-        return self._path(name).is_file()
-
-    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read one table, or some of its columns, from disk.
-
-        Raises NotRecordedError if it was not kept, ResultsError if it is damaged.
-        """
-        if not self.has(name):
-            if name == "metrics":  # which every run keeps
-                raise damaged(self._path(name), "no such file")
-            raise NotRecordedError(
-                f"the {name} of this run were not kept",
-                where=str(self.folder),
-                remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
-            )
-        try:
-            with opened(self._path(name)) as file:
-                table = pq.read_table(file, partitioning=None, columns=columns and list(columns))
-        except (pa.ArrowException, OSError) as error:
-            raise damaged(self._path(name), str(error)) from error
-        wanted = columns or columns_of(name, table.column_names)
-        if missing := [column for column in wanted if column not in table.column_names]:
-            raise damaged(self._path(name), f"no column {missing[0]}")
-        return table
-
-    def frame(self, name: TableName) -> pd.DataFrame:
-        """Read one table as a pandas frame with ``protocol`` and ``seed`` in front."""
-        frame: pd.DataFrame = self.table(name).to_pandas()
-        frame.insert(0, "protocol", pd.Series([self.protocol] * len(frame), dtype=pd.CategoricalDtype([self.protocol])))
-        frame.insert(1, "seed", self.seed)
-        return frame
-
-    def round_durations(self) -> Floats:
-        """Return the seconds of each round, shape (rounds,). Raises NotRecordedError if rounds were not kept."""
-        rounds = self.table("rounds", ("start_s", "end_s"))
-        lasted: Floats = rounds["end_s"].to_numpy() - rounds["start_s"].to_numpy()
-        return lasted
-
-    def tables(self) -> RunTables:
-        """Read all tables and check them against the schemas. Raises ResultsError if one is damaged."""
-        metrics = self.table("metrics")
-        kept = {name: self.table(name) if self.has(name) else None for name in ("rounds", "events")}
-        try:
-            return RunTables(metrics, **kept)
-        except ResultsError as error:
-            raise damaged(self.folder, error.what) from error
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Read the final weights by ``party.parameter``. Raises ResultsError if the file is absent or damaged."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        path = self.folder / WEIGHTS
-        try:
-            return load(content(path))
-        except (SafetensorError, OSError) as error:
-            raise damaged(path, str(error)) from error
-
-    def views(self) -> RecordedViews:
-        """Read what every party received about the recorded rows.
-
-        Raises NotRecordedError if views were not kept, ResultsError if the file is damaged.
-        """
-        from vflsim.results.views import RecordedViews
-
-        if not (self.folder / VIEWS).is_file():
-            raise NotRecordedError(
-                "the views of this run were not kept",
-                where=str(self.folder),
-                remedy="run the scenario with record: {views: 512 rows}",
-            )
-        return RecordedViews.read(self.folder / VIEWS)
-
-    def _path(self, name: TableName) -> Path:
-        return self.folder / f"{name}.parquet"
-
-
-@final
 class Results:
     """All runs of one scenario: frames, weights and summaries.
 
     ``runs`` are in the scenario's order of protocols, then by seed. Runs and frames include failed runs (see
-    ``info.status`` and :attr:`failed`); summaries and figures leave them out and say so.
+    ``info.status`` and :attr:`failed`); summaries and figures leave them out and say so. ``baseline`` is the protocol
+    that the others are compared with, if :meth:`against` has chosen one.
     """
+
+    baseline: str | None = None
 
     def __init__(self, folder: Path, scenario: Mapping[str, Any], runs: tuple[StoredRun, ...]) -> None:
         self.folder, self.scenario, self.runs = folder, scenario, runs
         self._frames: dict[TableName, pd.DataFrame] = {}
 
     @classmethod
-    def open(cls, folder: Path | str) -> Results:
+    def open(cls, folder: Path | str) -> Self:
         """Open a results folder; this reads only the scenario and every ``run.json``.
 
         Raises ResultsError if the folder is absent, is not a results folder, holds no run, or has a damaged page.
@@ -215,7 +107,7 @@ class Results:
     @cached_property
     def info(self) -> pd.DataFrame:
         """One row per run, from ``run.json``: protocol, seed, status, stop_reason, error, wall_clock_s, counts, …."""
-        rows = [run.info.model_dump() for run in self.runs]
+        rows = [run.info.model_dump() | {"protocol": run.protocol} for run in self.runs]
         front = ["protocol", "seed", "status", "stop_reason", "error"]
         return pd.DataFrame(rows)[[*front, *(name for name in rows[0] if name not in front)]]
 
@@ -234,6 +126,13 @@ class Results:
         rows = [asdict(each) for each in read_left_out(self.folder)]
         return pd.DataFrame(rows, columns=[field.name for field in fields(LeftOut)])
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets that the scenario names: see :func:`vflsim.results.targets.declared`."""
+        from vflsim.results.targets import declared
+
+        return declared(self.scenario, self.folder)
+
     @cached_property
     def evaluated(self) -> tuple[str, ...]:
         """Evaluated columns of the metrics, in their order: validation_…, test_…."""
@@ -245,9 +144,7 @@ class Results:
 
         Raises NotRecordedError if nothing was evaluated (timing only).
         """
-        from vflsim.results.targets import targets_of
-
-        wanted = [target.metric for target in targets_of(self)]
+        wanted = [target.metric for target in self.targets]
         ranked = sorted(
             self.evaluated, key=lambda name: (name not in wanted, name.endswith("loss"), name[:4] != "test")
         )
@@ -270,8 +167,35 @@ class Results:
         """Read the final weights of one run, by ``party.parameter``."""
         return self.run(protocol, seed).weights()
 
-    def summary(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Compute means, costs to targets and paired differences: see :func:`vflsim.results.summary.summarise`."""
+    def named(self, protocol: str) -> str:
+        """Return the name of a protocol. Raises ResultsError if there is none."""
+        if protocol not in self.protocols:
+            raise ResultsError(f"there is no protocol {protocol!r}", str(self.folder), ", ".join(self.protocols))
+        return protocol
+
+    def against(self, baseline: str | None) -> Self:
+        """Return the same results, compared with another protocol. Raises ResultsError if there is none."""
+        found = copy(self)
+        if baseline is not None:
+            found.baseline = self.named(baseline)
+        return found
+
+    def unpaired(self, protocol: str, other: str) -> str:
+        """Say why two protocols' runs with the same seed do not share their draws; empty if they do."""
+        return ""
+
+    def remarks(self) -> Iterable[str]:
+        """Return sentences on how these results came together, for the notes below tables."""
+        return ()
+
+    def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> TextTable:
+        """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.report.comparison_table`."""
+        from vflsim.results.report import comparison_table
+
+        return comparison_table(self, targets, pairing)
+
+    def estimates(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """Estimate means, costs to targets and paired differences: see :func:`vflsim.results.summary.summarise`."""
         from vflsim.results.summary import summarise
 
         return summarise(self, targets)
@@ -303,9 +227,7 @@ class Results:
         return f"Results({self.name!r}: {', '.join(self.protocols)}; {len(self.runs)} runs{failed}; {self.folder})"
 
     def _repr_html_(self) -> str:
-        from vflsim.results.report import html
-
-        return html(self)
+        return self.summary()._repr_html_()
 
     def _frame(self, name: TableName) -> pd.DataFrame:
         if name not in self._frames:

@@ -68,7 +68,9 @@ def round_pairs(results: Results, confidence: float = CONFIDENCE) -> pd.DataFram
     rows = [
         {"protocol": run.protocol, "baseline": other.protocol, "seed": run.seed, **asdict(found)}
         for other, run in combinations(runs, 2)
-        if run.seed == other.seed and (found := round_pair(run, other, confidence)) is not None
+        if run.seed == other.seed
+        and not results.unpaired(run.protocol, other.protocol)
+        and (found := round_pair(run, other, confidence)) is not None
     ]
     return pd.DataFrame(rows, columns=["protocol", "baseline", "seed", *RoundPair.__dataclass_fields__])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,21 +29,10 @@ def comparison_table(results: Results, targets: Mapping[str, Any] | None = None,
     One row per protocol, in the scenario's order. ``targets`` replaces the scenario's: see
     :func:`~vflsim.results.summary.summarise`. Without a target the table has the runs' totals, the mean round, and its
     paired difference. ``pairing`` adds the difference where it is absent, and by how much pairing narrows its interval.
+    The baseline is ``results.baseline``; see :func:`~vflsim.results.notes.baseline_of` for the default.
     """
+    results = results.against(baseline_of(results))
     return _comparison(results, summarise(results, targets), outcomes(results, targets), pairing)
-
-
-def html(results: Results) -> str:
-    """Return the main table as HTML, for a notebook."""
-    content = comparison_table(results)
-    head = "".join(f"<th>{escape(name)}</th>" for name in content.header)
-    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in content.rows)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    notes = "<br>".join(map(escape, content.notes))
-    return (
-        f"<table><caption><b>{escape(content.title)}</b></caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table><p><small>{notes}</small></p>"
-    )
 
 
 def write_summary(results: Results) -> list[Path]:
@@ -96,7 +84,7 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
 
 def costs_to_target(results: Results) -> dict[str, dict[str, str]]:
     """Return by heading and protocol what the first target has cost: time, rounds and bytes; empty without a target."""
-    summary = results.summary()
+    summary = results.estimates()
     columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(target)]
     return {head: {name: _cell(summary, name, *key) for name in results.protocols} for key, head in columns}
 
@@ -161,7 +149,8 @@ def _speed_ups(results: Results, measured: pd.DataFrame, baseline: str, target: 
     references = {run.protocol for run in results.runs if run.info.reference}
     cells = {}
     for name in results.protocols:
-        found = None if name == baseline else ratio(measured, name, baseline)
+        paired = not results.unpaired(name, baseline)
+        found = None if name == baseline else ratio(measured, name, baseline, paired)
         cells[name] = "reference" if name in references else "—" if found is None else str(found)
     return cells
 

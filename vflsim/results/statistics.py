@@ -40,6 +40,23 @@ def t_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE)
     return Interval(float(mean[0]), float(low[0]), float(high[0]), array.size)
 
 
+def welch_interval(values: Floats, others: Floats, confidence: float = CONFIDENCE) -> Interval:
+    """Compute the difference of the means of two independent samples, and Welch's interval; NaN unless both have two.
+
+    x̄ − ȳ ± t_ν · √(s_x²/n + s_y²/m), with ν by Welch and Satterthwaite; ``n`` is the smaller size.
+    """
+    n = min(len(values), len(others))
+    mean = float(values.mean() - others.mean()) if n else np.nan
+    if n < 2:
+        return Interval(mean, np.nan, np.nan, n)
+    a, b = (float(each.var(ddof=1)) / len(each) for each in (values, others))
+    if a + b == 0:
+        return Interval(mean, mean, mean, n)
+    freedom = (a + b) ** 2 / (a * a / (len(values) - 1) + b * b / (len(others) - 1))
+    half = float(stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(a + b))
+    return Interval(mean, mean - half, mean + half, n)
+
+
 def band(values: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats, Floats]:
     """Compute mean, lower and upper limit over axis 0 (seeds) of an array (n, points); limits are NaN if n < 2."""
     n = len(values)

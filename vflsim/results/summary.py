@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from vflsim.results.plateau import plateau_of
 from vflsim.results.replication import round_pair
-from vflsim.results.statistics import Floats, narrower, t_interval
+from vflsim.results.statistics import Floats, narrower, t_interval, welch_interval
 from vflsim.results.steady import steady_mean
 from vflsim.results.targets import passage, wanted_targets
 from vflsim.vocabulary.targets import Target
@@ -97,8 +97,10 @@ def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.
     ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``,
     ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up).
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
-    protocols whose rounds correspond.
+    protocols whose rounds correspond. ``results.baseline`` is never subtracted from, so that its differences have one
+    sign. Protocols that are not paired have the difference of their means, with Welch's interval.
     """
+    order = sorted(results.protocols, key=lambda name: name != results.baseline)
     lost = {
         name: {
             "failed": {run.seed for run in results.failed if run.protocol == name and not run.diverged},
@@ -121,11 +123,13 @@ def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.
             if measure == STEADY and len(own) == 1:
                 found = _within(results.run(name, own.index[0]))
             rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **asdict(found)})
-        for baseline, name in combinations(runs, 2):
+        for baseline, name in combinations([name for name in order if name in runs], 2):
+            alone = bool(results.unpaired(name, baseline))
             common = runs[name].index.intersection(runs[baseline].index)
-            own, other = runs[name].loc[common], runs[baseline].loc[common]
-            found = paired(*(side[column].to_numpy() for side in (own, other) for column in ("value", "censored")))
-            if measure == STEADY and len(common) == 1:
+            own, other = (runs[each] if alone else runs[each].loc[common] for each in (name, baseline))
+            columns = [side[column].to_numpy() for side in (own, other) for column in ("value", "censored")]
+            found = independent(*columns) if alone else paired(*columns)
+            if not alone and measure == STEADY and len(common) == 1:
                 found = _pair_within(results, name, baseline, common[0]) or found
             either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
             rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **asdict(found)})
@@ -170,6 +174,21 @@ def paired(
         at_least=np.nan if others_censored.any() else mean,
         at_most=np.nan if censored.any() else mean,
     )
+
+
+def independent(
+    values: Floats, censored: npt.NDArray[np.bool_], others: Floats, others_censored: npt.NDArray[np.bool_]
+) -> Estimate:
+    """Estimate the mean of ``values`` − the mean of ``others`` from independent runs; bounds as in :func:`paired`.
+
+    ``n`` and ``reached`` are those of the side with fewer exact runs.
+    """
+    late, waiting = bool(censored.any()), bool(others_censored.any())
+    n, reached = min((len(each), int((~each).sum())) for each in (censored, others_censored))
+    found = welch_interval(values, others)
+    if not late and not waiting:
+        return Estimate(n, n, found.mean, found.low, found.high)
+    return Estimate(n, reached, at_least=np.nan if waiting else found.mean, at_most=np.nan if late else found.mean)
 
 
 def _within(run: StoredRun) -> Estimate:

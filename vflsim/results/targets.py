@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -49,11 +50,15 @@ def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False) -> Pa
 
 
 def targets_of(results: Results) -> tuple[Target, ...]:
-    """Collect the targets that the scenario names: its own first, then ``stop``'s, then those of single protocols.
+    """Return the targets that the scenario names, or that all joined studies name."""
+    return results.targets
 
-    All of them apply to every protocol. Raises ResultsError if one cannot be read.
+
+def declared(scenario: Mapping[str, Any], folder: Path) -> tuple[Target, ...]:
+    """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
+
+    All of them apply to every protocol. Raises ResultsError, which names the ``folder``, if one cannot be read.
     """
-    scenario = results.scenario
     stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
     entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
     try:
@@ -61,7 +66,7 @@ def targets_of(results: Results) -> tuple[Target, ...]:
         return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ResultsError(f"a target cannot be read: {problem}", f"{results.folder}: scenario.yaml") from error
+        raise ResultsError(f"a target cannot be read: {problem}", f"{folder}: scenario.yaml") from error
 
 
 def wanted_targets(results: Results, targets: Mapping[str, Any] | None) -> tuple[Target, ...]:

@@ -1,6 +1,30 @@
 """The models that a run left behind: what clients send, and what the server predicts from it."""
 
-from vflsim.trained.models import SplitAnswer, TrainedModels, trained_models
-from vflsim.trained.uploads import Uploads, Wiring
+from __future__ import annotations
 
-__all__ = ["SplitAnswer", "TrainedModels", "Uploads", "Wiring", "trained_models"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vflsim.trained.models import SplitAnswer, TrainedModels, trained_models
+    from vflsim.trained.results import ComparedResults, StudyResults
+    from vflsim.trained.uploads import Uploads, Wiring
+
+_MODULE_OF = {
+    "ComparedResults": "results",
+    "SplitAnswer": "models",
+    "StudyResults": "results",
+    "TrainedModels": "models",
+    "Uploads": "uploads",
+    "Wiring": "uploads",
+    "trained_models": "models",
+}
+
+__all__ = ["ComparedResults", "SplitAnswer", "StudyResults", "TrainedModels", "Uploads", "Wiring", "trained_models"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: to open results needs no PyTorch, to rebuild their models does."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -43,8 +43,9 @@ class TrainedModels:
 
     def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
         self.run, self.data = run, data
-        self.protocol = scenario.protocols[run.protocol].protocol
-        self.setting = setting(scenario, run.protocol, data)
+        name = run.info.protocol
+        self.protocol = scenario.protocols[name].protocol
+        self.setting = setting(scenario, name, data)
         if run.info.timing_only:
             what, remedy = "the run has no weights: it simulated the timing alone", "run it without --timing-only"
             raise ResultsError(what, str(run.folder), "a run that trained models", remedy)
@@ -121,5 +122,6 @@ class TrainedModels:
 
 def trained_models(results: Results, protocol: str, seed: int) -> TrainedModels:
     """Rebuild the models of a run. Raises ``ResultsError`` without such a run, and as ``TrainedModels`` does."""
-    run, scenario = results.run(protocol, seed), load(results.folder / SCENARIO)
-    return TrainedModels(run, scenario, ScenarioData(scenario).of(scenario.training_of(protocol)))
+    run = results.run(protocol, seed)
+    scenario = load(run.folder.parents[1] / SCENARIO)
+    return TrainedModels(run, scenario, ScenarioData(scenario).of(scenario.training_of(run.info.protocol)))

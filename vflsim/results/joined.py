@@ -1,0 +1,155 @@
+"""Runs of several studies as the results of one: names that are unique, and which runs are paired."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from vflsim.errors import ResultsError
+from vflsim.results.notes import baseline_of
+from vflsim.results.pairing import differences
+from vflsim.results.read import Results
+from vflsim.streams import few
+from vflsim.vocabulary.targets import Target
+
+
+class JoinedResults(Results):
+    """The runs of several studies as the results of one.
+
+    A protocol keeps its name unless several studies have it; then the study's name follows: ``wait (mlp)``.
+    ``targets`` and ``evaluated`` are those that all studies have. Two protocols are paired, seed by seed, if they come
+    from one study, or if their studies have the same timing, data, partition and batches; :meth:`unpaired` says why
+    others are not. ``scenario`` holds the sections that are equal in all studies, and all protocols.
+    """
+
+    def __init__(self, studies: Sequence[Results]) -> None:
+        self.studies = tuple(studies)
+        titles = _titles(self.studies)
+        counts = Counter(name for study in self.studies for name in study.protocols)
+        self._labels = [
+            {name: name if counts[name] == 1 else f"{name} ({title})" for name in study.protocols}
+            for study, title in zip(self.studies, titles, strict=True)
+        ]
+        self._study_of = {label: study for study, own in self._each for label in own.values()}
+        runs = tuple(replace(run, label=own[run.protocol]) for study, own in self._each for run in study.runs)
+        folder = Path(os.path.commonpath([study.folder.resolve() for study in self.studies]))
+        super().__init__(folder, self._common_scenario(titles), runs)
+        self.baseline = baseline_of(self)
+        self._reasons: dict[tuple[str, str], str] = {}
+
+    @classmethod
+    def of(cls, studies: Sequence[Results]) -> Self:
+        """Join studies, or what was joined before. Raises ResultsError for no study, and for one named twice."""
+        flat = [each for study in studies for each in (study.studies if isinstance(study, JoinedResults) else (study,))]
+        if not flat:
+            raise ResultsError("there is nothing to compare", "compare", "one or several results folders")
+        places = Counter(study.folder.resolve() for study in flat)
+        if twice := [str(place) for place, times in places.items() if times > 1]:
+            raise ResultsError("is named twice", twice[0], "every results folder once")
+        return cls(flat)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets that every study names."""
+        return tuple(
+            target for target in self.studies[0].targets if all(target in each.targets for each in self.studies)
+        )
+
+    @cached_property
+    def evaluated(self) -> tuple[str, ...]:
+        """The columns of metrics that every study evaluated."""
+        return tuple(name for name in self.studies[0].evaluated if all(name in each.evaluated for each in self.studies))
+
+    @cached_property
+    def closed_forms(self) -> pd.DataFrame | None:
+        """The closed forms of all studies; None if no study has any."""
+        found = [
+            table.assign(protocol=table["protocol"].map(own))
+            for study, own in self._each
+            if (table := study.closed_forms) is not None
+        ]
+        return pd.concat(found, ignore_index=True) if found else None
+
+    @cached_property
+    def closed_forms_left_out(self) -> pd.DataFrame:
+        """The missing closed forms of all studies."""
+        found = [
+            table.assign(protocol=table["protocol"].map(own))
+            for study, own in self._each
+            if len(table := study.closed_forms_left_out)
+        ]
+        return pd.concat(found, ignore_index=True) if found else self.studies[0].closed_forms_left_out
+
+    def named(self, protocol: str) -> str:
+        """Return the unique name of a protocol; a name that several studies have means the first study's."""
+        names = [own[protocol] for own in self._labels if protocol in own and protocol not in self.protocols]
+        return names[0] if names else super().named(protocol)
+
+    def unpaired(self, protocol: str, other: str) -> str:
+        """Say why two protocols' runs with the same seed do not share their draws; empty if they do."""
+        key = protocol, other
+        if key not in self._reasons:
+            self._reasons[key] = self._reason(protocol, other)
+        return self._reasons[key]
+
+    def estimates(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """Estimate as a single study does, with a column more: whether a difference is ``paired``."""
+        found = super().estimates(targets)
+        pairs = zip(found["protocol"], found["baseline"], strict=True)
+        paired = [None if pd.isna(other) else not self.unpaired(name, other) for name, other in pairs]
+        return found.assign(paired=pd.Series(paired, dtype="boolean"))
+
+    def remarks(self) -> Iterator[str]:
+        """Yield which protocols are paired with the baseline, why others are not, and which targets are left out."""
+        first, reasons = baseline_of(self), dict[str, list[str]]()
+        for name in self.protocols:
+            if name != first:
+                reasons.setdefault(self.unpaired(name, first), []).append(name)
+        if names := reasons.pop("", []):
+            yield f"Paired with {first} over common seeds (equal timing, data and batches): {', '.join(names)}."
+        for reason, names in reasons.items():
+            yield f"Not paired with {first}, but compared as independent runs: {', '.join(names)} ({reason})."
+        others = {str(target): study.name for study in self.studies for target in study.targets}
+        own = [f"{target} ({name})" for target, name in others.items() if target not in map(str, self.targets)]
+        if own:
+            yield f"Targets that only some studies have are left out: {', '.join(own)}."
+
+    def _common_scenario(self, titles: Sequence[str]) -> dict[str, Any]:
+        first, *others = (study.scenario for study in self.studies)
+        common = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+        protocols = {
+            own[name]: entry
+            for study, own in self._each
+            for name, entry in study.scenario["protocols"].items()
+            if name in own
+        }
+        return {**common, "name": few(titles), "protocols": protocols}
+
+    @property
+    def _each(self) -> Iterator[tuple[Results, dict[str, str]]]:
+        """Every study with the unique names of its protocols, by their names in the study."""
+        return zip(self.studies, self._labels, strict=True)
+
+    def _reason(self, protocol: str, other: str) -> str:
+        one, two = self._study_of[protocol], self._study_of[other]
+        if one is two:
+            return ""
+        seeds = [{run.seed for run in self.runs if run.protocol == name} for name in (other, protocol)]
+        if not seeds[0] & seeds[1]:
+            return f"no common seed ({'; '.join(few([str(seed) for seed in sorted(own)]) for own in seeds)})"
+        names = [next(run.info.protocol for run in self.runs if run.protocol == name) for name in (other, protocol)]
+        return few(differences(two, names[0], one, names[1]), "; ")
+
+
+def _titles(studies: Sequence[Results]) -> list[str]:
+    """Return a unique name of each study: the scenario's, or else the folder's, or else its path."""
+    places = [study.folder.resolve() for study in studies]
+    ways = [study.name for study in studies], [place.name for place in places]
+    return next((names for names in ways if len(set(names)) == len(names)), [str(place) for place in places])
