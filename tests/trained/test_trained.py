@@ -9,14 +9,22 @@ import pytest
 import torch
 from attacked_runs import NOTHING_UPLOADED, finished, of_kind
 from protocols_by_kind import KINDS
+from tiny_worlds import raw
 
 from vflsim.errors import ResultsError
 from vflsim.learning.operations import Handle
-from vflsim.trained import TrainedModels, trained_models
+from vflsim.results import Results
+from vflsim.scenario import load
+from vflsim.studies.study import run_study
+from vflsim.trained import StudyResults, TrainedModels, trained_models
 from vflsim.trained.models import SplitAnswer
 
 torch.set_num_threads(1)
 UPLOADING = [kind for kind in KINDS if kind not in NOTHING_UPLOADED]
+
+
+def opened(results: Results) -> StudyResults:
+    return StudyResults.open(results.folder)
 
 
 def loss_of(models: TrainedModels, prediction: torch.Tensor, split: str = "test") -> float:
@@ -45,6 +53,24 @@ def test_the_prediction_can_be_differentiated_by_every_upload(kind: str) -> None
     assert torch.allclose(prediction[:3], prediction[3:])
     prediction[:, 0].sum().backward()
     assert all(leaf.grad is not None and bool(leaf.grad.any()) for leaf in leaves.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_of_every_kind_predicts_embeds_and_has_the_weights_of_every_party(kind: str) -> None:
+    model = opened(of_kind(kind)).model(kind, seed=0)
+    assert {f"{party}.{name}" for party, own in model.weights.items() for name in own} == {
+        *of_kind(kind).weights(kind, 0)
+    }
+    rows = len(model.data.labels["test"])
+    prediction = model.predict()
+    assert prediction.shape == (rows, model.data.outputs)
+    assert not prediction.requires_grad
+    assert {len(h) for h in model.embeddings().values()} <= {rows}
+    last = of_kind(kind).run(kind, 0).frame("metrics").iloc[-1]
+    column = "test_loss.server" if kind.startswith("easter") else "test_loss"
+    if kind != "synchronous-rounded":  # its noise is new
+        assert loss_of(model, prediction) == pytest.approx(last[column], rel=1e-9)
+        assert torch.allclose(model.predict(rows=[3, 1]), prediction[[3, 1]])
 
 
 @pytest.mark.parametrize(("kind", "reason"), NOTHING_UPLOADED.items())
@@ -131,6 +157,17 @@ def test_a_protocol_with_learners_of_its_own_has_to_say_how_it_predicts(tmp_path
 def test_a_run_that_is_not_there_is_named() -> None:
     with pytest.raises(ResultsError, match="no run of protocol 'wait' with seed 0"):
         trained_models(of_kind("synchronous"), "wait", 0)
+
+
+def test_a_run_without_trained_models_is_refused_in_words(tmp_path: Path) -> None:
+    run_study(load(raw("synchronous", stop={"rounds": 3}, seeds=[0])), tmp_path / "timing", timing_only=True)
+    with pytest.raises(ResultsError, match=r"it simulated the timing alone[\s\S]*run it without --timing-only"):
+        StudyResults.open(tmp_path / "timing").model("synchronous")
+    finished(
+        {"it": {"kind": "synchronous", "training": {"server_optimizer": {"kind": "sgd", "lr": 1e300}}}}, tmp_path / "b"
+    )
+    with pytest.raises(ResultsError, match=r"the run diverged: .*loss became[\s\S]*a finished run that trained models"):
+        StudyResults.open(tmp_path / "b").model("it", seed=0)
 
 
 @pytest.mark.parametrize("damage", ["absent", "cut", "other"])

@@ -92,6 +92,8 @@ class Protocol(Part, ABC):
     """Whether the server's learner uses its own features (``partition.active``)."""
     uses_predictors: ClassVar[bool] = False
     """Whether every party has a prediction net on an embedding of its own model's width (``models.predictor``)."""
+    uploads_nothing: ClassVar[str] = ""
+    """Why the server gets no embedding from anybody, so that none can be attacked. Empty if it does."""
     runs_on_cpu: ClassVar[bool] = False
     """Whether runs stay on the CPU, regardless of a study's device."""
     vectorised_keys: ClassVar[frozenset[str] | None] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
@@ -11,7 +11,7 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import ServerSteps
-from vflsim.setting import Learners, ServerPrediction, Setting
+from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.world.node import ClientNode, Node, ServerNode
 
@@ -30,16 +30,13 @@ class Centralised(Protocol):
     uses_active_features: ClassVar[bool] = True
     refuses_absent_rows: ClassVar[str] = ""
     clients_at_server: ClassVar[bool] = True
+    uploads_nothing: ClassVar[str] = "all features are at the server, which gets no embedding from anybody"
     takes_mechanism: ClassVar[bool] = False
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def placed(self, node: Node) -> Node:
         """The server's computations take their time, and nothing else does."""
         return node.free(messages_only=node.party == SERVER, wired=False)
-
-    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """Nothing is uploaded."""
-        raise ValueError("all features are at the server, which gets no embedding from anybody")
 
     async def server(self, node: ServerNode) -> None:
         """Synchronous, with messages that cost nothing."""

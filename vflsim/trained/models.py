@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,19 +36,23 @@ class SplitAnswer:
 
 
 class TrainedModels:
-    """The learners of a run with its weights, on the CPU, and the data to apply them to.
+    """The models of a run with its final weights, on the CPU, and the data to apply them to.
 
-    Raises ``ResultsError`` if the run kept no weights, or if its weights or rows are not those of the scenario.
+    ``weights`` are those of every party. ``embeddings()`` returns what every client sends for the rows of a split,
+    ``predict()`` what the server predicts from it, ``score()`` the loss and the metrics of that prediction, and
+    ``uploads()`` the prediction as a differentiable function of what arrives. ``data`` has features and labels,
+    ``learners`` the parties' modules: ``learners.clients[3].model`` is a ``torch.nn.Module``.
+
+    Raises ``ResultsError`` if the run failed, diverged or trained nothing, or if its weights or rows are not those of
+    the scenario.
     """
 
     def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
+        _refuse_untrained(run)
         self.run, self.data = run, data
         name = run.info.protocol
         self.protocol = scenario.protocols[name].protocol
         self.setting = setting(scenario, name, data)
-        if run.info.timing_only:
-            what, remedy = "the run has no weights: it simulated the timing alone", "run it without --timing-only"
-            raise ResultsError(what, str(run.folder), "a run that trained models", remedy)
         rows = {split: len(labels) for split, labels in data.labels.items() if len(labels)}
         if rows != run.info.rows:
             what = f"the data have changed since the run: rows were {run.info.rows}, and are {rows}"
@@ -62,6 +66,12 @@ class TrainedModels:
             what = f"the weights are not those of the scenario's models ({str(error).splitlines()[-1].strip()})"
             raise ResultsError(what, str(run.folder), remedy="run the scenario again") from error
         self._sent: dict[Split, Mapping[int, Tensor]] = {}
+
+    @property
+    def weights(self) -> dict[str, dict[str, Tensor]]:
+        """The weights of every party: ``weights["client-1"]["0.weight"]``; without weights a party has none."""
+        learners = {SERVER: self.learners.server, **self.learners.clients}
+        return {party_name(party): learner.weights() for party, learner in learners.items()}
 
     @cached_property
     def prediction(self) -> ServerPrediction:
@@ -92,8 +102,9 @@ class TrainedModels:
             answers[client] = SplitAnswer(client, operation.result)
         return answers
 
-    def score(self, answers: Mapping[int, SplitAnswer], split: Split = "test") -> dict[str, float]:
-        """Compute the loss and the metrics of a split from the participants' answers."""
+    def score(self, answers: Mapping[int, SplitAnswer] | None = None, split: Split = "test") -> dict[str, float]:
+        """Compute the loss and the metrics of a split from the participants' answers (default: their own)."""
+        answers = self.answers(split) if answers is None else answers
         operation = self.learners.server.evaluate(split, list(answers.values()))
         operation.run()
         scores: dict[str, float] = operation.result.value
@@ -105,8 +116,26 @@ class TrainedModels:
             self._sent[split] = {client: answer.value.value for client, answer in self.answers(split).items()}
         return self._sent[split]
 
+    def predict(self, split: Split = "test", rows: Sequence[int] | Tensor | None = None) -> Tensor:
+        """Return the server's prediction for some rows of a split (default: all), as in an evaluation: (rows, outputs).
+
+        Outputs are logits of classes, or values. Raises ``ValueError`` as ``prediction`` does.
+        """
+        chosen = torch.arange(len(self.data.labels[split])) if rows is None else torch.as_tensor(rows)
+        with torch.no_grad():
+            found = self._uploads(chosen, split)
+            return found.predict(found.received)
+
     def uploads(self, rows: Tensor, split: Split = "test") -> Uploads:
-        """Return what the server gets for some rows of a split. Raises ``ValueError`` as ``prediction`` does."""
+        """Return what the server gets for some rows of a split.
+
+        Raises ``ValueError`` as ``prediction`` does, and if the server gets nothing.
+        """
+        if self.protocol.uploads_nothing:
+            raise ValueError(self.protocol.uploads_nothing)
+        return self._uploads(rows, split)
+
+    def _uploads(self, rows: Tensor, split: Split) -> Uploads:
         prediction, own = self.prediction, None
         if prediction.own is not None:
             with torch.no_grad():
@@ -123,5 +152,15 @@ class TrainedModels:
 def trained_models(results: Results, protocol: str, seed: int) -> TrainedModels:
     """Rebuild the models of a run. Raises ``ResultsError`` without such a run, and as ``TrainedModels`` does."""
     run = results.run(protocol, seed)
+    _refuse_untrained(run)
     scenario = load(run.folder.parents[1] / SCENARIO)
     return TrainedModels(run, scenario, ScenarioData(scenario).of(scenario.training_of(run.info.protocol)))
+
+
+def _refuse_untrained(run: StoredRun) -> None:
+    allowed = "a finished run that trained models"
+    if run.info.timing_only:
+        what, remedy = "the run has no weights: it simulated the timing alone", "run it without --timing-only"
+        raise ResultsError(what, str(run.folder), allowed, remedy)
+    if run.failed:
+        raise ResultsError(f"the run {run.info.status}: {run.info.error}", str(run.folder), allowed)

@@ -82,5 +82,6 @@ class Uploads:
         """
         parts = [received[client] for client in self.sent]
         if self.own is not None:
-            parts.insert(0, self.own.repeat(len(parts[0]) // len(self.own), 1))
+            times = len(parts[0]) // len(self.own) if parts else 1
+            parts.insert(0, self.own.repeat(times, 1))
         return self.prediction.predict(parts)

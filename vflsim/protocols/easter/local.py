@@ -14,7 +14,7 @@ from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Learners, ServerPrediction, Setting
+from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import ClientNode, Node
 
 
@@ -25,6 +25,7 @@ class Local(Protocol):
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
     uses_predictors: ClassVar[bool] = True
+    uploads_nothing: ClassVar[str] = "no client takes part, so the server gets no embedding from anybody"
     takes_mechanism: ClassVar[bool] = False
     refuses_absent_rows: ClassVar[str] = "the server predicts every row from its own features"
     rounds_correspond: ClassVar[bool] = True
@@ -57,8 +58,9 @@ class Local(Protocol):
         return Learners(WholeActive(setting, seed), {})
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """Nothing is uploaded."""
-        raise ValueError("no client takes part, so the server gets no embedding from anybody")
+        """The active party's, from its own features."""
+        active: WholeActive = learners.server
+        return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """A round is a server step."""
