@@ -152,7 +152,9 @@ def open_results(folder: str | Path) -> StudyResults:
     return StudyResults.open(folder)
 
 
-def compare(studies: Sequence[Results | str | Path], baseline: str | None = None) -> ComparedResults:
+def compare(
+    studies: Results | str | Path | Sequence[Results | str | Path], baseline: str | None = None
+) -> ComparedResults:
     """Join the results of several studies (or their folders); ``compare([…]).summary()`` is one table of all.
 
     A protocol that several studies have gets the study's name, as in ``wait (mlp)``. ``baseline`` is the protocol that
@@ -161,7 +163,8 @@ def compare(studies: Sequence[Results | str | Path], baseline: str | None = None
     from vflsim.results.read import Results
     from vflsim.trained.results import ComparedResults
 
-    found = [each if isinstance(each, Results) else open_results(each) for each in studies]
+    each_one = [studies] if isinstance(studies, Results | str | Path) else studies
+    found = [each if isinstance(each, Results) else open_results(each) for each in each_one]
     return ComparedResults.of(found).against(baseline)
 
 

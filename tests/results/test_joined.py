@@ -261,6 +261,7 @@ def test_compare_in_python_takes_folders_and_results_and_rebuilds_models(study: 
     joined = vflsim.compare([study(WAIT, name="a").folder, study({**WAIT, **ASYNC}, name="b")], baseline="wait (b)")
     assert joined.summary().title == "a, b"
     assert "speed-up vs wait (b)" in repr(joined.summary())
+    assert vflsim.compare(study(WAIT, name="a").folder).protocols == ("wait",)
     model = joined.model("wait (b)", seed=1)
     assert (model.run.info.protocol, model.run.seed) == ("wait", 1)
     assert model.run.folder.parents[1] == study({**WAIT, **ASYNC}, name="b").folder

@@ -159,6 +159,15 @@ def test_a_run_that_is_not_there_is_named() -> None:
         trained_models(of_kind("synchronous"), "wait", 0)
 
 
+def test_rows_and_splits_that_a_run_does_not_have_are_refused() -> None:
+    model = opened(of_kind("synchronous")).model("synchronous")
+    rows = len(model.data.labels["test"])
+    with pytest.raises(ResultsError, match=rf"there is no row {rows} of the split 'test'\n  allowed: 0 to {rows - 1}"):
+        model.predict(rows=[0, rows])
+    with pytest.raises(ResultsError, match=r"no rows of the split 'validation'\n  allowed: train, test"):
+        model.predict("validation")
+
+
 def test_a_run_without_trained_models_is_refused_in_words(tmp_path: Path) -> None:
     run_study(load(raw("synchronous", stop={"rounds": 3}, seeds=[0])), tmp_path / "timing", timing_only=True)
     with pytest.raises(ResultsError, match=r"it simulated the timing alone[\s\S]*run it without --timing-only"):

@@ -119,9 +119,17 @@ class TrainedModels:
     def predict(self, split: Split = "test", rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Return the server's prediction for some rows of a split (default: all), as in an evaluation: (rows, outputs).
 
-        Outputs are logits of classes, or values. Raises ``ValueError`` as ``prediction`` does.
+        Outputs are logits of classes, or values. Raises ``ValueError`` as ``prediction`` does, ``ResultsError`` for a
+        row or a split that the run does not have.
         """
-        chosen = torch.arange(len(self.data.labels[split])) if rows is None else torch.as_tensor(rows)
+        count = self.run.info.rows.get(split, 0)
+        chosen = torch.arange(count) if rows is None else torch.as_tensor(rows)
+        if not count:
+            what = f"there are no rows of the split {split!r}"
+            raise ResultsError(what, str(self.run.folder), ", ".join(self.run.info.rows))
+        if outside := [row for row in chosen.tolist() if not 0 <= row < count]:
+            what = f"there is no row {outside[0]} of the split {split!r}"
+            raise ResultsError(what, str(self.run.folder), f"0 to {count - 1}")
         with torch.no_grad():
             found = self._uploads(chosen, split)
             return found.predict(found.received)
