@@ -435,6 +435,23 @@ def test_compare_joins_the_results_of_several_folders(vflsim: Callable[..., Ende
     assert {"comparison.md", "durations.png", "speedup.png"} <= {path.name for path in Path("figures").iterdir()}
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (["--out", "a.png"], "--out a.png: is the name of one picture\n  allowed: a folder\n  remedy: a\n"),
+        (["--out", "one"], "--out one: holds results"),
+        (["one"], "one: is named twice"),
+    ],
+)
+def test_compare_refuses_folders_that_cannot_be_meant(
+    said: list[str], words: str, vflsim: Callable[..., Ended], tiny_results: Path
+) -> None:
+    shutil.copytree(tiny_results, "one")
+    ended = vflsim("compare", "one", *said)
+    assert ended.status == 2
+    assert words in ended.err
+
+
 def test_compare_takes_a_baseline_and_refuses_an_unknown_one(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
     assert "vs async" in vflsim("compare", str(tiny_results), "--baseline", "async").out
     ended = vflsim("compare", str(tiny_results), "--baseline", "asink")

@@ -196,10 +196,21 @@ def test_compare_shows_quantiles_with_intervals_or_that_rounds_are_too_few(vflsi
     assert "not enough rounds" in ended.out
 
 
+def test_a_sweep_keeps_its_own_tables_beside_results(vflsim: Callable[..., Ended]) -> None:
+    vflsim("run", "tiny.yaml", "--timing-only", "--out", "one")
+    vflsim("sweep", "tiny.yaml", "--over", "constants.slow=1,2", "--timing-only", "--out", "swept")
+    ended = vflsim("compare", "swept", "one", "--baseline", "wait")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("tiny\nprotocol")
+    assert "\n\ntiny: mean round (swept)\nslow" in ended.out
+
+
 @pytest.mark.parametrize(
     ("argv", "fragment"),
     [
         (["compare", "there", "--quantiles"], "quantiles are of one value of a sweep"),
+        (["compare", "there", "--baseline", "wait"], "the tables of a sweep have no baseline"),
+        (["compare", "there", "--out", "figures"], "there are only sweeps"),
         (["compare", "absent"], "no such folder"),
         (["plot", "there/nothing"], "no such folder"),
         (["run", "tiny.yaml", "--out", "there"], "holds other things than results"),

@@ -250,6 +250,24 @@ def test_the_speed_up_is_drawn_against_the_chosen_baseline(study: Study) -> None
     assert set(vflsim.plot(joined, "speedup").numbers["ratios"]["protocol"]) == {"wait"}
 
 
+def test_a_figure_names_the_runs_that_are_not_paired(study: Study) -> None:
+    joined = JoinedResults.of([study(WAIT), study(ASYNC, seeds=[3, 4])])
+    drawn = vflsim.plot(joined, "speedup")
+    remarks = [text.get_text() for text in drawn.axes[0].texts]
+    assert any("paired over seeds, but independent runs of async" in text for text in remarks)
+    (note,) = (each for each in joined.summary().notes if each.startswith("Speed-up"))
+    assert "paired over seeds (exceptions below)" in note
+
+
+def test_some_protocols_alone_keep_what_was_joined(study: Study) -> None:
+    joined = JoinedResults.of([study({**WAIT, **ASYNC}, name="a"), study(WAIT, name="b", seeds=[1, 5])])
+    some = joined.only(["wait (a)", "wait (b)"])
+    assert (some.protocols, some.seeds, some.baseline) == (("wait (a)", "wait (b)"), (0, 1, 2, 5), "wait (a)")
+    assert set(some.metrics["protocol"]) == {"wait (a)", "wait (b)"}
+    assert joined.only(["async"]).baseline is None
+    assert len(joined.protocols) == 3
+
+
 def test_closed_forms_keep_their_protocols(study: Study) -> None:
     joined = JoinedResults.of([study(WAIT, name="a"), study({**WAIT, **ASYNC}, name="b")])
     assert joined.closed_forms is not None

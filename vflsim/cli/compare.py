@@ -63,7 +63,7 @@ def compare(
 def _written(folder: Path, results: Results | None, table: TextTable) -> list[Path]:
     """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
     from vflsim.plotting import save_all
-    from vflsim.plotting.places import picture_folder
+    from vflsim.plotting.style import FORMATS
     from vflsim.results.layout import markdown_table
     from vflsim.results.write import SCENARIO, SWEEP, write_file
 
@@ -71,7 +71,8 @@ def _written(folder: Path, results: Results | None, table: TextTable) -> list[Pa
         raise ResultsError("there are only sweeps, and a sweep has figures of its own", "--out", remedy="vflsim plot")
     if any((folder / name).is_file() for name in (SCENARIO, SWEEP)):
         raise ResultsError("holds results", f"--out {folder}", "a folder without results")
-    picture_folder(folder, 2, "vflsim compare --out")
+    if folder.suffix.lower() in FORMATS:
+        raise ResultsError("is the name of one picture", f"--out {folder}", "a folder", str(folder.with_suffix("")))
     lines = [f"# {table.title}", "", *markdown_table(table.header, table.rows), ""]
     page = "\n".join([*lines, *(f"- {note}" for note in table.notes)]) + "\n"
     return [write_file(folder / "comparison.md", page), *save_all(results, folder)]

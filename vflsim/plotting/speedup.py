@@ -26,6 +26,7 @@ from vflsim.plotting.style import (
 from vflsim.results.ratios import Ratio, ratio, three_digits
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import outcomes
+from vflsim.streams import few
 
 MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}
 
@@ -34,7 +35,8 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
     """Plot time of the baseline ÷ time of each protocol: for the mean round, and to the target if there is one.
 
     ``baseline`` defaults to the first protocol that waits for all clients. Times are divided within each seed that
-    both protocols have; the figure shows the geometric mean and its 95 % interval (Student's t of the logarithms).
+    both protocols have; the figure shows the geometric mean and its 95 % interval (Student's t of the logarithms;
+    Welch's for protocols of several studies that are not paired).
     If some run did not reach the target, an arrow points to where the ratio lies. References, such as training with
     all features in one place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low, high, n, bound).
     Raises NotRecordedError if no protocol waits for all clients, if there is no second protocol, or if no times can
@@ -75,6 +77,8 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
         drawn[0].set_title(f"{results.name}: speed-up against {baseline}", loc="left")
         several = max(found.n for panel in panels.values() for found in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
+        if alone := [name for name in rows if results.unpaired(name, baseline)]:
+            pairing += f", but independent runs of {few(alone)}"
         remark(drawn[0], f"{pairing}; a round is a server step{failures(results, costs=True)}")
         _key(figure, several, any(found.bound != "exact" for panel in panels.values() for found in panel.values()))
     return figure

@@ -31,7 +31,7 @@ def opened(folders: Sequence[Path], baseline: str | None = None) -> tuple[Result
         results = studies[0] if len(studies) == 1 else JoinedResults.of(studies)
         return results.against(baseline), sweeps
     if baseline is not None:
-        raise ResultsError("a sweep is compared with no baseline", "--baseline", "with the results of a scenario")
+        raise ResultsError("the tables of a sweep have no baseline", "--baseline", "with the results of a scenario")
     return None, sweeps
 
 

@@ -45,6 +45,11 @@ class JoinedResults(Results):
         self._reasons: dict[tuple[str, str], str] = {}
 
     @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Open the results of a single study. Raises ResultsError as :meth:`Results.open`."""
+        return cls.of([Results.open(folder)])
+
+    @classmethod
     def of(cls, studies: Sequence[Results]) -> Self:
         """Join studies, or what was joined before. Raises ResultsError for no study, and for one named twice."""
         flat = [each for study in studies for each in (study.studies if isinstance(study, JoinedResults) else (study,))]

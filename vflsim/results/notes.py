@@ -48,12 +48,13 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
         yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
         for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
             yield f"{name}: no interval: too few rounds, not settled yet, or correlated batches."
-    targets = targets_in(summary)
+    targets, first = targets_in(summary), baseline_of(results)
+    but = " (exceptions below)" if any(results.unpaired(name, first) for name in results.protocols) else ""
     if differ and targets and (summary["n"] > 1).any():
-        yield f"Speed-up: time of {baseline_of(results)} ÷ time, paired over seeds: geometric mean and 95 % interval."
+        yield f"Speed-up: time of {first} ÷ time, paired over seeds{but}: geometric mean and 95 % interval."
     if differ and (pairing or not targets):
         single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
-        yield f"“vs {baseline_of(results)}”: mean of paired differences over common seeds{single}."
+        yield f"“vs {first}”: mean of paired differences over common seeds{single}{but}."
     if differ and pairing and summary["narrower"].notna().any():
         yield "“× narrower”: than the interval that two independent sets of runs would give."
     if differ:

@@ -180,6 +180,15 @@ class Results:
             found.baseline = self.named(baseline)
         return found
 
+    def only(self, protocols: Iterable[str]) -> Self:
+        """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""
+        chosen, found = {self.named(name) for name in protocols}, copy(self)
+        found.runs, found._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
+        for cached in ("protocols", "seeds", "info"):
+            found.__dict__.pop(cached, None)
+        found.baseline = self.baseline if self.baseline in chosen else None
+        return found
+
     def unpaired(self, protocol: str, other: str) -> str:
         """Say why two protocols' runs with the same seed do not share their draws; empty if they do."""
         return ""
