@@ -117,7 +117,7 @@ def test_synchronous_mlps_are_paired_with_polynomial_fedvs(study: Study) -> None
         ({"partition__clients": 5}, "partition.clients: 4 → 5"),
         ({"training__batch": 30}, "training.batch: 20 → 30"),
         ({"data__split_seed": 1}, "data.split_seed: absent → 1"),
-        ({"seeds": [3, 4]}, "no common seed (0, 1, 2; 3, 4)"),
+        ({"seeds": [3, 4]}, "no common seed: 0, 1, 2 against 3, 4"),
     ],
 )
 def test_what_does_not_share_its_draws_is_not_paired_and_the_table_names_the_difference(
@@ -126,7 +126,7 @@ def test_what_does_not_share_its_draws_is_not_paired_and_the_table_names_the_dif
     joined = JoinedResults.of([study(WAIT, timing_only=True), study(ASYNC, timing_only=True, **changes)])
     assert joined.unpaired("async", "wait") == words
     notes = comparison_table(joined).notes
-    assert f"Not paired with wait, but compared as independent runs: async ({words})." in notes
+    assert f"Compared with wait as independent runs, not in pairs: async; {words}." in notes
     assert not any(note.startswith("Paired with") for note in notes)
     found = joined.estimates()
     assert not found["paired"].dropna().any()

@@ -120,7 +120,7 @@ class JoinedResults(Results):
         if names := reasons.pop("", []):
             yield f"Paired with {first} over common seeds (equal timing, data and batches): {', '.join(names)}."
         for reason, names in reasons.items():
-            yield f"Not paired with {first}, but compared as independent runs: {', '.join(names)} ({reason})."
+            yield f"Compared with {first} as independent runs, not in pairs: {', '.join(names)}; {reason}."
         others = {str(target): study.name for study in self.studies for target in study.targets}
         own = [f"{target} ({name})" for target, name in others.items() if target not in map(str, self.targets)]
         if own:
@@ -148,7 +148,7 @@ class JoinedResults(Results):
             return ""
         seeds = [{run.seed for run in self.runs if run.protocol == name} for name in (other, protocol)]
         if not seeds[0] & seeds[1]:
-            return f"no common seed ({'; '.join(few([str(seed) for seed in sorted(own)]) for own in seeds)})"
+            return f"no common seed: {' against '.join(few([str(seed) for seed in sorted(own)]) for own in seeds)}"
         names = [next(run.info.protocol for run in self.runs if run.protocol == name) for name in (other, protocol)]
         return few(differences(two, names[0], one, names[1]), "; ")
 
