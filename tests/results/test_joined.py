@@ -268,6 +268,18 @@ def test_some_protocols_alone_keep_what_was_joined(study: Study) -> None:
     assert len(joined.protocols) == 3
 
 
+def test_figures_are_drawn_for_the_target_that_was_asked_for(study: Study) -> None:
+    joined = JoinedResults.of([study(WAIT), study(ASYNC, target={"test_loss": 2.2})])
+    with pytest.raises(NotRecordedError, match="no target"):
+        vflsim.plot(joined, "target")
+    asked = joined.with_targets({"test_loss": 2.2, "for": "1 evaluation"})
+    assert "test loss ≤ 2.2 for 1 evaluation" in vflsim.plot(asked, "target").get_suptitle()
+    assert asked.main_metric == joined.main_metric == "test_accuracy"
+    assert not any(note.startswith("Targets that only") for note in asked.summary().notes)
+    with pytest.raises(ResultsError, match="'test_auc' was not evaluated"):
+        joined.with_targets({"test_auc": 0.9})
+
+
 def test_closed_forms_keep_their_protocols(study: Study) -> None:
     joined = JoinedResults.of([study(WAIT, name="a"), study({**WAIT, **ASYNC}, name="b")])
     assert joined.closed_forms is not None

@@ -44,8 +44,8 @@ def compare(
     from vflsim.results.targets import target_from_text
 
     targets = None if target is None else target_from_text(target)
-    found, sweeps = opened(results, baseline)
-    tables = [] if found is None else [table_of(found, quantiles, targets, pairing)]
+    found, sweeps = opened(results, baseline, targets)
+    tables = [] if found is None else [table_of(found, quantiles, pairing=pairing)]
     for folder in sweeps:
         for table in tables_of(folder, quantiles, targets):
             table.title += f" ({folder})" if len(results) > 1 else ""

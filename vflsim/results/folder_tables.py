@@ -19,17 +19,19 @@ from vflsim.results.tuning_table import tuning_table
 from vflsim.results.write import SWEEP
 
 
-def opened(folders: Sequence[Path], baseline: str | None = None) -> tuple[Results | None, list[Path]]:
+def opened(
+    folders: Sequence[Path], baseline: str | None = None, targets: Mapping[str, Any] | None = None
+) -> tuple[Results | None, list[Path]]:
     """Open the results among some folders, joined if there are several; also return the folders of sweeps.
 
-    ``baseline`` is the protocol that the others are compared with. Raises ResultsError for an unknown one, for a
-    baseline if there are only sweeps, and for a folder of anything else.
+    ``baseline`` is the protocol that the others are compared with, ``targets`` replaces the scenario's. Raises
+    ResultsError for an unknown baseline, for one if there are only sweeps, and for a folder of anything else.
     """
     sweeps = [folder for folder in folders if (folder / SWEEP).is_file()]
     studies = [Results.open(folder) for folder in folders if folder not in sweeps]
     if studies:
         results = studies[0] if len(studies) == 1 else JoinedResults.of(studies)
-        return results.against(baseline), sweeps
+        return results.against(baseline).with_targets(targets), sweeps
     if baseline is not None:
         raise ResultsError("the tables of a sweep have no baseline", "--baseline", "with the results of a scenario")
     return None, sweeps

@@ -24,9 +24,10 @@ class JoinedResults(Results):
     """The runs of several studies as the results of one.
 
     A protocol keeps its name unless several studies have it; then the study's name follows: ``wait (mlp)``.
-    ``targets`` and ``evaluated`` are those that all studies have. Two protocols are paired, seed by seed, if they come
-    from one study, or if their studies have the same timing, data, partition and batches; :meth:`unpaired` says why
-    others are not. ``scenario`` holds the sections that are equal in all studies, and all protocols.
+    ``declared`` targets and ``evaluated`` metrics are those that all studies have. Two protocols are paired, seed by
+    seed, if they come from one study, or if their studies have the same timing, data, partition and batches;
+    :meth:`unpaired` says why others are not. ``scenario`` holds the sections that are equal in all studies, and all
+    protocols; ``folder`` is the folder that all studies are in.
     """
 
     def __init__(self, studies: Sequence[Results]) -> None:
@@ -60,12 +61,11 @@ class JoinedResults(Results):
             raise ResultsError("is named twice", twice[0], "every results folder once")
         return cls(flat)
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
+    @cached_property
+    def declared(self) -> tuple[Target, ...]:
         """The targets that every study names."""
-        return tuple(
-            target for target in self.studies[0].targets if all(target in each.targets for each in self.studies)
-        )
+        first, *others = (study.declared for study in self.studies)
+        return tuple(target for target in first if all(target in other for other in others))
 
     @cached_property
     def evaluated(self) -> tuple[str, ...]:
@@ -121,9 +121,8 @@ class JoinedResults(Results):
             yield f"Paired with {first} over common seeds (equal timing, data and batches): {', '.join(names)}."
         for reason, names in reasons.items():
             yield f"Compared with {first} as independent runs, not in pairs: {', '.join(names)}; {reason}."
-        others = {str(target): study.name for study in self.studies for target in study.targets}
-        own = [f"{target} ({name})" for target, name in others.items() if target not in map(str, self.targets)]
-        if own:
+        having = {target: study.name for study in self.studies for target in study.declared}
+        if self._chosen is None and (own := [f"{t} ({name})" for t, name in having.items() if t not in self.declared]):
             yield f"Targets that only some studies have are left out: {', '.join(own)}."
 
     def _common_scenario(self, titles: Sequence[str]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Results:
     """
 
     baseline: str | None = None
+    _chosen: tuple[Target, ...] | None = None
 
     def __init__(self, folder: Path, scenario: Mapping[str, Any], runs: tuple[StoredRun, ...]) -> None:
         self.folder, self.scenario, self.runs = folder, scenario, runs
@@ -126,12 +127,17 @@ class Results:
         rows = [asdict(each) for each in read_left_out(self.folder)]
         return pd.DataFrame(rows, columns=[field.name for field in fields(LeftOut)])
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
+    @cached_property
+    def declared(self) -> tuple[Target, ...]:
         """The targets that the scenario names: see :func:`vflsim.results.targets.declared`."""
         from vflsim.results.targets import declared
 
         return declared(self.scenario, self.folder)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets to measure: those that the scenario names, unless :meth:`with_targets` has chosen others."""
+        return self.declared if self._chosen is None else self._chosen
 
     @cached_property
     def evaluated(self) -> tuple[str, ...]:
@@ -144,7 +150,7 @@ class Results:
 
         Raises NotRecordedError if nothing was evaluated (timing only).
         """
-        wanted = [target.metric for target in self.targets]
+        wanted = [target.metric for target in self.declared]
         ranked = sorted(
             self.evaluated, key=lambda name: (name not in wanted, name.endswith("loss"), name[:4] != "test")
         )
@@ -178,6 +184,17 @@ class Results:
         found = copy(self)
         if baseline is not None:
             found.baseline = self.named(baseline)
+        return found
+
+    def with_targets(self, targets: Mapping[str, Any] | None) -> Self:
+        """Return the same results with other targets, such as ``{"test_accuracy": 0.9, "for": "20 s"}``.
+
+        Raises ResultsError if they are invalid, or name a metric that was not evaluated.
+        """
+        from vflsim.results.targets import wanted_targets
+
+        found = copy(self)
+        found._chosen = self._chosen if targets is None else wanted_targets(self, targets)
         return found
 
     def only(self, protocols: Iterable[str]) -> Self:

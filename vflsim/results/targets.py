@@ -50,7 +50,7 @@ def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False) -> Pa
 
 
 def targets_of(results: Results) -> tuple[Target, ...]:
-    """Return the targets that the scenario names, or that all joined studies name."""
+    """Return the targets to measure: see ``Results.targets``."""
     return results.targets
 
 
