@@ -1,0 +1,36 @@
+"""``vflsim report``: results as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflsim.cli.app import app, complain, must_be_folder, say
+
+
+@app.command()
+def report(
+    results: Annotated[
+        list[Path], typer.Argument(help="Results folders.", metavar="RESULTS...", callback=must_be_folder)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file (default: RESULTS/report.html; of several folders: ./report.html)."),
+    ] = None,
+) -> None:
+    """Write results as one HTML page: the answer, figures and tables. It needs no network, so that you can mail it."""
+    from vflsim.report import write_report
+
+    say(str(write_report(results, out)))
+
+
+def report_on(results: Path) -> None:
+    """Write the report of a study that has ended. An error costs the report alone, and one line."""
+    from vflsim.report import write_report
+
+    try:
+        say(f"report: {write_report([results])}")
+    except Exception as error:  # the study's results stand, whatever happens to a page about them
+        complain(f"warning: no report: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
