@@ -1,13 +1,14 @@
-"""``vflsim report``: results as one HTML page."""
+"""``vflsim report`` and ``vflsim watch``: results as one HTML page, written or served."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import app, complain, must_be_folder, say
+from vflsim.cli.app import ResultsFolder, app, complain, must_be_folder, say
 
 
 @app.command()
@@ -24,6 +25,20 @@ def report(
     from vflsim.report import write_report
 
     say(str(write_report(results, out)))
+
+
+@app.command()
+def watch(
+    results: ResultsFolder,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for any free one.", min=0, max=65535)] = 8765,
+) -> None:
+    """Serve the report of a folder to this machine's browser; the page follows the study that writes the folder."""
+    from vflsim.report.watch import watched
+
+    with watched(results, port) as server:
+        say(f"{results}: open http://127.0.0.1:{server.port}/ (Ctrl-C ends this)")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def report_on(results: Path) -> None:
