@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflsim.cli.app import ResultsFolder, app, complain, must_be_folder, say
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
 
 
 @app.command()
@@ -41,11 +44,11 @@ def watch(
             server.serve_forever()
 
 
-def report_on(results: Path) -> None:
+def report_on(results: Results) -> None:
     """Write the report of a study that has ended. An error costs the report alone, and one line."""
     from vflsim.report import write_report
 
     try:
-        say(f"report: {write_report([results])}")
+        say(f"report: {write_report([results], brief=True)}")
     except Exception as error:  # the study's results stand, whatever happens to a page about them
         complain(f"warning: no report: {str(error).splitlines()[0] if str(error) else type(error).__name__}")

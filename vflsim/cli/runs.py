@@ -72,7 +72,7 @@ def run(
         raise typer.Exit(INTERRUPTED) from None
     show_comparison(page, study, folder)
     if reported:
-        report_on(folder)
+        report_on(study.results)
     for (protocol, seed), error in study.failures.items():
         complain(failure(protocol, seed, error, study.results))
     conclude(study.results.failed)

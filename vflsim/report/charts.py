@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from vflsim.plotting import PLOTS, protocol_styles
-from vflsim.plotting.numbers import frame
+from vflsim.plotting.numbers import Numbers, frame
 from vflsim.plotting.selection import one_seed
 from vflsim.plotting.style import metric_label
 from vflsim.plotting.timeline import ACTIVITIES
@@ -44,11 +45,12 @@ def looks(results: Results) -> dict[str, Any]:
     return found
 
 
-def curves(results: Results) -> dict[str, Any] | None:
+def curves(results: Results, drawn: Mapping[str, Numbers]) -> dict[str, Any] | None:
     """Return the main metric of every protocol against each axis; None if no finished run was evaluated.
 
     Each axis has ``x`` (ascending) and, for each protocol, the ``mean`` at these points with the band ``low``, ``high``
-    (None after the first end of a run). References have a level instead.
+    (None after the first end of a run). References have a level instead. ``drawn`` are the numbers of figures that have
+    been drawn, by name.
     """
     try:
         metric = results.main_metric
@@ -57,7 +59,7 @@ def curves(results: Results) -> dict[str, Any] | None:
     axes = {}
     for name, (label, unit) in AXES.items():
         try:
-            numbers = PLOTS[name](results, metric).numbers
+            numbers = drawn[name] if drawn.get(name) else PLOTS[name](results, metric).numbers
         except NotRecordedError:
             continue
         column = numbers["means"].columns[1]

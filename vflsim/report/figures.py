@@ -27,6 +27,8 @@ CAPTIONS = {
     "utilisation": "How busy the links are",
 }
 """The figures of a report by name, the most telling first. The page itself draws the timeline."""
+BRIEF = ("time", "breakdown", "waited", "target", "durations")
+"""The figures of a report that must not take long."""
 
 _CLUTTER = re.compile(r"\A.*?(?=<svg )|<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", re.DOTALL)
 _GLYPH = re.compile(r'<path id="([^"]+)" (d="[^"]*" transform="scale\(0\.015625\)")/>')
@@ -87,10 +89,12 @@ class Ink:
         return ""
 
 
-def drawn(results: Results, ink: Ink, prefix: str) -> list[Drawn]:
+def drawn(results: Results, ink: Ink, prefix: str, brief: bool) -> list[Drawn]:
     """Draw the figures for which the results have data; ids begin with ``prefix``."""
     figures = []
     for name, caption in CAPTIONS.items():
+        if brief and name not in BRIEF:
+            continue
         try:
             figure = PLOTS[name](results)
             svg = ink.inline(figure, f"{prefix}{name}-")

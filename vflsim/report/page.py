@@ -16,6 +16,7 @@ import vflsim
 from vflsim.report.charts import embedded
 from vflsim.report.figures import Drawn, Ink
 from vflsim.report.section import section
+from vflsim.results.read import Results
 
 ASSETS = Path(__file__).parent / "assets"
 SIZE = 1_900_000
@@ -23,17 +24,19 @@ SIZE = 1_900_000
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def page(folders: Sequence[Path | str], live: bool = False) -> str:
-    """Make the report of results folders as HTML. ``live``: it asks the server that it came from for news.
+def page(results: Sequence[Results], brief: bool = False, live: bool = False) -> str:
+    """Make the report of one or several results as HTML.
 
-    Raises ResultsError for a folder without results.
+    ``brief``: with the most telling figures alone; ``live``: it asks the server that it came from for news.
+
+    Raises ResultsError for a damaged table.
     """
     ink = Ink()
-    studies = [section(folder, ink, f"s{number}") for number, folder in enumerate(folders)]
+    studies = [section(each, ink, f"s{number}", brief) for number, each in enumerate(results)]
     data = {each.key: embedded(each.data) for each in studies}
     room = SIZE - sum(map(len, data.values())) - len(ink.shapes()) - sum(f.stat().st_size for f in ASSETS.iterdir())
     shown = {each.key: _fitting(each.figures, room // len(studies)) for each in studies}
-    return _rendered("page.html.jinja", studies=studies, data=data, shown=shown, ink=ink, live=live)
+    return _rendered("page.html.jinja", studies=studies, data=data, shown=shown, ink=ink, brief=brief, live=live)
 
 
 def waiting(title: str, lines: Sequence[str]) -> str:

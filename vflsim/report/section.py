@@ -46,13 +46,19 @@ class Section:
     hashes: Sheet | None
 
 
-def section(folder: Path | str, ink: Ink, key: str) -> Section:
-    """Read a results folder; ``key`` begins the ids of its elements. Raises ResultsError."""
-    results = Results.open(folder)
+def section(results: Results, ink: Ink, key: str, brief: bool) -> Section:
+    """Make the section of a results folder; ``key`` begins the ids of its elements. Raises ResultsError.
+
+    ``brief``: with the most telling figures alone.
+    """
     summary = results.summary()
-    figures = drawn(results, ink, f"{key}-")
+    figures = drawn(results, ink, f"{key}-", brief)
     numbers = {each.name: each.numbers for each in figures}
-    charted = {"curves": charts.curves(results), "timeline": charts.timeline(results), "looks": charts.looks(results)}
+    charted = {
+        "curves": charts.curves(results, numbers),
+        "timeline": charts.timeline(results),
+        "looks": charts.looks(results),
+    }
     more = [
         tables.closed_forms(results),
         tables.left_out(results),

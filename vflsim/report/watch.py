@@ -12,6 +12,7 @@ from vflsim.errors import VflsimError
 from vflsim.report.page import page, waiting
 from vflsim.report.serving import LocalHandler, LocalServer
 from vflsim.results.pages import read_scenario
+from vflsim.results.read import Results
 from vflsim.results.write import RUN, SCENARIO, SUMMARIES
 
 _SHARE = 4
@@ -54,7 +55,7 @@ class Follower:
         if not [*self._runs()]:
             return waiting(name, [self.progress(), "The report appears when the first run has ended."])
         try:
-            return page([self._folder], live=True)
+            return page([Results.open(self._folder)], brief=True, live=True)
         except VflsimError as error:  # a file that the study is just replacing, or a damaged one
             return waiting(name, ["The results cannot be read at the moment.", *str(error).splitlines()])
 

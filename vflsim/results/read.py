@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -150,6 +150,7 @@ class Results:
     def __init__(self, folder: Path, scenario: Mapping[str, Any], runs: tuple[StoredRun, ...]) -> None:
         self.folder, self.scenario, self.runs = folder, scenario, runs
         self._frames: dict[TableName, pd.DataFrame] = {}
+        self._computed: dict[str, pd.DataFrame] = {}
 
     @classmethod
     def open(cls, folder: Path | str) -> Results:
@@ -293,6 +294,12 @@ class Results:
         from vflsim.results.quantiles import LEVELS, round_quantiles
 
         return round_quantiles(self, LEVELS if levels is None else levels)
+
+    def once(self, name: str, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Return a copy of what ``compute`` returns; it is called the first time only."""
+        if name not in self._computed:
+            self._computed[name] = compute()
+        return self._computed[name].copy()
 
     def has(self, name: TableName) -> bool:
         """Whether at least one run kept this table."""

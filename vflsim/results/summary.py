@@ -70,6 +70,12 @@ def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.D
     that failed otherwise have no rows. ``targets`` replaces the scenario's, in the same form:
     ``{"test_accuracy": 0.9, "for": "20 s"}``. Raises ResultsError for a target whose metric was not evaluated.
     """
+    if targets is not None:
+        return _outcomes(results, targets)
+    return results.once("outcomes", lambda: _outcomes(results, None))
+
+
+def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     wanted = wanted_targets(results, targets)
     rows: list[dict[str, Any]] = []
     metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
@@ -99,6 +105,12 @@ def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
     protocols whose rounds correspond.
     """
+    if targets is not None:
+        return _summary(results, targets)
+    return results.once("summary", lambda: _summary(results, None))
+
+
+def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     lost = {
         name: {
             "failed": {run.seed for run in results.failed if run.protocol == name and not run.diverged},
