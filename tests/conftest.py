@@ -29,6 +29,8 @@ def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
     def call(*argv: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["vflsim", *map(str, argv)])
+        if "--report" not in argv:  # seconds for each run; tests of the report ask for it
+            monkeypatch.setattr("vflsim.cli.runs.report_on", lambda _folder: None)
         with pytest.raises(SystemExit) as caught:
             main()
         printed = capsys.readouterr()

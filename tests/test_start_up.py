@@ -98,7 +98,7 @@ def test_a_run_and_its_check_import_only_what_they_need(
     scenario = tmp_path / "s.yaml"
     scenario.write_text(json.dumps(said))
     assert imported(NOT_FOR_TRAINING, "check", scenario) == []
-    assert imported(NOT_FOR_TRAINING, "run", scenario, "--out", tmp_path / "out") == []
+    assert imported(NOT_FOR_TRAINING, "run", scenario, "--no-report", "--out", tmp_path / "out") == []
     assert (tmp_path / "out" / "summary.md").is_file()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -55,12 +56,32 @@ def trace(
     out_file: Annotated[
         Path | None, typer.Option("--out", help="The file (default: RESULTS/trace.json); .gz compresses it.")
     ] = None,
+    opened: Annotated[
+        bool, typer.Option("--open", help="Show it in ui.perfetto.dev, which fetches it from this machine once.")
+    ] = False,
 ) -> None:
     """Write runs as a trace for ui.perfetto.dev or chrome://tracing, with messages as arrows."""
     from vflsim.results.read import Results
     from vflsim.results.trace import write_trace
 
-    say(str(write_trace(Results.open(results), out_file, protocol, seed)))
+    place = write_trace(Results.open(results), out_file, protocol, seed)
+    say(str(place))
+    if opened:
+        _show(place)
+
+
+def _show(trace: Path) -> None:
+    """Open a trace in the browser's viewer, and wait until it has been fetched."""
+    import webbrowser
+
+    from vflsim.report import perfetto
+
+    with perfetto.served(trace, perfetto.PORT) as server:
+        place = perfetto.address(trace, server.port)
+        verb = "opened" if webbrowser.open(place) else "no browser here: open"
+        say(f"{verb} {place} (waiting until it fetches the trace; Ctrl-C ends this)")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 @app.command()

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
 from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.report import report_on
 from vflsim.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def run(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
+    reported: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
+    ] = True,
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
@@ -67,6 +71,8 @@ def run(
         complain(interrupted(display, folder, again()))
         raise typer.Exit(INTERRUPTED) from None
     show_comparison(page, study, folder)
+    if reported:
+        report_on(study.results)
     for (protocol, seed), error in study.failures.items():
         complain(failure(protocol, seed, error, study.results))
     conclude(study.results.failed)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from vflsim.errors import ResultsError
 from vflsim.files import content
-from vflsim.results.write import LOCK, MANIFEST, PAGES, SCENARIO, errors_named, followed, remove, write_file
+from vflsim.results.write import LOCK, MANIFEST, PAGES, REPORT, SCENARIO, errors_named, followed, remove, write_file
 
 _ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
 
@@ -82,7 +82,7 @@ def withdraw(prepared: Prepared) -> None:
 
 def _refuse_foreign(out: Path) -> None:
     """Raise ResultsError unless the folder holds a scenario.yaml and nothing that vflsim does not write."""
-    ours = {*PAGES, MANIFEST, "trace.json"}
+    ours = {*PAGES, MANIFEST, REPORT, "trace.json"}
     foreign = [
         entry.name
         for entry in _content(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, fields
 from functools import cached_property
@@ -43,6 +43,7 @@ class Results:
     def __init__(self, folder: Path, scenario: Mapping[str, Any], runs: tuple[StoredRun, ...]) -> None:
         self.folder, self.scenario, self.runs = folder, scenario, runs
         self._frames: dict[TableName, pd.DataFrame] = {}
+        self._computed: dict[str, pd.DataFrame] = {}
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -181,7 +182,7 @@ class Results:
 
     def against(self, baseline: str | None) -> Self:
         """Return the same results, compared with another protocol. Raises ResultsError if there is none."""
-        found = copy(self)
+        found = self._copy()
         if baseline is not None:
             found.baseline = self.named(baseline)
         return found
@@ -193,17 +194,23 @@ class Results:
         """
         from vflsim.results.targets import wanted_targets
 
-        found = copy(self)
+        found = self._copy()
         found._chosen = self._chosen if targets is None else wanted_targets(self, targets)
         return found
 
     def only(self, protocols: Iterable[str]) -> Self:
         """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""
-        chosen, found = {self.named(name) for name in protocols}, copy(self)
+        chosen, found = {self.named(name) for name in protocols}, self._copy()
         found.runs, found._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
         for cached in ("protocols", "seeds", "info"):
             found.__dict__.pop(cached, None)
         found.baseline = self.baseline if self.baseline in chosen else None
+        return found
+
+    def _copy(self) -> Self:
+        """Copy without what was computed: it may differ in the copy."""
+        found = copy(self)
+        found._computed = {}
         return found
 
     def unpaired(self, protocol: str, other: str) -> str:
@@ -243,6 +250,12 @@ class Results:
         from vflsim.results.quantiles import LEVELS, round_quantiles
 
         return round_quantiles(self, LEVELS if levels is None else levels)
+
+    def once(self, name: str, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Return a copy of what ``compute`` returns; it is called the first time only."""
+        if name not in self._computed:
+            self._computed[name] = compute()
+        return self._computed[name].copy()
 
     def has(self, name: TableName) -> bool:
         """Whether at least one run kept this table."""

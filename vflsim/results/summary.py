@@ -70,6 +70,12 @@ def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.D
     that failed otherwise have no rows. ``targets`` replaces the scenario's, in the same form:
     ``{"test_accuracy": 0.9, "for": "20 s"}``. Raises ResultsError for a target whose metric was not evaluated.
     """
+    if targets is not None:
+        return _outcomes(results, targets)
+    return results.once("outcomes", lambda: _outcomes(results, None))
+
+
+def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     wanted = wanted_targets(results, targets)
     rows: list[dict[str, Any]] = []
     metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
@@ -100,6 +106,12 @@ def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.
     protocols whose rounds correspond. ``results.baseline`` is never subtracted from, so that its differences have one
     sign. Protocols that are not paired have the difference of their means, with Welch's interval.
     """
+    if targets is not None:
+        return _summary(results, targets)
+    return results.once("summary", lambda: _summary(results, None))
+
+
+def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     order = sorted(results.protocols, key=lambda name: name != results.baseline)
     lost = {
         name: {

@@ -30,8 +30,9 @@ RUN = "run.json"
 MANIFEST = "manifest.json"
 SWEEP = "sweep.json"
 SUMMARIES = ("summary.parquet", "summary.md")
+REPORT = "report.html"
 PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
-"""Files of a study beside its runs; figures and traces, which can be drawn at any time, do not count."""
+"""Files of a study beside its runs. Figures, traces and the report do not count: they can be made again at any time."""
 LOCK = ".lock"
 """Exists while a process writes into a folder: see :mod:`vflsim.results.lock`."""
 ROW_GROUP = 131_072

@@ -1,0 +1,50 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1]))  # toy_runs, browser
+
+from browser import CHROMIUM, Browser, browser
+from toy_runs import toy_results, toy_run
+
+from vflsim.report import write_report
+from vflsim.results import run_folder, write_file, write_run
+
+EVIL = "<img src=x onerror=alert(1)>"
+EVIL_NAME = "</title><script>alert('name')</script>"
+
+
+@pytest.fixture(scope="session")
+def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_results(tmp_path_factory.mktemp("report") / "toy", horizon=12)
+
+
+@pytest.fixture(scope="session")
+def toy_page(toy_folder: Path) -> Path:
+    """The report of the invented results, in their folder."""
+    return write_report([toy_folder])
+
+
+@pytest.fixture(scope="session")
+def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of results whose texts try to become part of the page."""
+    folder = tmp_path_factory.mktemp("evil") / "study"
+    page = f"""name: "{EVIL_NAME}"\nprotocols: {{"{EVIL}": {{kind: "{EVIL}"}}}}\nextra: "</script><script>alert(2)"\n"""
+    write_file(folder / "scenario.yaml", page)
+    tables, info = toy_run("t-sync", 0, horizon=6)
+    write_run(run_folder(folder, EVIL, 0), tables, {}, info.model_copy(update={"protocol": EVIL}), "events")
+    _, info = toy_run("t-sync", 1, horizon=6)
+    failed = {"protocol": EVIL, "status": "failed", "error": "<b>bold</b> error", "stop_reason": None}
+    write_run(run_folder(folder, EVIL, 1), tables, {}, info.model_copy(update=failed), "summary")
+    return write_report([folder])
+
+
+@pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A tab of headless Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH")
+    with browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made

@@ -1,0 +1,81 @@
+"""The file of a report: what it holds, how large it is, and what it leaves to others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from vflsim.report import write_report
+from vflsim.report.tables import amount, from_markdown
+from vflsim.results.layout import TextTable, markdown_page
+
+
+def test_it_is_one_small_file_that_names_no_other(toy_page: Path) -> None:
+    html = toy_page.read_text()
+    assert toy_page.stat().st_size < 2_000_000
+    assert not re.search(r"<(link|iframe|img|object|embed)\b|\bsrc=|@import|url\((?!#)", html)
+    scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts}
+    assert hashes == {*re.findall(r"'sha256-[^']+'", policy[1])}
+    assert policy[1].startswith("default-src 'none';")
+    assert not any("eval(" in each or "new Function" in each for each in scripts)
+
+
+def test_the_answer_comes_first_and_says_why(toy_page: Path) -> None:
+    body = re.sub(r"\s+", " ", toy_page.read_text().partition("<main>")[2])
+    headline = re.search(r'<p class="headline">([^<]+)</p>', body)
+    assert headline is not None
+    assert "test accuracy ≥ 0.9" in headline[1]
+    assert body.index("headline") < body.index("<table")
+    assert "A round of wait spends" in body
+    assert "waits for" in body
+
+
+def test_it_has_the_scenario_the_digests_and_the_command_that_repeats_it(toy_page: Path, toy_folder: Path) -> None:
+    html = toy_page.read_text()
+    assert "t-sync: {kind: t_synchronous, t: 4}" in html
+    assert "vflsim run scenario.yaml" in html
+    digest = hashlib.sha256((toy_folder / "wait" / "seed-0" / "run.json").read_bytes()).hexdigest()
+    assert digest in html
+
+
+def test_several_folders_make_one_report(toy_folder: Path, tmp_path: Path) -> None:
+    place = write_report([toy_folder, toy_folder], tmp_path / "both.html")
+    html = place.read_text()
+    assert html.count('class="study"') == 2
+    assert place.stat().st_size < 2_000_000
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len({*ids})
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        ("191 ± 43 s", 191.0),
+        ("30 ± 0 ms", 0.03),
+        ("> 132.9 MB", 132.9e6),
+        ("16.3 (12.3 … 21.6) ×", 16.3),
+        ("5 (2 … 11) ms", 0.005),
+        ("1,078", 1078.0),
+        ("−0.4 s", -0.4),
+        ("99 % on “upload delay”", 0.99),
+        ("5 of 5", 5.0),
+        ("—", None),
+        ("reference", None),
+    ],
+)
+def test_cells_are_sorted_by_their_amount_in_si_units(cell: str, number: float | None) -> None:
+    assert amount(cell) == (number if number is None else pytest.approx(number))
+
+
+def test_pages_of_tables_beside_the_results_are_read_back() -> None:
+    table = TextTable(("protocol", "a|b"), [("wait", "1 ± 2"), ("x", "a | b")], title="Attack", notes=["a note"])
+    (sheet,) = from_markdown(markdown_page("page", [table], {"other": "not asked for"}))
+    assert (sheet.title, sheet.header, sheet.notes) == ("Attack", ("protocol", "a|b"), ("a note",))
+    assert sheet.rows == (("wait", "1 ± 2"), ("x", "a | b"))

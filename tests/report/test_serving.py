@@ -1,0 +1,129 @@
+"""Pages served to this machine's browser: the report that follows a study, and a trace for its viewer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from command_line import Ended
+
+from vflsim.errors import ResultsError
+from vflsim.report import perfetto
+from vflsim.report.serving import LocalServer
+from vflsim.report.watch import watched
+
+
+@pytest.fixture
+def begun(toy_folder: Path, tmp_path: Path) -> Path:
+    """A folder whose study has begun, but no run of it has ended."""
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    shutil.copy(toy_folder / "scenario.yaml", folder)
+    return folder
+
+
+@pytest.fixture
+def server(begun: Path) -> Iterator[LocalServer]:
+    with watched(begun, 0) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.headers), body
+
+
+def test_the_page_waits_for_the_first_run_and_then_shows_it(
+    server: LocalServer, begun: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "vflsim.report.watch.page", lambda results, brief, live: f"report of {len(results)}, live {live}"
+    )
+    monkeypatch.setattr("vflsim.report.watch._SHARE", 0)
+    assert server.server_address[0] == "127.0.0.1"
+    assert b"0 of 12 runs have ended" in get(server.port, "/")[2]
+    before = json.loads(get(server.port, "/state")[2])
+    shutil.copytree(toy_folder / "wait", begun / "wait")
+    after = json.loads(get(server.port, "/state")[2])
+    assert after["progress"].startswith("3 of 12 runs have ended")
+    assert after["state"] != before["state"]
+    assert get(server.port, "/")[2] == b"report of 1, live True"
+    assert json.loads(get(server.port, "/state")[2]) == after
+
+
+@pytest.mark.parametrize("path", ["/scenario.yaml", "/wait/seed-0/run.json", "/../", "/state/"])
+def test_it_serves_no_file(server: LocalServer, path: str) -> None:
+    assert get(server.port, path)[0] == 404
+
+
+def test_it_answers_to_no_other_name(server: LocalServer) -> None:
+    assert get(server.port, "/state", Host=f"evil.example:{server.port}")[0] == 421
+    assert get(server.port, "/state", Host="127.0.0.1")[0] == 421
+    assert get(server.port, "/state", Host=f"localhost:{server.port}")[0] == 200
+    assert get(server.port, "/", method="POST")[0] == 501
+
+
+def test_a_taken_port_is_named(server: LocalServer, begun: Path) -> None:
+    with pytest.raises(ResultsError, match=f"port {server.port}.*in use"):
+        watched(begun, server.port)
+
+
+def test_an_open_page_takes_over_the_runs_that_end(
+    tab: Browser, server: LocalServer, begun: Path, toy_folder: Path
+) -> None:
+    tab.complaints.clear()
+    tab.requests.clear()
+    tab.open(f"http://127.0.0.1:{server.port}/")
+    told = "document.querySelector('.live').textContent"
+    pause = "await new Promise((ok) => setTimeout(ok, 100))"
+    wait = f"(async () => {{ for (let k = 0; k < 300; k++) {{ if (%s) return true; {pause}; }} }})()"
+    assert tab.value(wait % f"{told}.startsWith('0 of 12')")
+    shutil.copytree(toy_folder / "wait" / "seed-0", begun / "wait" / "seed-0")
+    assert tab.value(wait % "document.querySelectorAll('.chart canvas').length == 2")
+    assert tab.value(told).startswith("1 of 12 runs have ended")
+    assert tab.value("document.querySelectorAll('.sortable').length") > 3
+    assert tab.complaints == []
+    assert {each.partition(f":{server.port}/")[2] for each in tab.requests} == {"", "state"}
+
+
+def test_a_trace_is_given_to_its_viewer_once(
+    vflsim: Callable[..., Ended], toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[tuple[int, dict[str, str], bytes]] = []
+    monkeypatch.setattr(perfetto, "PORT", 0)
+
+    def visit(port: int, name: str) -> None:
+        answers.append(get(port, "/other.json"))
+        answers.append(get(port, f"/{name}", method="OPTIONS"))
+        answers.append(get(port, f"/{name}", Origin=perfetto.VIEWER))
+
+    def browse(place: str) -> bool:
+        port, _, name = place.removeprefix("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:").partition("/")
+        visitor = threading.Thread(target=visit, args=(int(port), name))
+        visitors.append(visitor)
+        visitor.start()
+        return False
+
+    visitors: list[threading.Thread] = []
+    monkeypatch.setattr("webbrowser.open", browse)
+    trace = tmp_path / "trace.json"
+    ended = vflsim("trace", toy_folder, "--protocol", "wait", "--seed", 0, "--out", trace, "--open")
+    assert "no browser here: open https://ui.perfetto.dev/#!/?url=http://127.0.0.1:" in ended.out
+    visitors[0].join()
+    other, asked, given = answers
+    assert other[0] == 404
+    assert (asked[0], asked[1]["Access-Control-Allow-Origin"]) == (204, perfetto.VIEWER)
+    assert (given[0], given[1]["Access-Control-Allow-Origin"]) == (200, perfetto.VIEWER)
+    assert given[2] == trace.read_bytes()

@@ -1,0 +1,54 @@
+"""``vflsim report`` and ``vflsim watch``: results as one HTML page, written or served."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vflsim.cli.app import ResultsFolder, app, complain, must_be_folder, say
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+
+@app.command()
+def report(
+    results: Annotated[
+        list[Path], typer.Argument(help="Results folders.", metavar="RESULTS...", callback=must_be_folder)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file (default: RESULTS/report.html; of several folders: ./report.html)."),
+    ] = None,
+) -> None:
+    """Write results as one HTML page: the answer, figures and tables. It needs no network, so that you can mail it."""
+    from vflsim.report import write_report
+
+    say(str(write_report(results, out)))
+
+
+@app.command()
+def watch(
+    results: ResultsFolder,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for any free one.", min=0, max=65535)] = 8765,
+) -> None:
+    """Serve the report of a folder to this machine's browser; the page follows the study that writes the folder."""
+    from vflsim.report.watch import watched
+
+    with watched(results, port) as server:
+        say(f"{results}: open http://127.0.0.1:{server.port}/ (Ctrl-C ends this)")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def report_on(results: Results) -> None:
+    """Write the report of a study that has ended. An error costs the report alone, and one line."""
+    from vflsim.report import write_report
+
+    try:
+        say(f"report: {write_report([results], brief=True)}")
+    except Exception as error:  # the study's results stand, whatever happens to a page about them
+        complain(f"warning: no report: {str(error).splitlines()[0] if str(error) else type(error).__name__}")

@@ -1,0 +1,191 @@
+"""The answer of a study in sentences: which protocol is best in seconds, rounds and bytes, how surely, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import pandas as pd
+
+from vflsim.plotting.numbers import Numbers
+from vflsim.plotting.style import metric_label
+from vflsim.report.waits import whereabouts
+from vflsim.results.notes import baseline_of, final_label, round_measure, select, targets_in
+from vflsim.results.ratios import ratio, three_digits
+from vflsim.results.read import Results
+from vflsim.results.report import describe
+from vflsim.results.summary import Estimate, outcomes
+from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.metrics import higher_is_better, is_share
+
+COSTS = {"time": "seconds", "rounds": "rounds", "bytes": "bytes"}
+
+
+@final
+@dataclass(frozen=True)
+class Conclusion:
+    """The answer: one sentence first, then others that qualify and explain it."""
+
+    headline: str
+    sentences: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Ranking:
+    """Protocols by a measure, best first.
+
+    ``order`` has those of which every run has a value; ``close`` are those not clearly behind the first: the 95 %
+    interval of their paired difference contains 0. ``estimates`` has all protocols.
+    """
+
+    order: tuple[str, ...]
+    close: tuple[str, ...]
+    estimates: dict[str, Estimate]
+    unit: str
+
+    @property
+    def best(self) -> str:
+        """The first protocol."""
+        return self.order[0]
+
+    def text(self, protocol: str, share: bool = False) -> str:
+        """Format a protocol's value with its interval."""
+        return describe(self.estimates[protocol], self.unit, share)
+
+
+def ranking(
+    results: Results, summary: pd.DataFrame, measure: str, target: str | None = None, highest: bool = False
+) -> Ranking | None:
+    """Rank the protocols by a measure, the lowest first; None if no protocol has a mean. References do not compete."""
+    rows = select(summary, measure, target)
+    references = {run.protocol for run in results.runs if run.info.reference}
+    own = rows[rows["baseline"].isna() & ~rows["protocol"].isin(references)]
+    found = {row["protocol"]: _estimate(row) for _, row in own.iterrows()}
+    known = [name for name, each in found.items() if not each.censored]
+    if not known:
+        return None
+    order = tuple(sorted(known, key=lambda name: found[name].mean, reverse=highest))
+    pairs = {(row["protocol"], row["baseline"]): _estimate(row) for _, row in rows[rows["baseline"].notna()].iterrows()}
+    close = []
+    for name in order[1:]:
+        pair = pairs.get((name, order[0])) or pairs.get((order[0], name))
+        if pair is not None and (pair.low <= 0 <= pair.high or pair.mean == 0):
+            close.append(name)
+    return Ranking(order, tuple(close), found, str(own["unit"].iloc[0]))
+
+
+def answer(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers]) -> Conclusion:
+    """Say which protocol is best, and why; ``figures`` are the numbers of the figures drawn, by name."""
+    if all(run.failed for run in results.runs):
+        return Conclusion("No run has finished, so there is nothing to compare.", (_failures(results),))
+    targets = targets_in(summary)
+    sentences = _to_target(results, summary, targets[0]) if targets else _without_target(results, summary)
+    sentences += _why(results, summary, figures, targets[0] if targets else None)
+    sentences += [_failures(results)] if results.failed else []
+    return Conclusion(sentences[0], tuple(sentences[1:]))
+
+
+def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str]:
+    goal = metric_label(target)
+    time = ranking(results, summary, "time_to_target", target)
+    if time is None:
+        return [f"No protocol reached {goal} in all its runs.", *_missed(results, summary, target, None)]
+    first, close = time.best, time.close
+    if close:
+        names = [first, *close]
+        text = f"{joined(names)} reach {goal} first, after {joined([time.text(name) for name in names])}"
+        text += " of virtual time; the seeds do not tell them apart."
+    else:
+        text = f"{first} reaches {goal} first, after {time.text(first)} of virtual time."
+    sentences = [text]
+    baseline = baseline_of(results)
+    measured = outcomes(results)
+    measured = measured[(measured["measure"] == "time_to_target") & (measured["target"] == target)]
+    for name in dict.fromkeys([first, *close]):
+        times = ratio(measured, name, baseline) if name != baseline else None
+        if times is not None and times.bound != "none":
+            bound = {"exact": "", "most": "at most ", "least": "at least "}[times.bound]
+            interval = f" (95 % interval {three_digits(times.low)} to {three_digits(times.high)})"
+            interval = interval if times.low < times.high else ""
+            sentences.append(f"{name} is {bound}{three_digits(times.mean)} times as fast as {baseline}{interval}.")
+    for cost, what in (("rounds", "rounds"), ("bytes", "bytes")):
+        if (found := ranking(results, summary, f"{cost}_to_target", target)) is not None:
+            text = f"Fewest {what}: {found.best} with {found.text(found.best)}"
+            rest = [f"{name} ({found.text(name)})" for name in found.close]
+            sentences.append(f"{text}; not clearly more: {joined(rest)}." if rest else f"{text}.")
+    return sentences + _missed(results, summary, target, time)
+
+
+def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking | None) -> list[str]:
+    """Name the protocols of which some run did not reach the target, and what is known of them."""
+    rows = select(summary, "time_to_target", target)
+    sentences = []
+    for _, row in rows[rows["baseline"].isna() & (rows["reached"] < rows["n"])].iterrows():
+        found, name, end = _estimate(row), row["protocol"], quantity(row["horizon"], "s")
+        if found.reached:
+            text = f"{name} reached it in only {found.reached} of {found.n} runs, so its costs have no mean"
+        else:
+            text = f"{name} did not reach it in any run: it would take {end} or longer"
+        if time is not None and found.horizon < time.estimates[time.best].mean:
+            text += f"; its shortest run ended before {time.best} reached it, so longer runs could change the order"
+        sentences.append(f"{text}.")
+    return sentences
+
+
+def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
+    sentences = []
+    if results.evaluated:
+        metric = results.main_metric
+        found = ranking(results, summary, f"plateau_{metric}", highest=higher_is_better(metric))
+        if found is not None:
+            share, what = is_share(metric), final_label(metric)
+            level = "highest" if higher_is_better(metric) else "lowest"
+            text = f"{found.best} ends with the {level} {what}, {found.text(found.best, share)}"
+            rest = [f"{name} ({found.text(name, share)})" for name in found.close]
+            sentences.append(f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}.")
+    found = ranking(results, summary, round_measure(summary))
+    if found is not None:
+        text = f"{found.best} has the shortest rounds, {found.text(found.best)} on average"
+        rest = [f"{name} ({found.text(name)})" for name in found.close]
+        sentences.append(f"{text}; not clearly longer: {joined(rest)}." if rest else f"{text}.")
+        baseline = baseline_of(results)
+        if baseline in found.order and baseline != found.best and found.estimates[found.best].mean > 0:
+            times = found.estimates[baseline].mean / found.estimates[found.best].mean
+            sentences.append(
+                f"A round of {baseline} lasts {found.text(baseline)}, {three_digits(times)} times as long."
+            )
+    return sentences or ["Runs have finished, but they recorded neither metrics nor rounds to compare."]
+
+
+def _why(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers], target: str | None) -> list[str]:
+    """Explain the fastest protocol against the one that waits for all."""
+    baseline = baseline_of(results)
+    time = ranking(results, summary, "time_to_target", target) if target else None
+    lasted = ranking(results, summary, round_measure(summary))
+    if lasted is None:
+        return []
+    first = time.best if time is not None else lasted.best
+    names = [name for name in dict.fromkeys([baseline, first]) if name in lasted.estimates]
+    sentences = []
+    if target is not None and len(names) == 2:
+        rounds = ranking(results, summary, "rounds_to_target", target)
+        if rounds is not None and {*names} <= {*rounds.order}:
+            needs = [f"{name} needs {rounds.text(name)} rounds of {lasted.text(name)}" for name in reversed(names)]
+            sentences.append(f"{needs[0]}, {needs[1]}.")
+    return sentences + [text for name in names if (text := whereabouts(name, figures))]
+
+
+def _failures(results: Results) -> str:
+    lost = [f"{run.protocol} with seed {run.seed}" for run in results.failed]
+    return f"{len(lost)} of {len(results.runs)} runs failed and are left out: {joined(lost)}."
+
+
+def joined(words: Sequence[str]) -> str:
+    """Join words as in a sentence: ``a, b and c``."""
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
+
+
+def _estimate(row: pd.Series) -> Estimate:
+    return Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})

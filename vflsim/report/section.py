@@ -1,0 +1,155 @@
+"""Everything that a report says about one results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from vflsim.files import text
+from vflsim.report import charts, compared, tables
+from vflsim.report.answer import Conclusion, answer
+from vflsim.report.figures import Drawn, Ink, drawn
+from vflsim.report.tables import Sheet
+from vflsim.results.manifest import Manifest
+from vflsim.results.read import Results
+from vflsim.results.report import comparison_table
+from vflsim.results.write import MANIFEST, SCENARIO
+from vflsim.vocabulary.amounts import quantity
+
+VIEWS = {"explained": "explain.md", "evaluated": "evaluate.md"}
+"""Folders beside the results, by the end of their names, and the pages of tables in them."""
+
+
+@final
+@dataclass(frozen=True)
+class Section:
+    """The content of a report's section about one results folder; ``data`` is that of its charts."""
+
+    key: str
+    name: str
+    lead: str
+    answer: Conclusion
+    comparison: Sheet
+    reasons: Sheet | None
+    data: dict[str, Any]
+    figures: list[Drawn]
+    facts: list[tuple[str, str]]
+    described: list[Sheet]
+    scenario: str
+    more: list[Sheet]
+    views: list[Sheet]
+    failed: Sheet | None
+    repeat: str
+    versions: Sheet
+    hashes: Sheet | None
+
+
+def section(results: Results, ink: Ink, key: str, brief: bool) -> Section:
+    """Make the section of a results folder; ``key`` begins the ids of its elements. Raises ResultsError.
+
+    ``brief``: with the most telling figures alone.
+    """
+    summary = results.estimates()
+    figures = drawn(results, ink, f"{key}-", brief)
+    numbers = {each.name: each.numbers for each in figures}
+    charted = {
+        "curves": charts.curves(results, numbers),
+        "timeline": charts.timeline(results),
+        "looks": charts.looks(results),
+    }
+    more = [
+        tables.closed_forms(results),
+        tables.left_out(results),
+        tables.measures(summary, results.protocols),
+        tables.differences(summary),
+    ]
+    return Section(
+        key=key,
+        name=results.name,
+        lead=_lead(results),
+        answer=answer(results, summary, numbers),
+        comparison=Sheet.of(comparison_table(results), "Comparison"),
+        reasons=tables.reasons(results, numbers),
+        data=charted,
+        figures=figures,
+        facts=[*compared.facts(results)],
+        described=[each for each in (compared.protocols(results), compared.timing(results)) if each],
+        scenario=text(results.folder / SCENARIO),
+        more=[each for each in more if each],
+        views=[*_views(results.folder)],
+        failed=_failed(results),
+        repeat=_repeat(results),
+        versions=_versions(results),
+        hashes=_hashes(results),
+    )
+
+
+def _lead(results: Results) -> str:
+    """Count what was run."""
+    seconds = sum(run.info.wall_clock_s for run in results.runs)
+    timing = ", timing only" if all(run.info.timing_only for run in results.runs) else ""
+    protocols, seeds = len(results.protocols), len(results.seeds)
+    counted = f"{protocols} protocol{'s' * (protocols != 1)}, {seeds} seed{'s' * (seeds != 1)}"
+    return f"{counted}, {len(results.runs)} runs{timing}; {quantity(float(f'{seconds:.3g}'), 's')} of computing"
+
+
+def _views(folder: Path) -> Iterator[Sheet]:
+    """Read the tables that ``vflsim explain`` and ``vflsim evaluate`` have written beside the results."""
+    whole = folder.resolve()
+    for end, page in VIEWS.items():
+        place = whole.with_name(f"{whole.name}-{end}") / page
+        if place.is_file():
+            yield from tables.from_markdown(text(place))
+
+
+def _failed(results: Results) -> Sheet | None:
+    rows = tuple((run.protocol, str(run.seed), run.info.status, run.info.error or "—") for run in results.failed)
+    return Sheet("Runs that failed", ("protocol", "seed", "how", "why"), rows, left=(0, 2, 3)) if rows else None
+
+
+def _repeat(results: Results) -> str:
+    """Return the commands that repeat the study."""
+    version = _one(run.info.versions.get("vflsim", "") for run in results.runs)
+    timing = " --timing-only" if all(run.info.timing_only for run in results.runs) else ""
+    threads = _one(str(run.info.threads) for run in results.runs)
+    threads = "" if threads in ("", "1") else f" --threads {threads}"
+    install = f"pip install vflsim=={version}" if version else "pip install vflsim"
+    return f"{install}\nvflsim run {SCENARIO}{timing}{threads}   # {SCENARIO} holds the text above"
+
+
+def _versions(results: Results) -> Sheet:
+    """List versions and the machine, and what differs between runs."""
+    names = dict.fromkeys(name for run in results.runs for name in run.info.versions)
+    rows = [(name, _each(run.info.versions.get(name, "—") for run in results.runs)) for name in names]
+    rows += [("device", _each(run.info.device for run in results.runs))]
+    rows += [("threads", _each(str(run.info.threads) for run in results.runs))]
+    rows += [("path", _each(run.info.path for run in results.runs))]
+    same = all(run.info.reproducible for run in results.runs)
+    note = (
+        "The same versions, device and threads give the same tables, byte for byte."
+        if same
+        else "Some runs stopped by the wall clock or ran in real time: repeating them gives other tables."
+    )
+    return Sheet("Versions", ("what", "which"), tuple(rows), (note,), (0, 1))
+
+
+def _hashes(results: Results) -> Sheet | None:
+    """List the digests of the study's files; None if it has no manifest."""
+    manifest = Manifest.read(results.folder)
+    if manifest is None:
+        return None
+    rows = tuple((name, facts.sha256) for name, facts in sorted(manifest.files.items()))
+    notes = (f"SHA-256, as in {MANIFEST}; each run.json has those of its run’s tables. vflsim verify compares them.",)
+    return Sheet("Digests", ("file", "SHA-256"), rows, notes, (0, 1))
+
+
+def _one(values: Iterator[str]) -> str:
+    """Return the value that all runs share, else nothing."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _each(values: Iterator[str]) -> str:
+    return ", ".join(dict.fromkeys(values))

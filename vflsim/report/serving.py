@@ -1,0 +1,67 @@
+"""Servers for this machine's own browser: on 127.0.0.1, under that name alone, with no file but the pages given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from vflsim.errors import ResultsError
+
+ADDRESS = "127.0.0.1"
+
+
+class LocalServer(ThreadingHTTPServer):
+    """Listens on 127.0.0.1; ``port`` 0 takes any free one. Raises ResultsError if it is taken, with the remedy."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, port: int, handler: type[LocalHandler], remedy: str) -> None:
+        try:
+            super().__init__((ADDRESS, port), handler)
+        except OSError as error:
+            raise ResultsError(f"port {port}: {error.strerror or error}", ADDRESS, "a free port", remedy) from error
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.server_address[1])
+
+
+class LocalHandler(BaseHTTPRequestHandler):
+    """Answers GET, if the request names this machine: another name means that a web site's name leads here."""
+
+    server_version, sys_version = "vflsim", ""
+    server: LocalServer
+
+    def do_GET(self) -> None:
+        """Answer, or refuse a request that came under another name."""
+        if self.allowed():
+            self.respond()
+
+    def respond(self) -> None:
+        """Answer a request for ``self.path``."""
+        raise NotImplementedError
+
+    def allowed(self) -> bool:
+        """Whether the request names this machine; else refuse it."""
+        names = {f"{name}:{self.server.port}" for name in (ADDRESS, "localhost")}
+        if self.headers.get("Host") in names:
+            return True
+        self.answer("no such host here", "text/plain", status=421)
+        return False
+
+    def answer(self, body: str | bytes, kind: str, headers: Mapping[str, str] | None = None, status: int = 200) -> None:
+        """Send an answer."""
+        content = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        fixed = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        named = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
+        for name, value in {**fixed, **named, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Print nothing: the terminal is the study's."""
