@@ -9,7 +9,8 @@ from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
 from vflsim.attacks.report import means_of, settings_of
-from vflsim.plotting.style import Picture, legend, picture, protocol_styles, remark
+from vflsim.plotting.looks import kind_of, protocol_styles
+from vflsim.plotting.style import Picture, legend, picture, remark
 
 
 def attack_figures(evaluation: Evaluation) -> Iterator[tuple[str, Picture]]:
@@ -28,7 +29,7 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
     table = evaluation.tables[attack.kind]
     means, settings = means_of(table), settings_of(table)
     names = list(means["protocol"].unique())
-    styles = protocol_styles(list(evaluation.scenario.protocols))
+    styles = protocol_styles({name: kind_of(entry.protocol) for name, entry in evaluation.scenario.protocols.items()})
     shown = [name for name in attack.drawn if (means["measure"] == name).any()]
     groups = list(dict.fromkeys(means[settings].itertuples(index=False, name=None)))
     width = 0.8 / len(names)

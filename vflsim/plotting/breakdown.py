@@ -12,7 +12,7 @@ from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.spans import Spans
 from vflsim.plotting.step_waits import step_waits
-from vflsim.plotting.style import Picture, failures, legend, picture, remark
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
 from vflsim.results.activities import Activities, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
@@ -75,7 +75,7 @@ def time_breakdown(results: Results) -> Picture:
             axes.set_xlabel(label)
             axes.grid(visible=False, axis="y")
             axes.tick_params(axis="y", length=0)
-        left.set_title(results.name, loc="left")
+        headline(left, results.name)
         remark(left, f"critical path; below names: mean round{failures(results)}")
         shown = [part for part in COLORS if any(own[part] > 0 for side in (rounds, clients) for own in side.values())]
         handles = [Patch(facecolor=COLORS[part], edgecolor="#999999", linewidth=0.4) for part in shown]

@@ -10,19 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting import closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.selection import finished
-from vflsim.plotting.style import (
-    Picture,
-    Style,
-    failures,
-    legend,
-    picture,
-    protocol_styles,
-    remark,
-    spread_widely,
-    x_axis,
-)
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, spread_widely, x_axis
+from vflsim.plotting.window import Place, Window
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats
 
@@ -32,17 +24,18 @@ _LOWEST = 0.6
 """Lower end of the survival axis, relative to the share of a single round."""
 
 
-def round_durations(results: Results, histogram: bool = False) -> Picture:
+def round_durations(results: Results, histogram: bool = False, start: Place = None, end: Place = None) -> Picture:
     """Plot the empirical distribution of round durations per protocol, seeds pooled; the dot is the mean.
 
-    A dashed line shows the closed form, if there is one. ``histogram`` adds a panel with histograms.
+    A dashed line shows the closed form, if there is one. ``histogram`` adds a panel with histograms. ``start`` and
+    ``end`` limit the axis of durations (seconds, or with a unit); means and shares are of all rounds.
     ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds, mean_s),
     ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share).
     Raises NotRecordedError if rounds were not kept.
     """
-    seconds = durations(results)
-    logarithmic = _spread(seconds)
-    styles = protocol_styles(results.protocols)
+    window, seconds = Window.of(start, end), durations(results)
+    logarithmic = _spread(seconds, window)
+    styles = protocol_styles(results)
     shares = {name: np.arange(1, len(values) + 1) / len(values) for name, values in seconds.items()}
     bins = _histograms(seconds, logarithmic) if histogram else {}
     numbers = _numbers(results, seconds, shares) | {"histogram": stacked(bins)}
@@ -54,25 +47,28 @@ def round_durations(results: Results, histogram: bool = False) -> Picture:
             _distribution(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
         known = _closed_forms(axes, results, seconds, survival=False)
+        window.show(axes)
         axes.set_ylim(0, 1.02)
         axes.set_ylabel("cumulative share of rounds")
-        (above or [axes])[0].set_title(results.name, loc="left")
+        headline((above or [axes])[0], results.name)
         remark((above or [axes])[0], f"all seeds together; markers: means{failures(results)}")
         _key(figure, seconds, styles, known, markers=True)
     return figure
 
 
-def survival(results: Results) -> Picture:
+def survival(results: Results, start: Place = None, end: Place = None) -> Picture:
     """Plot the share of rounds that last longer than x on logarithmic axes: the tail of round durations.
 
-    Seeds are pooled; a dashed line shows the closed form, if there is one. ``numbers``: ``durations`` (protocol,
-    seconds, share of rounds that last at least so long), ``means`` and ``closed_form`` as in
-    :func:`round_durations`. Raises NotRecordedError if rounds were not kept, or none took any time.
+    Seeds are pooled; a dashed line shows the closed form, if there is one. ``start`` and ``end`` limit the axis of
+    durations. ``numbers``: ``durations`` (protocol, seconds, share of rounds that last at least so long), ``means`` and
+    ``closed_form`` as in :func:`round_durations`. Raises NotRecordedError if rounds were not kept, or none took any
+    time.
     """
+    window = Window.of(start, end)
     seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
     if not seconds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
-    styles = protocol_styles(results.protocols)
+    styles = protocol_styles(results)
     shares = {name: 1 - np.arange(len(values)) / len(values) for name, values in seconds.items()}
     with picture(5.6, 3.6, _numbers(results, seconds, shares)) as figure:
         axes = figure.add_subplot()
@@ -82,9 +78,10 @@ def survival(results: Results) -> Picture:
         x_axis(axes, "round duration", "s", logarithmic=True)
         axes.set_xlim(left=0.5 * min(float(np.quantile(values[values > 0], 0.01)) for values in seconds.values()))
         known = _closed_forms(axes, results, seconds, survival=True)
+        window.show(axes)
         axes.set_ylim(_LOWEST / max(map(len, seconds.values())), 1.3)
         axes.set_ylabel("share of rounds that last longer")
-        axes.set_title(results.name, loc="left")
+        headline(axes, results.name)
         remark(axes, f"all seeds together{failures(results)}")
         _key(figure, seconds, styles, known, markers=False)
     return figure
@@ -117,9 +114,9 @@ def _numbers(results: Results, seconds: dict[str, Floats], shares: dict[str, Flo
     }
 
 
-def _spread(seconds: dict[str, Floats]) -> bool:
+def _spread(seconds: dict[str, Floats], window: Window) -> bool:
     ends = [np.quantile(values, [0.02, 0.98]) for values in seconds.values()]
-    return spread_widely(np.concatenate(ends))
+    return spread_widely(np.clip(np.concatenate(ends), window.start, window.end))
 
 
 def _ranks(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -17,8 +17,9 @@ from scipy.sparse.csgraph import connected_components
 
 from vflsim.explaining import Explanation
 from vflsim.explaining.clients import rank_correlation
+from vflsim.plotting.looks import PALETTE
 from vflsim.plotting.numbers import Numbers, frame
-from vflsim.plotting.style import PALETTE, Picture, legend, metric_label, picture, remark
+from vflsim.plotting.style import Picture, legend, metric_label, picture, remark
 from vflsim.results.statistics import t_interval
 from vflsim.vocabulary.metrics import is_share
 
@@ -174,7 +175,7 @@ def _scatter(axes: Axes, means: pd.DataFrame) -> None:
     near = (abs(points[:, None] - points) <= np.ptp(points, axis=0) * _LABEL).all(axis=2)
     for _, own in means.groupby(connected_components(near)[1]):
         names, place = ", ".join(map(str, own.index)), (own["weight_norm"].max(), own["drop"].max())
-        axes.annotate(names, place, (3, 2), textcoords="offset points", fontsize=7)
+        axes.annotate(names, place, (3, 2), textcoords="offset points", fontsize="small")
     axes.margins(0.12)
     axes.set_title(" ", loc="left")
 

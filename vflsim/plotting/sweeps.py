@@ -14,18 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.plotting import closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame, stacked
-from vflsim.plotting.style import (
-    Picture,
-    Style,
-    legend,
-    picture,
-    plain_number,
-    protocol_styles,
-    remark,
-    spread_widely,
-    target_label,
-)
+from vflsim.plotting.style import Picture, headline, legend, picture, plain_number, remark, spread_widely, target_label
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics import Floats
 from vflsim.results.summary import STEADY
@@ -68,7 +59,7 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
     found = found[found["shown"].notna()]
     if found.empty:
         raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
-    styles = protocol_styles(sweep.protocols)
+    styles = protocol_styles(sweep)
     x = np.asarray(_places(sweep))
     found = found.assign(x=x[found["position"]])
     known = {name: _closed_form(sweep, name, x) for name in sweep.protocols} if target is None else {}
@@ -89,7 +80,7 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
             axes.set_ylim(bottom=0)
         axes.set_ylabel(f"{label} [{unit}]")
         _x_axis(axes, sweep, x)
-        axes.set_title(sweep.scenario, loc="left")
+        headline(axes, sweep.scenario)
         remark(axes, _remark(sweep, found, target is not None))
         if len(theory):
             handles.append(closed.handle())

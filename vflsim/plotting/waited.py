@@ -10,10 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished
 from vflsim.plotting.step_waits import StepWaits, step_waits
-from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark, sides
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, sides
 from vflsim.results.activities import activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
@@ -41,7 +42,7 @@ def waited_for(results: Results) -> Picture:
         raise NotRecordedError("no message reached the server in any finished run", str(results.folder))
     shares = {(name, stage.name): stage.shares for name, stage in panels}
     clients = max(max(own) for own in shares.values())
-    styles = protocol_styles(results.protocols)
+    styles = protocol_styles(results)
     rows = [(*key, client, share) for key, own in shares.items() for client, share in own.items()]
     numbers = {"shares": frame(("protocol", "stage", "client", "share"), rows)}
     with picture(5.8, 1.1 + 0.82 * len(panels), numbers) as figure:
@@ -50,6 +51,7 @@ def waited_for(results: Results) -> Picture:
             _panel(axes, stage.shares, clients, styles[name])
             axes.set_title(name + (f": {stage.title}" if len(found[name]) > 1 else ""), loc="left")
         sides(figure, "share of rounds")
+        headline(figure)
         drawn[-1].set_xlabel("client")
         remark(drawn[0], f"{results.name}, all seeds together{failures(results)}")
         handles = [Patch(facecolor="#666666"), Patch(facecolor=_NOBODY, hatch="////", edgecolor="white")]
