@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from story import Story
 
 from vflsim.kinds import TABLES
-from vflsim.plotting.looks import DASHES, PALETTE, kind_of, kinds_of, look, protocol_styles
+from vflsim.plotting.looks import DASHES, PALETTE, kinds_in, kinds_of, look, protocol_styles
 from vflsim.results import Results
 from vflsim.scenario.load import load
 
@@ -65,7 +65,7 @@ def test_kinds_are_those_of_the_stored_scenario_with_the_path_of_own_classes(tmp
     results.scenario["protocols"]["mine"] = {"kind": "module", "path": "mine:TwoTrip"}
     results.scenario["protocols"]["short"] = "ignore"
     assert kinds_of(results) == {"wait": "synchronous", "mine": "mine:TwoTrip", "short": "ignore"}
-    assert kind_of(QUICKSTART["fedvs"].protocol) == "fedvs"
+    assert kinds_in(load("quickstart"))["fedvs"] == "fedvs"
 
 
 @pytest.mark.parametrize("seen", [np.eye(3), np.array(PROTAN), np.array(DEUTAN)], ids=["all", "protan", "deutan"])

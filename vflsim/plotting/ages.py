@@ -65,7 +65,7 @@ def staleness(results: Results, start: Place = None, end: Place = None) -> Pictu
         fresh = [name for name in counts if name not in stale]
         remark(axes, (f"always 0: {', '.join(fresh)}" if fresh else "all seeds together") + failures(results))
         if any(shares is not None for shares in theory.values()):
-            handles.append(closed.handle())
+            handles += closed.handles([True]).values()
             labels.append(closed.LABEL)
         legend(figure, handles, labels, columns=3)
     return figure

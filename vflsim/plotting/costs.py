@@ -68,7 +68,8 @@ def _costs(measured: pd.DataFrame, protocols: list[str]) -> pd.DataFrame:
             own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
             found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool))
             shown = found.at_least if found.censored else found.mean
-            rows.append((measure, name, unit, shown, found.low, found.high, found.n, found.reached))
+            low = float(np.maximum(found.low, 0.0))  # no cost is below 0
+            rows.append((measure, name, unit, shown, low, found.high, found.n, found.reached))
     return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached"), rows)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -27,11 +28,11 @@ _LOWEST = 0.6
 def round_durations(results: Results, histogram: bool = False, start: Place = None, end: Place = None) -> Picture:
     """Plot the empirical distribution of round durations per protocol, seeds pooled; the dot is the mean.
 
-    A dashed line shows the closed form, if there is one. ``histogram`` adds a panel with histograms. ``start`` and
-    ``end`` limit the axis of durations (seconds, or with a unit); means and shares are of all rounds.
-    ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds, mean_s),
-    ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share).
-    Raises NotRecordedError if rounds were not kept.
+    A dashed line shows the closed form, if there is one, and an area the bounds of one. ``histogram`` adds a panel with
+    histograms. ``start`` and ``end`` limit the axis of durations (seconds, or with a unit); means and shares are of all
+    rounds. ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds,
+    mean_s), ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share). Raises
+    NotRecordedError if rounds were not kept.
     """
     window, seconds = Window.of(start, end), durations(results)
     logarithmic = _spread(seconds, window)
@@ -46,7 +47,7 @@ def round_durations(results: Results, histogram: bool = False, start: Place = No
         for name, values in seconds.items():
             _distribution(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
-        known = _closed_forms(axes, results, seconds, survival=False)
+        known = _closed_forms(axes, results, seconds, styles, survival=False)
         window.show(axes)
         axes.set_ylim(0, 1.02)
         axes.set_ylabel("cumulative share of rounds")
@@ -59,10 +60,10 @@ def round_durations(results: Results, histogram: bool = False, start: Place = No
 def survival(results: Results, start: Place = None, end: Place = None) -> Picture:
     """Plot the share of rounds that last longer than x on logarithmic axes: the tail of round durations.
 
-    Seeds are pooled; a dashed line shows the closed form, if there is one. ``start`` and ``end`` limit the axis of
-    durations. ``numbers``: ``durations`` (protocol, seconds, share of rounds that last at least so long), ``means`` and
-    ``closed_form`` as in :func:`round_durations`. Raises NotRecordedError if rounds were not kept, or none took any
-    time.
+    Seeds are pooled; a dashed line shows the closed form, if there is one (an area its bounds). ``start`` and ``end``
+    limit the axis of durations. ``numbers``: ``durations`` (protocol, seconds, share of rounds that last at least so
+    long), ``means`` and ``closed_form`` as in :func:`round_durations`. Raises NotRecordedError if rounds were not kept,
+    or none took any time.
     """
     window = Window.of(start, end)
     seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
@@ -77,7 +78,7 @@ def survival(results: Results, start: Place = None, end: Place = None) -> Pictur
             _tail(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=True)
         axes.set_xlim(left=0.5 * min(float(np.quantile(values[values > 0], 0.01)) for values in seconds.values()))
-        known = _closed_forms(axes, results, seconds, survival=True)
+        known = _closed_forms(axes, results, seconds, styles, survival=True)
         window.show(axes)
         axes.set_ylim(_LOWEST / max(map(len, seconds.values())), 1.3)
         axes.set_ylabel("share of rounds that last longer")
@@ -145,31 +146,32 @@ def _tail(axes: Axes, values: Floats, shares: Floats, style: Style) -> None:
     axes.step(values[ranks], shares[ranks], where="pre", **_line(style))
 
 
-def _closed_forms(axes: Axes, results: Results, protocols: Iterable[str], *, survival: bool) -> bool:
-    """Draw closed forms within the limits of the simulated rounds; return whether there were any."""
-    limits, known = axes.get_xlim(), False
+def _closed_forms(
+    axes: Axes, results: Results, protocols: Iterable[str], styles: dict[str, Style], *, survival: bool
+) -> dict[str, Artist]:
+    """Draw closed forms within the limits of the simulated rounds; return their legend handles by label."""
+    limits, exact = axes.get_xlim(), []
     for name in protocols:
         if (curve := closed.round_duration(results, name)) is not None:
-            closed.draw(axes, curve, survival=survival)
-            known = True
+            closed.draw(axes, curve, styles[name], survival=survival)
+            exact.append(curve.exact)
     axes.set_xlim(limits)
-    return known
+    return closed.handles(exact)
 
 
 def _line(style: Style) -> dict[str, Any]:
     return {"color": style.color, "linestyle": style.dash, "linewidth": 1.8}
 
 
-def _key(figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], theory: bool, *, markers: bool) -> None:
-    handles = [
+def _key(
+    figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], theory: dict[str, Artist], *, markers: bool
+) -> None:
+    handles: list[Artist] = [
         Line2D([], [], **_line(styles[name]), marker=styles[name].marker if markers else None, markersize=4)
         for name in seconds
     ]
     labels = [f"{name} (mean {values.mean():.3g} s, n = {len(values)})" for name, values in seconds.items()]
-    if theory:
-        handles.append(closed.handle())
-        labels.append(closed.LABEL)
-    legend(figure, handles, labels, columns=2)
+    legend(figure, [*handles, *theory.values()], [*labels, *theory], columns=2)
 
 
 def _histograms(seconds: dict[str, Floats], logarithmic: bool) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from vflsim.kinds import TABLES
 from vflsim.plotting.appearance import current
 from vflsim.results.read import Results
 from vflsim.results.sweep import Sweep
-from vflsim.vocabulary.base import Part
+from vflsim.scenario.models import Scenario
 
 PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#DB84B8", "#4D4D4D", "#E69F00", "#56B4E9",
@@ -27,7 +27,7 @@ The pink is lighter than Okabe and Ito's, which readers who lack red confuse wit
 """
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = ("o", "s", "D", "^", "*", "v", "P", "X", "<", ">", "p", "h", "d")
-_SHADES = (0.0, 0.45, -0.4)
+_SHADES = (0.0, 0.38, -0.4)
 """Shades of the entries of one kind: towards white (positive) or black."""
 _PLACES = len(PALETTE) * len(_MARKERS)
 """Places with different pairs of colour and marker: the numbers of colours and of markers have no common divisor."""
@@ -68,7 +68,7 @@ def look(place: int, entry: int = 0) -> Style:
     """Return the look of the ``entry``-th protocol (from 0) of the kind at this place of the table."""
     color, line = PALETTE[place % len(PALETTE)], place if current().grey else place // 7
     dash = DASHES[(line + entry) % len(DASHES)]
-    return Style(_shaded(color, _SHADES[entry % len(_SHADES)]), dash, _MARKERS[place % len(_MARKERS)], entry % 2 == 1)
+    return Style(shaded(color, _SHADES[entry % len(_SHADES)]), dash, _MARKERS[place % len(_MARKERS)], entry % 2 == 1)
 
 
 def kinds_of(*shown: Results | Sweep) -> dict[str, str]:
@@ -81,12 +81,14 @@ def kinds_of(*shown: Results | Sweep) -> dict[str, str]:
     return kinds
 
 
-def kind_of(protocol: Part) -> str:
-    """Return the kind of a protocol as :func:`kinds_of` names it."""
-    own = type(protocol)
-    return (
-        str(own.model_fields["kind"].default) if own in TABLES["protocols"] else f"{own.__module__}:{own.__qualname__}"
-    )
+def kinds_in(scenario: Scenario) -> dict[str, str]:
+    """Return the kind of every protocol of a scenario, as :func:`kinds_of` names them."""
+    kinds = {}
+    for name, entry in scenario.protocols.items():
+        own = type(entry.protocol)
+        listed = own in TABLES["protocols"]
+        kinds[name] = str(own.model_fields["kind"].default) if listed else f"{own.__module__}:{own.__qualname__}"
+    return kinds
 
 
 def _kind(entry: Any) -> str:
@@ -104,7 +106,8 @@ def _known() -> dict[str, int]:
     return {part.model_fields["kind"].default: place for place, part in enumerate(TABLES["protocols"])}
 
 
-def _shaded(color: str, amount: float) -> str:
+def shaded(color: str, amount: float) -> str:
+    """Mix a colour with white (positive ``amount``, up to 1) or black (negative)."""
     end = 1.0 if amount > 0 else 0.0
     red, green, blue = (part + abs(amount) * (end - part) for part in mpl.colors.to_rgb(color))
     return mpl.colors.to_hex((red, green, blue))

@@ -58,8 +58,10 @@ def waited_for(results: Results) -> Picture:
         headline(figure)
         drawn[-1].set_xlabel("client")
         remark(drawn[0], f"{results.name}, all seeds together{failures(results)}")
-        handles = [Patch(facecolor="#666666"), Patch(facecolor=_NOBODY, hatch="////", edgecolor="white")]
-        labels = ["client waited for", "no client (a deadline, or none: messages already there)"]
+        handles, labels = [Patch(facecolor="#666666")], ["client waited for"]
+        if others:
+            handles.append(Patch(facecolor=_NOBODY, hatch="////", edgecolor="white"))
+            labels.append("no client (a deadline, or none: messages already there)")
         if any(set(range(1, clients + 1)) - own.keys() for own in shares.values()):
             handles.append(Patch(facecolor=_ABSENT))
             labels.append("takes no part")
