@@ -59,7 +59,9 @@ def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict
         common = min(each[-1][0] for each in points)
         for x in sorted({x for each in points for x, _ in each if x <= common}):
             values = [[y for at, y in each if at <= x][-1] for each in points]
-            limits = interval(values, 0, 1 if "accuracy" in metric else np.inf) if len(values) >= 3 else (np.nan, np.nan)
+            limits = (
+                interval(values, 0, 1 if "accuracy" in metric else np.inf) if len(values) >= 3 else (np.nan, np.nan)
+            )
             means.append((protocol, x, np.mean(values), *limits))
     drawn = {
         "means": pd.DataFrame(means, columns=["protocol", column, "mean", "low", "high"]),
