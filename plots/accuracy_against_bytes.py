@@ -1,6 +1,6 @@
 """Accuracy (or another metric) against bytes sent by all: mean over seeds with a 95 % band, one curve per protocol."""
 
-from vflsim.plotting.script import main, metric_option
+from vflsim.plotting.script import main
 
 if __name__ == "__main__":
-    main("bytes", __doc__, metric_option)
+    main("bytes", __doc__)

@@ -1,6 +1,6 @@
 """Accuracy (or another metric) against virtual time: mean over seeds with a 95 % band, one curve per protocol."""
 
-from vflsim.plotting.script import main, metric_option
+from vflsim.plotting.script import main
 
 if __name__ == "__main__":
-    main("time", __doc__, metric_option)
+    main("time", __doc__)

@@ -6,6 +6,7 @@ Training changes no time, so the time is the rounds to the target × the mean ro
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.errors import ResultsError, VflsimError
+from vflsim.plotting.looks import kinds_of, protocol_styles
 from vflsim.plotting.places import picture_file
-from vflsim.plotting.style import Picture, legend, picture, plain_number, protocol_styles, remark, target_label
+from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, target_label
 from vflsim.results import Results, write_file
 from vflsim.results.sweep import Sweep
 from vflsim.results.targets import target_from_text
@@ -38,10 +40,10 @@ def communication_times(training: Results, sweep: Sweep, target: str) -> pd.Data
     return found[["position", "value", "protocol"]].assign(**columns, **reached).reset_index(drop=True)
 
 
-def drawn(times: pd.DataFrame, label: str, names: list[str] | None, target: str) -> Picture:
+def drawn(times: pd.DataFrame, kinds: Mapping[str, str], label: str, names: list[str] | None, target: str) -> Picture:
     """Draw a line per protocol. With ``names`` the values stand side by side, otherwise on a logarithmic axis."""
     protocols = list(dict.fromkeys(times["protocol"]))
-    styles, handles = protocol_styles(protocols), []
+    styles, handles = protocol_styles(kinds), []
     with picture(5.6, 4.0, {"times": times}) as figure:
         axes = figure.add_subplot()
         for name in protocols:
@@ -82,8 +84,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="PNG to write (default: SWEEP/communication.png)")
     given = parser.parse_args()
     try:
-        times = communication_times(Results.open(given.training), Sweep.open(given.sweep), given.target)
-        figure = drawn(times, given.label, given.names and given.names.split(","), given.target.replace("=", " ≥ "))
+        sweep = Sweep.open(given.sweep)
+        times = communication_times(Results.open(given.training), sweep, given.target)
+        figure = drawn(
+            times,
+            kinds_of(sweep),
+            given.label,
+            given.names and given.names.split(","),
+            given.target.replace("=", " ≥ "),
+        )
         print(write_file(picture_file(given.out or given.sweep, "communication", "--out"), figure.png()))
     except VflsimError as error:
         print(error, file=sys.stderr)

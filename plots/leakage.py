@@ -6,13 +6,15 @@ Takes results with a target, and the folder that `vflsim evaluate` has written o
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
+from vflsim.plotting.looks import protocol_styles
 from vflsim.plotting.places import picture_file
-from vflsim.plotting.style import PALETTE, Picture, legend, picture, protocol_styles, remark, target_label, x_axis
+from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
 from vflsim.results import Results, write_file
 from vflsim.results.layout import markdown_table
 
@@ -67,10 +69,7 @@ def _mean(values: "pd.Series[float]") -> "pd.Series[float]":
 def drawn(table: pd.DataFrame, results: Results) -> Picture:
     """Draw both kinds of leakage over both costs, a marker per protocol."""
     names, handles = list(table["protocol"]), []
-    styles = protocol_styles(names)
-    markers = [style.marker for style in styles.values()][: len(PALETTE)]
-    # Colours repeat after as many protocols as markers do: markers move on by one, so that no two looks are equal.
-    marker_of = {name: markers[(n + n // len(markers)) % len(markers)] for n, name in enumerate(names)}
+    styles = protocol_styles(results)
     goal = target_label(str(results.estimates().query("measure == 'time_to_target'")["target"].iloc[0]))
     with picture(7.6, 6.0, {"leakage": table}) as figure:
         panels = figure.subplots(2, 2, sharex="col", sharey="row")
@@ -78,12 +77,10 @@ def drawn(table: pd.DataFrame, results: Results) -> Picture:
             for axes, (cost, (label, unit)) in zip(row, COSTS.items(), strict=True):
                 marks = []
                 for each in table.to_dict("records"):
-                    color = styles[each["protocol"]].color
-                    filled = color if each[f"{cost}_reached"] else "white"
-                    marks += axes.plot(
-                        each[cost], each[leak], color=color, marker=marker_of[each["protocol"]], markerfacecolor=filled,
-                        linestyle="", markersize=7, alpha=0.9,
-                    )  # fmt: skip
+                    style = styles[each["protocol"]]
+                    filled = style.color if each[f"{cost}_reached"] else "white"
+                    look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markerfacecolor": filled}
+                    marks += axes.plot(each[cost], each[leak], **look, linestyle="", markersize=7, alpha=0.9)
                 handles = handles or marks
                 axes.set_ylim(bottom=0)
                 x_axis(axes, f"{label} to {goal}", unit, logarithmic=True)

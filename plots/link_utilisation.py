@@ -6,7 +6,6 @@ from vflsim.plotting.script import main
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--protocol", dest="protocols", action="append", help="draw only this one (may be repeated)")
     parser.add_argument("--seed", type=int, help="which seed (default: the first)")
     parser.add_argument("--bins", type=int, default=100, help="number of bins per run")
 

@@ -29,12 +29,13 @@ def runs(results: Results, *tables: str) -> dict[str, list]:
     return found
 
 
-def interval(values: list[float]) -> tuple[float, float]:
+def interval(values: list[float], least: float = 0, greatest: float = np.inf) -> tuple[float, float]:
     if len(values) < 2:
         return np.nan, np.nan
     if min(values) == max(values):
         return values[0], values[0]
-    return stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    return max(low, least), min(high, greatest)
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------
@@ -58,7 +59,9 @@ def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict
         common = min(each[-1][0] for each in points)
         for x in sorted({x for each in points for x, _ in each if x <= common}):
             values = [[y for at, y in each if at <= x][-1] for each in points]
-            limits = interval(values) if len(values) >= 3 else (np.nan, np.nan)
+            limits = (
+                interval(values, 0, 1 if "accuracy" in metric else np.inf) if len(values) >= 3 else (np.nan, np.nan)
+            )
             means.append((protocol, x, np.mean(values), *limits))
     drawn = {
         "means": pd.DataFrame(means, columns=["protocol", column, "mean", "low", "high"]),
@@ -110,7 +113,7 @@ def speedup(results: Results, at_least: float, baseline: str = "wait") -> dict[s
             logs = [np.log(b[0] / a[0]) for a, b in both]
             late, waiting = any(a[1] for a, _ in both), any(b[1] for _, b in both)
             bound = {(False, False): "exact", (True, False): "most", (False, True): "least", (True, True): "none"}
-            limits = np.exp(interval(logs)) if not late and not waiting else (np.nan, np.nan)
+            limits = np.exp(interval(logs, -np.inf)) if not late and not waiting else (np.nan, np.nan)
             if both:
                 rows.append((title, name, np.exp(np.mean(logs)), *limits, len(both), bound[late, waiting]))
     return {"ratios": pd.DataFrame(rows, columns=["measure", "protocol", "mean", "low", "high", "n", "bound"])}

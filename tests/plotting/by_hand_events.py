@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from by_hand import runs, table
 
-from vflsim.plotting.breakdown import PARTS, SERVER_STEP, WAITING
+from vflsim.plotting.breakdown import BARRIER, PARTS, SERVER_STEP, TO_DEADLINE, WAITING
 from vflsim.results import Results
 
 PART_OF = {activity: part for part, (names, _) in PARTS.items() for activity in names}
@@ -26,12 +26,26 @@ def covered(spans: Iterable[tuple[float, float]], low: float, high: float) -> fl
     return total
 
 
-def follow(events: list[dict], row: dict, ready: float, first: int, client: str | None) -> tuple[dict, list[set]]:
-    """Seconds by activity of one round up to ``ready``, and who was waited for before; ``events`` by their ends.
+def moved_from(events: list[dict], message: dict) -> float:
+    """When the latency of a message was over; without one, when it was sent."""
+    ends = [
+        event["end_s"]
+        for event in events
+        if event["kind"].startswith("latency.")
+        and (event["party"], event["peer"], event["start_s"]) == (message["party"], message["peer"], message["sent_s"])
+        and event["outcome"] == "done"
+    ]
+    return ends[0] if ends else message["sent_s"]
+
+
+def follow(events: list[dict], row: dict, ready: float, first: int, client: str | None) -> tuple[dict, dict, list[set]]:
+    """Seconds by activity of one round up to ``ready``, those before barriers, and who was waited for before.
+
+    ``events`` are in the order of their ends.
 
     ``first`` is the place of the last message, sent by ``client``.
     """
-    begun, seconds, before = row["start_s"], defaultdict(float), []
+    begun, seconds, early, before = row["start_s"], defaultdict(float), defaultdict(float), []
     outages = defaultdict(list)
     for event in events:
         if event["kind"] == "outage":
@@ -41,27 +55,21 @@ def follow(events: list[dict], row: dict, ready: float, first: int, client: str 
         low = max(low, begun)
         if high > low:
             out = covered([span for party in parties for span in outages[party]], low, high)
-            seconds[what] += high - low - out
-            seconds["outage"] += out
+            for each in (seconds, early) if before else (seconds,):
+                each[what] += high - low - out
+                each["outage"] += out
 
     if client is None:
-        spend("idle", begun, ready, "server")
-        return seconds, before
+        spend("deadline", begun, ready, "server")
+        return seconds, early, before
     place, party, now, computing = first, "server", ready, None
     message = events[first]
     while True:
         if message is not None:
             sender, sent = message["party"], message["sent_s"]
-            latency = [
-                event["end_s"]
-                for event in events
-                if event["kind"].startswith("latency.")
-                and (event["party"], event["peer"], event["start_s"]) == (sender, message["peer"], sent)
-                and event["outcome"] == "done"
-            ]
-            moved = latency[0] if latency else sent
+            moved = moved_from(events, message)
             spend("transfer", message["start_s"], message["end_s"], sender, message["peer"])
-            spend("idle", moved, message["start_s"], sender)
+            spend("queue", moved, message["start_s"], sender)
             spend("latency", sent, moved, sender)
             party, now = sender, sent
         if now <= begun:
@@ -105,11 +113,11 @@ def follow(events: list[dict], row: dict, ready: float, first: int, client: str 
                  and e["party"] != "server" and e["outcome"] == "done" and begun < e["end_s"] <= computing]  # fmt: skip
         if heard:
             before.append({client})
-    return seconds, before
+    return seconds, early, before
 
 
-def followed(run) -> list[tuple[dict, dict, set, list[set]]]:
-    """(round, seconds by activity and of the server, who was waited for, and before) of every round."""
+def followed(run) -> list[tuple[tuple[dict, dict], set, list[set]]]:
+    """(seconds by activity and of the server, and before barriers; who was waited for, and before) of every round."""
     events = sorted(table(run, "events"), key=lambda event: event["end_s"])  # stable
     steps = [e for e in events if e["kind"] == "compute.server_step" and e["outcome"] == "done"]
     found = []
@@ -132,9 +140,9 @@ def followed(run) -> list[tuple[dict, dict, set, list[set]]]:
             ready = longer[0]
         clients = {int(event["party"][7:]) for _, event in last}
         at, event = max(last, key=lambda pair: (int(pair[1]["party"][7:]), pair[0])) if last else (-1, {"party": None})
-        seconds, before = follow(events, row, ready, at, event["party"])
+        seconds, early, before = follow(events, row, ready, at, event["party"])
         seconds["server"] = row["end_s"] - ready
-        found.append((row, seconds, clients, [{int(name[7:]) for name in each} for each in before]))
+        found.append(((seconds, early), clients, [{int(name[7:]) for name in each} for each in before]))
     return found
 
 
@@ -143,8 +151,9 @@ def waited(results: Results) -> dict[str, pd.DataFrame]:
     for protocol, own in runs(results, "rounds", "events").items():
         rounds = [each for run in own for each in followed(run)]
         clients = sorted({m for run in own for m in run.info.participants})
-        stages = {"last": [[found] if found else [] for _, _, found, _ in rounds]}
-        stages["before"] = [before for _, _, _, before in rounds]
+        spent = [(seconds["deadline"] + seconds["outage"], early) for (seconds, early), _, _ in rounds]
+        stages = {"last": [[found] if found else [] for _, found, _ in rounds]}
+        stages["before"] = [before for _, _, before in rounds]
         if not any(stages["last"]):
             continue
         for stage, named in stages.items():
@@ -154,38 +163,54 @@ def waited(results: Results) -> dict[str, pd.DataFrame]:
                     for together in each:
                         for client in together:
                             shares[client] += 1 / len(together) / len(named)
-                shares[0] = sum(not each for each in named) / len(named)
+                late = [not each and waits > 0 for each, (waits, _) in zip(named, spent, strict=True)]
+                if stage == "last":
+                    shares[-1] = sum(late) / len(named)
+                shares[0] = (sum(not each for each in named) - (sum(late) if stage == "last" else 0)) / len(named)
                 rows += [(protocol, stage, client, share) for client, share in shares.items()]
     return {"shares": pd.DataFrame(rows, columns=["protocol", "stage", "client", "share"])}
 
 
 def breakdown(results: Results) -> dict[str, pd.DataFrame]:
-    names = [*PARTS, SERVER_STEP, WAITING]
+    names = [*PARTS, SERVER_STEP, TO_DEADLINE, BARRIER, WAITING]
+    part_of = PART_OF | {"server": SERVER_STEP, "deadline": TO_DEADLINE}
     paths, clients = [], []
     for protocol, own in runs(results, "rounds", "events").items():
-        rounds = [seconds for run in own for _, seconds, _, _ in followed(run)]
-        parts = dict.fromkeys(names, 0.0)
-        for seconds in rounds:
-            for what, value in seconds.items():
-                parts[SERVER_STEP if what == "server" else PART_OF.get(what, WAITING)] += value / len(rounds)
-        paths += [(protocol, part, value, value / sum(parts.values())) for part, value in parts.items()]
+        rounds = [seconds for run in own for seconds, _, _ in followed(run)]
+        parts, early = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+        for both in rounds:
+            for sums, seconds in zip((parts, early), both, strict=True):
+                for what, value in seconds.items():
+                    sums[part_of.get(what, WAITING)] += value / len(rounds)
+        paths += [(protocol, part, value, value / sum(parts.values()), early[part]) for part, value in parts.items()]
         shares = dict.fromkeys(names, 0.0)
         for run in own:
             end = table(run, "metrics")[-1]["time_s"]
             events = table(run, "events")
             for m in run.info.participants:
                 spans, before = [], 0.0
+                its = [e for e in events if (e["peer"] if e["party"] == "server" else e["party"]) == f"client-{m}"]
                 for part, (activities, _) in PARTS.items():
-                    spans += [(e["start_s"], e["end_s"]) for e in events
-                              if (e["peer"] if e["party"] == "server" else e["party"]) == f"client-{m}"
-                              and e["kind"].partition(".")[0] in activities]  # fmt: skip
+                    spans += [(e["start_s"], e["end_s"]) for e in its if e["kind"].partition(".")[0] in activities]
+                    if activities == ("queue",):
+                        spans += [
+                            (moved_from(events, e), e["start_s"]) for e in its if e["kind"].startswith("transfer.")
+                        ]
                     now = covered(spans, 0.0, end)
                     shares[part] += (now - before) / end / len(run.info.participants) / len(own)
                     before = now
+                reach = 0.0
+                for low, high in [*sorted(span for span in spans if span[1] > span[0]), (end, end)]:
+                    if low > reach and any(
+                        e["kind"].startswith("transfer.") and e["peer"] == f"client-{m}" and e["party"] != "server"
+                        and e["outcome"] == "done" and e["end_s"] == low for e in events
+                    ):  # fmt: skip
+                        shares[BARRIER] += (low - reach) / end / len(run.info.participants) / len(own)
+                    reach = max(reach, high)
         shares[WAITING] = 1 - sum(shares.values())
         clients += [(protocol, part, share) for part, share in shares.items()]
     return {
-        "rounds": pd.DataFrame(paths, columns=["protocol", "part", "seconds", "share"]),
+        "rounds": pd.DataFrame(paths, columns=["protocol", "part", "seconds", "share", "before"]),
         "clients": pd.DataFrame(clients, columns=["protocol", "part", "share"]),
     }
 

@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from closed_curves import write_curves
+from matplotlib.colors import to_hex
 from story import Story
 
 from vflsim.plotting import plot
 from vflsim.plotting.closed import LOOK
 from vflsim.plotting.durations import POINTS, durations
+from vflsim.plotting.looks import protocol_styles
 from vflsim.plotting.style import Picture
 from vflsim.results import NotRecordedError, Results
 
@@ -85,12 +87,19 @@ def test_the_closed_form_is_drawn_over_its_protocol(kind: str, tmp_path: Path) -
     assert figure.axes[0].get_xlim()[1] < 10, "the axis is as long as the rounds are, not as the curve is"
 
 
-def test_where_only_bounds_are_known_both_are_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["durations", "survival"])
+def test_bounds_are_an_area_in_the_protocols_colour(kind: str, tmp_path: Path) -> None:
     lasting([1, 2, 3]).written(tmp_path)
     x, lower, upper = np.array([1.0, 2.0]), np.array([0.1, 0.8]), np.array([0.3, 0.9])
     write_curves(tmp_path, [("wait", "round_duration", -1, x, lower, upper)])
-    drawn = dashed(plot(Results.open(tmp_path), "durations"))
-    assert [line.get_ydata().tolist() for line in drawn] == [lower.tolist(), upper.tolist()]
+    results = Results.open(tmp_path)
+    figure = plot(results, kind)
+    (area,) = figure.axes[0].collections
+    ends = {(at, 1 - y if kind == "survival" else y) for side in (lower, upper) for at, y in zip(x, side, strict=True)}
+    assert ends <= {tuple(corner) for corner in area.get_paths()[0].vertices.tolist()}
+    assert to_hex(area.get_facecolor()[0]) == protocol_styles(results)["wait"].color.lower()
+    assert dashed(figure) == []
+    assert legend(figure)[-1] == "between the bounds of a closed form"
 
 
 def test_widely_spread_rounds_get_a_logarithmic_axis_that_holds_them_all(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from toy_runs import toy_results, toy_run
 import vflsim.plotting
 from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, plot, protocol_styles, save_all
-from vflsim.plotting.style import PALETTE
+from vflsim.plotting.looks import PALETTE
 from vflsim.results import NotRecordedError, Results, RunTables, run_folder, write_run
 
 OF_THEIR_OWN = (
@@ -76,23 +76,20 @@ def test_axes_say_what_they_show_and_in_which_unit(results: Results, kind: str, 
     assert label in texts(plot(results, kind))
 
 
-def test_colours_stay_with_protocols_by_their_place_in_the_scenario(results: Results):
+def test_every_figure_has_the_colours_of_the_protocols_kinds(results: Results):
     names = list(results.protocols)
+    colors = {name: style.color.lower() for name, style in protocol_styles(results).items()}
     for kind in ("time", "rounds", "bytes"):
         legend = plot(results, kind).legends[0]
         drawn = {
             text.get_text(): to_hex(line.get_color())
             for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
         }
-        assert drawn == {name: color.lower() for name, color in zip(names, PALETTE, strict=False)}
+        assert drawn == colors
     bars = plot(results, "target").axes[0].patches
     shown = {to_hex(bar.get_edgecolor() if bar.get_hatch() else bar.get_facecolor()) for bar in bars}
-    assert shown == {color.lower() for color in PALETTE[: len(names)]}
-
-
-def test_more_protocols_than_colours_differ_by_their_line():
-    styles = protocol_styles([f"p{n}" for n in range(20)])
-    assert len({(style.color, str(style.dash)) for style in styles.values()}) == 20
+    assert shown == set(colors.values())
+    assert len(shown) == len(names)
 
 
 def test_the_curve_is_the_mean_of_the_seeds_step_functions(results: Results):

@@ -96,7 +96,7 @@ def test_peers_whose_messages_the_last_one_needed_were_waited_for_before(tmp_pat
     assert waited_before(results) == [(0, 2, 1.0)]
     seconds = step_waits(results.runs[0]).path.seconds
     assert {what: s for what, s in seconds.items() if s} == pytest.approx(
-        {"share": 1, "idle": 0.5, "transfer": 0.5 + 1, "compute": 1, "upload": 2}
+        {"share": 1, "queue": 0.5, "transfer": 0.5 + 1, "compute": 1, "upload": 2}
     )
     titles = [axes.get_title("left") for axes in plot(results, "waited").axes]
     assert titles == ["coded: the message that lets the step begin", "coded: before that (model share)"]
@@ -152,7 +152,7 @@ def test_toy_runs_wait_for_the_arrival_that_completes_a_step(results: Results) -
             assert [f"client-{m}" for m in found.client[found.round == k]] == sorted(expected)
 
 
-def test_bars_are_the_shares_and_the_grey_one_is_nobody(tmp_path: Path) -> None:
+def test_bars_are_the_shares_and_the_grey_one_is_the_deadline(tmp_path: Path) -> None:
     story = Story(clients=2, protocol="deadline", kind="ignore")
     for k in range(4):
         at = 10 * k
@@ -160,7 +160,8 @@ def test_bars_are_the_shares_and_the_grey_one_is_nobody(tmp_path: Path) -> None:
         story.step(at + (2 if k else 5), at + 10, [2])
     axes = plot(story.written(tmp_path), "waited").axes[0]
     heights = {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axes.patches}
-    assert heights == pytest.approx({1: 0, 2: 0.75, 3.5: 0.25})
+    assert heights == pytest.approx({1: 0, 2: 0.75, 3.7: 0.25})
+    assert axes.get_xticklabels()[-1].get_text() == "deadline"
 
 
 def test_excluded_clients_are_shaded_and_few_enough_are_named(results: Results) -> None:

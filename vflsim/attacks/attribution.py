@@ -51,6 +51,7 @@ class Attribution(Attack):
         "p_value": "p-value of τ",
     }
     drawn: ClassVar[tuple[str, ...]] = ("tau",)
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"tau": (-1, 1)}
     note: ClassVar[str] = (
         "distances of two vectors with an element for each element of a client's upload: 0 for equal attributions; "
         "Kendall's τ is 1 for the same order, 0 for unrelated ones. The two runs begin with the same weights, and no "

@@ -92,6 +92,8 @@ class Attack(Part, ABC):
     """What it measures, in the order of its tables: the label of each measure."""
     drawn: ClassVar[tuple[str, ...]]
     """The measures that its figure shows."""
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """The least and the greatest value that a measure can have, where there are any: intervals end there."""
     note: ClassVar[str] = ""
     """What the numbers mean, in a sentence below the tables."""
 

@@ -44,6 +44,7 @@ class LabelInference(AttackOfClients):
     title: ClassVar[str] = "label inference by a client"
     measures: ClassVar[Mapping[str, str]] = {"auc": "AUC", "balanced_accuracy": "balanced accuracy"}
     drawn: ClassVar[tuple[str, ...]] = ("auc", "balanced_accuracy")
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"auc": (0, 1), "balanced_accuracy": (0, 1)}
     note: ClassVar[str] = (
         "on recorded rows whose labels the client does not know: AUC for two classes (chance 0.5), balanced accuracy "
         "for more (chance 1 / classes). What completion finds beyond untrained, training has given away. Intervals in "

@@ -53,6 +53,7 @@ class Pgd(AttackOfClients):
         "largest": "largest perturbation that arrived",
     }
     drawn: ClassVar[tuple[str, ...]] = ("success",)
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"success": (0, 1)}
     note: ClassVar[str] = (
         "attack success: the share of rows that were classified correctly and are not any more; its chance level is "
         "that of one random step to the edge of the ball"

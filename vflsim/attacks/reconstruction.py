@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final
@@ -43,6 +44,7 @@ class Reconstruction(AttackOfClients):
     title: ClassVar[str] = "reconstruction of a client's features"
     measures: ClassVar[Mapping[str, str]] = {"r2": "explained variance R²"}
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"r2": (-math.inf, 1)}
     note: ClassVar[str] = (
         "R² over all features of the rows that the attacker does not know: 1 − R² is the mean square error relative to "
         "that of predicting the mean, whose R² is 0. An attack on noise is at 0 or below. Features of other clients "

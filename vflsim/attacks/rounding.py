@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal, final
@@ -44,6 +45,7 @@ class RoundingBound(Attack):
         "proven": "sum is a proven bound",
     }
     drawn: ClassVar[tuple[str, ...]] = ("moved", "first_order", "remainder")
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(drawn, (0, math.inf))
     note: ClassVar[str] = (
         "means over rows of |g(x) − g(z)|, x sent and z rounded, of ½ Σ |∂g(z)| and of the remainder, g the logit of a "
         "row's own class. The sum is a proven bound (1) for a linear server, else an estimate (0)"

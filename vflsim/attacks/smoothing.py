@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, final
 
@@ -50,6 +51,7 @@ class Smoothing(Attack):
         "certified_accuracy": "certified and right",
     }
     drawn: ClassVar[tuple[str, ...]] = ("radius", "certified_accuracy")
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"radius": (0, math.inf), "certified_accuracy": (0, 1)}
     note: ClassVar[str] = (
         "radius: while all clients together move a row's embeddings by less than it (l2, before the codec), the "
         "smoothed server predicts the same class. Mean and standard deviation are over rows; a row that is not "

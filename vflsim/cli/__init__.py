@@ -12,6 +12,7 @@ from vflsim.cli import (  # noqa: F401  each registers its commands
     evaluate,
     explain,
     kinds,
+    plot,
     report,
     results,
     runs,

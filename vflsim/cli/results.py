@@ -1,4 +1,4 @@
-"""Commands that read a results folder: plot, trace, verify."""
+"""Commands that read a results folder: trace, verify."""
 
 from __future__ import annotations
 
@@ -8,44 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, known, must_be_folder, say
+from vflsim.cli.app import ResultsFolder, app, say
 from vflsim.errors import ResultsError
-
-
-@app.command()
-def plot(
-    results: Annotated[
-        Path,
-        typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS", callback=must_be_folder),
-    ],
-    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this figure (may be repeated).")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder of the figures (default: the results' own), or the file of a single one: .png, .svg or .pdf.",
-        ),
-    ] = None,
-) -> None:
-    """Draw the figures of a results folder, or of a sweep."""
-    from vflsim.plotting import open_folder, plots_of, save_all
-    from vflsim.plotting import plot as draw
-    from vflsim.plotting.places import picture_file, picture_folder
-    from vflsim.results.write import write_file
-
-    found = open_folder(results)
-    for name in kind or ():
-        known(name, plots_of(found), "figure", "vflsim plot --kind")
-    if kind and len(kind) == 1:
-        place = picture_file(results if out is None else out, kind[0], "vflsim plot --out")
-        paths = [write_file(place, draw(found, kind[0]).rendered(place.suffix))]
-    else:
-        folder = None if out is None else picture_folder(out, len(kind or plots_of(found)), "vflsim plot --out")
-        figures = [(name, draw(found, name).png()) for name in kind or ()]
-        paths = [write_file((folder or results) / f"{name}.png", picture) for name, picture in figures]
-        paths = paths or save_all(found, folder)
-    for path in paths:
-        say(str(path))
 
 
 @app.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ResultsError
 from vflsim.plotting.ages import staleness
+from vflsim.plotting.appearance import appearance
 from vflsim.plotting.breakdown import time_breakdown
 from vflsim.plotting.costs import costs_to_target
 from vflsim.plotting.curves import (
@@ -17,8 +19,10 @@ from vflsim.plotting.curves import (
     metric_against_time,
 )
 from vflsim.plotting.durations import round_durations, survival
+from vflsim.plotting.looks import protocol_styles
+from vflsim.plotting.selection import known_protocols, only
 from vflsim.plotting.speedup import speed_up
-from vflsim.plotting.style import Picture, protocol_styles
+from vflsim.plotting.style import Picture
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.timeline import timeline
 from vflsim.plotting.utilisation import link_utilisation
@@ -61,26 +65,59 @@ def plots_of(results: Results | Sweep) -> dict[str, Callable[..., Picture]]:
     return SWEEP_PLOTS if isinstance(results, Sweep) else PLOTS
 
 
-def plot(results: Results | Sweep, kind: str, **options: Any) -> Picture:
-    """Draw the figure named ``kind``; ``options`` are its function's. Raises ResultsError for an unknown name."""
+def plot(
+    results: Results | Sweep,
+    kind: str,
+    *,
+    protocols: Sequence[str] | None = None,
+    size: str | tuple[float, float] | None = None,
+    title: str | None = None,
+    style: str | Path | None = None,
+    **options: Any,
+) -> Picture:
+    """Draw the figure named ``kind``, of these ``protocols`` alone if there are any.
+
+    ``size`` is in inches, or text with a unit (``85x60 mm``); ``style`` is a name in
+    :data:`vflsim.plotting.appearance.STYLES` or a Matplotlib style file. ``options`` are the function's own. Raises
+    ResultsError for an unknown figure, an option that it does not take, or an unknown protocol.
+    """
     known = plots_of(results)
     if kind not in known:
         what = "a sweep" if isinstance(results, Sweep) else "one scenario's results"
         raise ResultsError(f"there is no figure {kind!r} of {what}", "plot", ", ".join(known))
-    return known[kind](results, **options)
+    function, own = known[kind], options_of(known[kind])
+    if unknown := [name for name in options if name not in own]:
+        raise ResultsError(f"the figure {kind!r} has no option {unknown[0]!r}", "plot", ", ".join((*own, *LOOKS)))
+    if protocols is not None:
+        known_protocols(results, protocols)
+        if "protocols" in own:
+            options["protocols"] = protocols
+        else:
+            results = only(results, protocols)
+    with appearance(style, size, title):
+        return function(results, **options)
 
 
-def save_all(results: Results | Sweep, folder: Path | str | None = None) -> list[Path]:
+LOOKS = ("protocols", "size", "title", "style")
+"""The options of every figure."""
+
+
+def options_of(function: Callable[..., Picture]) -> tuple[str, ...]:
+    """Return the names of the options of a function that draws a figure."""
+    return tuple(signature(function).parameters)[1:]
+
+
+def save_all(results: Results | Sweep, folder: Path | str | None = None, **options: Any) -> list[Path]:
     """Save every figure for which the results have data as ``<name>.png``, each whole or not at all.
 
-    ``folder`` (default: the results' own) is made if absent. Raises ResultsError if a table is damaged or the folder
-    cannot be written.
+    ``folder`` (default: the results' own) is made if absent. ``options`` are those of every figure. Raises ResultsError
+    if a table is damaged or the folder cannot be written.
     """
     folder = results.folder if folder is None else Path(folder)
     paths = []
-    for name, function in plots_of(results).items():
+    for name in plots_of(results):
         try:
-            figure = function(results)
+            figure = plot(results, name, **options)
         except NotRecordedError:
             continue
         paths.append(write_file(folder / f"{name}.png", figure.png()))

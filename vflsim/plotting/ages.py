@@ -11,23 +11,28 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from vflsim.plotting import closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.selection import finished
 from vflsim.plotting.step_waits import named
-from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, remark
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
+from vflsim.plotting.window import Place, Window
 from vflsim.results.activities import Ints
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
+from vflsim.vocabulary.quantities import PURE
 
 
-def staleness(results: Results) -> Picture:
+def staleness(results: Results, start: Place = None, end: Place = None) -> Picture:
     """Plot the share of (server step, client) pairs by client age, seeds pooled, with the closed form if there is one.
 
     Client age: server steps since the server last received an embedding of the client; 0 if this step did
-    (``rounds.fresh``). Before its first embedding, a client's age counts from one step before the first. ``numbers``:
-    ``ages`` (protocol, age, share), ``means`` (protocol, mean), ``closed_form`` (protocol, age, share). Raises
-    NotRecordedError if rounds were not kept, or if every step used every client.
+    (``rounds.fresh``). Before its first embedding, a client's age counts from one step before the first. ``start`` and
+    ``end`` limit the axis of ages. ``numbers``: ``ages`` (protocol, age, share), ``means`` (protocol, mean),
+    ``closed_form`` (protocol, age, share). Raises NotRecordedError if rounds were not kept, or if every step used every
+    client.
     """
+    window = Window.of(start, end, PURE)
     pooled = {name: _total([age_counts(run) for run in runs]) for name, runs in finished(results, "rounds").items()}
     counts = {name: ages for name, ages in pooled.items() if ages.sum()}
     stale = {name: ages / ages.sum() for name, ages in counts.items() if len(ages) > 1}
@@ -40,7 +45,7 @@ def staleness(results: Results) -> Picture:
         "means": frame(("protocol", "mean"), [*means.items()]),
         "closed_form": stacked({name: _by_age(shares) for name, shares in theory.items() if shares is not None}),
     }
-    styles = protocol_styles(results.protocols)
+    styles = protocol_styles(results)
     with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
         handles: list[object] = [_histogram(axes, shares, styles[name]) for name, shares in stale.items()]
@@ -52,14 +57,15 @@ def staleness(results: Results) -> Picture:
         axes.set_yscale("log")
         axes.set_ylim(0.6 * lowest, 1.3)
         axes.set_xlim(-0.5, max(map(len, stale.values())) - 0.5)
+        window.show(axes)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlabel("client age [server steps]")
         axes.set_ylabel("share of steps and clients")
-        axes.set_title(results.name, loc="left")
+        headline(axes, results.name)
         fresh = [name for name in counts if name not in stale]
         remark(axes, (f"always 0: {', '.join(fresh)}" if fresh else "all seeds together") + failures(results))
         if any(shares is not None for shares in theory.values()):
-            handles.append(closed.handle())
+            handles += closed.handles([True]).values()
             labels.append(closed.LABEL)
         legend(figure, handles, labels, columns=3)
     return figure

@@ -9,7 +9,8 @@ from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
 from vflsim.attacks.report import means_of, settings_of
-from vflsim.plotting.style import Picture, legend, picture, protocol_styles, remark
+from vflsim.plotting.looks import kinds_in, protocol_styles
+from vflsim.plotting.style import Picture, legend, picture, remark
 
 
 def attack_figures(evaluation: Evaluation) -> Iterator[tuple[str, Picture]]:
@@ -23,12 +24,15 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
     """Plot an attack's main measures, a panel for each: groups of bars are settings, a bar is a protocol.
 
     ``numbers``: ``means`` (protocol, the attack's options, measure, n, mean, low, high, chance): means over parties and
-    then over seeds, with 95 % intervals over seeds.
+    then over seeds, with 95 % intervals over seeds, which end where the measure does.
     """
     table = evaluation.tables[attack.kind]
     means, settings = means_of(table), settings_of(table)
+    for measure, (least, greatest) in attack.ranges.items():
+        ends = means.loc[means["measure"] == measure, ["low", "high"]].clip(least, greatest)
+        means.loc[ends.index, ["low", "high"]] = ends
     names = list(means["protocol"].unique())
-    styles = protocol_styles(list(evaluation.scenario.protocols))
+    styles = protocol_styles(kinds_in(evaluation.scenario))
     shown = [name for name in attack.drawn if (means["measure"] == name).any()]
     groups = list(dict.fromkeys(means[settings].itertuples(index=False, name=None)))
     width = 0.8 / len(names)
@@ -41,7 +45,7 @@ def attack_figure(evaluation: Evaluation, attack: Attack) -> Picture:
                 mine = own[own["protocol"] == name]
                 group = [groups.index(key) for key in mine[settings].itertuples(index=False, name=None)]
                 at = np.array(group) + (place - (len(names) - 1) / 2) * width
-                errors = (mine["high"] - mine["mean"]).to_numpy()
+                errors = np.stack([mine["mean"] - mine["low"], mine["high"] - mine["mean"]])
                 spread = errors if np.isfinite(errors).any() else None
                 axes.bar(at, mine["mean"], width, yerr=spread, capsize=2, color=styles[name].color)
                 axes.hlines(mine["chance"], at - width / 2, at + width / 2, color="black", linewidth=1.2)

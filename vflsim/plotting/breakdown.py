@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from vflsim.plotting.causes import Causes
+from vflsim.plotting.critical_path import DEADLINE, QUEUE
 from vflsim.plotting.numbers import frame
 from vflsim.plotting.selection import finished, length
 from vflsim.plotting.spans import Spans
 from vflsim.plotting.step_waits import step_waits
-from vflsim.plotting.style import Picture, failures, legend, picture, remark
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
 from vflsim.results.activities import Activities, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
@@ -23,40 +26,53 @@ PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "client computes": (("compute",), "#3B5B92"),
     "upload delay": (("upload",), "#F0B95B"),
     "sharing delay": (("share",), "#C9793B"),
-    "latency and transfer": (("latency", "transfer"), "#2A8C6A"),
+    "transfer": (("transfer",), "#2A8C6A"),
+    "latency": (("latency",), "#A9D3BE"),
+    "queue of a link": ((QUEUE,), "#8A63A6"),
     "waits for activation": (("activation",), "#D8D8D8"),
 }
 """Part -> its activities and colour; at the same time, an earlier part takes precedence."""
 _PART = {name: part for part, (names, _) in PARTS.items() for name in names}
-SERVER_STEP, WAITING = "server step", "idle (queues, others, deadlines)"
-COLORS = {**{name: color for name, (_, color) in PARTS.items()}, SERVER_STEP: "#8AA5D6", WAITING: "#F3F3F3"}
+SERVER_STEP, TO_DEADLINE, BARRIER, WAITING = "server step", "deadline", "share barrier", "idle (waits for others)"
+_REST = {SERVER_STEP: "#8AA5D6", TO_DEADLINE: "#E3A1B8", BARRIER: "#DCCFAE", WAITING: "#F3F3F3"}
+COLORS = {**{name: color for name, (_, color) in PARTS.items()}, **_REST}
+_EDGE: dict[str, Any] = {"edgecolor": "#999999", "linewidth": 0.4}
+_BEFORE: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 0.4}
 
 
 def time_breakdown(results: Results) -> Picture:
     """Split the mean round, and the average client's time, into activities; one bar a protocol, seeds pooled.
 
     The left panel shows the critical path (:mod:`vflsim.plotting.critical_path`): the activities of the parties waited
-    for, from the round's start to its server step, then the step itself. The right panel shows the participants'
-    activities over the whole run, on average. Idle is the rest: waiting for others, in a link's queue, or for a
-    deadline.
-    ``numbers``: ``rounds`` (protocol, part, seconds of the mean round, share), ``clients`` (protocol, part, share).
-    Raises NotRecordedError if events were not kept, or no round was completed.
+    for, from the round's start to its server step, then the step itself. If the path passes through messages between
+    clients, the part before their arrival (the barrier) is hatched. A step that no message started waited for a
+    deadline. The right panel shows the participants' activities over the whole run, on average; a client waits at a
+    barrier if a message from another client ends its idle time. Idle is the rest: waiting for the server, and so for
+    others or for a deadline.
+    ``numbers``: ``rounds`` (protocol, part, seconds of the mean round, share, before: seconds before the barrier),
+    ``clients`` (protocol, part, share). Raises NotRecordedError if events were not kept, or no round was completed.
     """
-    rounds, clients, seconds = {}, {}, {}
+    rounds, clients, seconds, before = {}, {}, {}, {}
+    kinds: dict[str, None] = {}
     for name, runs in finished(results, "rounds", "events").items():
         found = [_of_run(run) for run in runs]
-        if count := sum(n for n, _, _ in found):
-            path = {part: sum(path[part] for _, path, _ in found) / count for part in COLORS}
-            seconds[name] = sum(path.values())
-            rounds[name] = path
-            clients[name] = {part: float(np.mean([own[part] for _, _, own in found])) for part in COLORS}
+        if count := sum(each.rounds for each in found):
+            rounds[name] = {part: sum(each.path[part] for each in found) / count for part in COLORS}
+            before[name] = {part: sum(each.before[part] for each in found) / count for part in COLORS}
+            seconds[name] = sum(rounds[name].values())
+            clients[name] = {part: float(np.mean([each.clients[part] for each in found])) for part in COLORS}
+            kinds |= dict.fromkeys(kind for each in found for kind in each.kinds)
     rounds = {name: parts for name, parts in rounds.items() if seconds[name] > 0}
     if not rounds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
     numbers = {
         "rounds": frame(
-            ("protocol", "part", "seconds", "share"),
-            [(name, part, value, value / seconds[name]) for name, own in rounds.items() for part, value in own.items()],
+            ("protocol", "part", "seconds", "share", "before"),
+            [
+                (name, part, value, value / seconds[name], before[name][part])
+                for name, own in rounds.items()
+                for part, value in own.items()
+            ],
         ),
         "clients": frame(
             ("protocol", "part", "share"),
@@ -66,8 +82,10 @@ def time_breakdown(results: Results) -> Picture:
     with picture(8.4, 1.5 + 0.42 * len(rounds), numbers) as figure:
         left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
         for row, name in enumerate(rounds):
-            _bar(left, row, rounds[name])
-            _bar(right, row, clients[name])
+            after = {part: value - before[name][part] for part, value in rounds[name].items()}
+            reached = _bar(left, row, before[name], seconds[name], 0.0, _BEFORE)
+            _bar(left, row, after, seconds[name], reached, _EDGE)
+            _bar(right, row, clients[name], sum(clients[name].values()), 0.0, _EDGE)
         left.set_yticks(range(len(rounds)), [f"{name}\n{seconds[name]:.3g} s" for name in rounds])
         left.invert_yaxis()
         for axes, label in ((left, "share of the mean round"), (right, "share of the average client's time")):
@@ -75,28 +93,60 @@ def time_breakdown(results: Results) -> Picture:
             axes.set_xlabel(label)
             axes.grid(visible=False, axis="y")
             axes.tick_params(axis="y", length=0)
-        left.set_title(results.name, loc="left")
+        headline(left, results.name)
         remark(left, f"critical path; below names: mean round{failures(results)}")
         shown = [part for part in COLORS if any(own[part] > 0 for side in (rounds, clients) for own in side.values())]
-        handles = [Patch(facecolor=COLORS[part], edgecolor="#999999", linewidth=0.4) for part in shown]
-        legend(figure, handles, shown, columns=6 if len(shown) < 6 else 3)
+        handles = [Patch(facecolor=COLORS[part], **_EDGE) for part in shown]
+        if any(sum(before[name].values()) > 0 for name in rounds):
+            handles.append(Patch(facecolor="#777777", **_BEFORE))
+            shown.append(f"before the barrier ({', '.join(kind.replace('_', ' ') for kind in kinds)})")
+        legend(figure, handles, shown, columns=6 if len(shown) < 6 else 4)
     return figure
 
 
-def _of_run(run: StoredRun) -> tuple[int, dict[str, float], dict[str, float]]:
-    """Return completed rounds, total seconds per part of the critical path, and clients' mean share per part."""
+@final
+@dataclass(frozen=True)
+class _RunParts:
+    """Completed rounds of a run, seconds of their critical paths by part (and before barriers), clients' mean shares.
+
+    ``kinds`` are the kinds of the messages at barriers.
+    """
+
+    rounds: int
+    path: dict[str, float]
+    before: dict[str, float]
+    clients: dict[str, float]
+    kinds: tuple[str, ...]
+
+
+def _of_run(run: StoredRun) -> _RunParts:
     events = activities(run)
     found, end = step_waits(run, events), length(run)
-    path, shares = dict.fromkeys(COLORS, 0.0), dict.fromkeys(COLORS, 0.0)
-    for activity, seconds in found.path.seconds.items():
-        path[_PART.get(activity, WAITING)] += seconds
+    path, before = _by_part(found.path.seconds), _by_part(found.path.before)
     path[SERVER_STEP] += float((found.end - found.ready).sum())
-    participants = run.info.participants
-    for _, own in _by_client(events, participants):
-        for part, before in _parts(own, np.array([0.0, end])).items():
-            shares[part] += (before[1] - before[0]) / (end * len(participants)) if end > 0 else 0.0
+    shares, participants, queues = dict.fromkeys(COLORS, 0.0), run.info.participants, _queues(events)
+    peers = events.where(events.is_a("transfer") & events.done & (events.party != SERVER) & (events.peer != SERVER))
+    for m, own in _by_client(events, participants):
+        waits = queues.where(np.where(queues.party == SERVER, queues.peer, queues.party) == m)
+        for part, spent in _parts(own, waits, end, peers.end[peers.peer == m]).items():
+            shares[part] += spent / (end * len(participants)) if end > 0 else 0.0
     shares[WAITING] = max(1 - sum(shares.values()), 0.0)
-    return len(found.start), path, shares
+    return _RunParts(len(found.start), path, before, shares, found.path.kinds)
+
+
+def _by_part(seconds: dict[str, float]) -> dict[str, float]:
+    parts = dict.fromkeys(COLORS, 0.0)
+    for activity, spent in seconds.items():
+        parts[TO_DEADLINE if activity == DEADLINE else _PART.get(activity, WAITING)] += spent
+    return parts
+
+
+def _queues(events: Activities) -> Activities:
+    """Return the transfers, each from the end of its latency (or from its sending) until its bytes begin to move."""
+    causes = Causes(events)
+    transfers = np.flatnonzero(causes.events.is_a("transfer"))
+    own = causes.events.where(transfers)
+    return replace(own, start=causes.latency_ends(transfers), end=own.start)
 
 
 def _by_client(events: Activities, participants: tuple[int, ...]) -> list[tuple[int, Activities]]:
@@ -108,20 +158,26 @@ def _by_client(events: Activities, participants: tuple[int, ...]) -> list[tuple[
     return [(m, events.where(order[a:b])) for m, a, b in zip(participants, first, end, strict=True)]
 
 
-def _parts(events: Activities, times: Floats) -> dict[str, Floats]:
-    """Return the seconds before each of ``times`` spent on each part; the first of ``PARTS`` takes precedence."""
-    found, earlier = {}, np.zeros_like(times)
-    counted = np.zeros(len(events), np.bool_)
+def _parts(events: Activities, queues: Activities, end: float, peers: Floats) -> dict[str, float]:
+    """Return a client's seconds until ``end`` spent on each part; the first of ``PARTS`` takes precedence.
+
+    ``peers`` are the arrivals of messages from other clients.
+    """
+    found, earlier, spans = {}, 0.0, [(queues.start[:0], queues.end[:0])]
     for part, (names, _) in PARTS.items():
-        counted |= events.is_a(*names)
-        covered = Spans.union(events.start[counted], events.end[counted]).before(times)
-        found[part], earlier = covered - earlier, covered
+        some = events.is_a(*names)
+        spans.append((queues.start, queues.end) if QUEUE in names else (events.start[some], events.end[some]))
+        covered = Spans.union(*(np.concatenate(side) for side in zip(*spans, strict=True)))
+        total = float(covered.before(np.array(end)))
+        found[part], earlier = total - earlier, total
+    idle_from, idle_to = np.append(0.0, covered.ends), np.append(covered.starts, end)
+    found[BARRIER] = float((idle_to - idle_from)[np.isin(idle_to, peers) & (idle_to > idle_from)].sum())
     return found
 
 
-def _bar(axes: Axes, row: int, parts: dict[str, float]) -> None:
-    total, left = sum(parts.values()), 0.0
+def _bar(axes: Axes, row: int, parts: dict[str, float], total: float, left: float, edge: dict[str, Any]) -> float:
+    """Draw parts of a bar from ``left`` on; return where they end."""
     for part, value in parts.items():
-        look: dict[str, Any] = {"color": COLORS[part], "edgecolor": "#999999", "linewidth": 0.4}
-        axes.barh(row, value / total, left=left / total, height=0.62, **look)
-        left += value
+        axes.barh(row, value / total, left=left, height=0.62, facecolor=COLORS[part], **edge)
+        left += value / total
+    return left

@@ -1,20 +1,28 @@
-"""Closed forms in figures: dashed black lines over the simulated ones."""
+"""Closed forms in figures: dashed black lines over the simulated ones, bounds as areas in the protocol's colour."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
+from vflsim.plotting.looks import Style, shaded
 from vflsim.results.read import Results
 from vflsim.results.statistics import Floats
 
 LOOK: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": (0, (4, 2.5))}
 LABEL = "closed form"
+_AREA: dict[str, Any] = {"alpha": 0.25, "linewidth": 0}
+_DARKER = -0.45
+"""Shade of the edges of an area, which may be as narrow as a line."""
+BOUNDS_LABEL = "between the bounds of a closed form"
 _BEGINNING = 1e-3
 """Below this value a curve would run along the figure's edge."""
 EVERYBODY = -1
@@ -63,16 +71,29 @@ def client_age(results: Results, protocol: str, ages: Floats) -> Floats | None:
     return np.diff(cdf, prepend=0.0)
 
 
-def draw(axes: Axes, curve: Curve, *, survival: bool) -> None:
-    """Draw the distribution function (or the survival function), or both bounds."""
-    for cdf in curve.sides():
-        first = max(int(np.searchsorted(cdf, _BEGINNING)) - 1, 0)  # keep the point before a step
-        axes.plot(curve.x[first:], (1 - cdf if survival else cdf)[first:], **LOOK, zorder=3)
+def draw(axes: Axes, curve: Curve, style: Style, *, survival: bool) -> None:
+    """Draw the distribution function (or the survival function), or the area between its bounds."""
+    first = max(int(np.searchsorted(curve.upper, _BEGINNING)) - 1, 0)  # keep the point before a step
+    sides = [(1 - cdf if survival else cdf)[first:] for cdf in curve.sides()]
+    area(axes, curve.x[first:], sides[0], sides[-1], style)
 
 
-def handle() -> Line2D:
-    """Make the legend handle of a closed form."""
-    return Line2D([], [], **LOOK)
+def area(axes: Axes, x: Floats, lower: Floats, upper: Floats, style: Style) -> None:
+    """Draw a known curve as a line, and an area in the protocol's colour where only bounds are known."""
+    if np.array_equal(lower, upper):
+        axes.plot(x, lower, **LOOK, zorder=3)
+    else:
+        axes.fill_between(x, lower, upper, color=style.color, **_AREA, zorder=1.2)
+        for side in (lower, upper):
+            axes.plot(x, side, **{**LOOK, "color": shaded(style.color, _DARKER)}, zorder=3)
+
+
+def handles(exact: Iterable[bool]) -> dict[str, Artist]:
+    """Make the legend handles, by label, of closed forms that are exact, or bounds."""
+    found = {*exact}
+    known: dict[str, Artist] = {LABEL: Line2D([], [], **LOOK)} if True in found else {}
+    edges = {"facecolor": "#88888840", "edgecolor": "#444444", "linestyle": LOOK["linestyle"]}
+    return known | ({BOUNDS_LABEL: Patch(**edges)} if False in found else {})
 
 
 def _curves(results: Results, protocol: str, quantity: str) -> dict[int, Curve]:

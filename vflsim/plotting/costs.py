@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
-from vflsim.plotting.style import Picture, Style, failures, legend, picture, protocol_styles, spread_widely, x_axis
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, spread_widely, x_axis
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import estimate, outcomes
 
@@ -42,7 +43,7 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
         )
     measured = measured[measured["target"] == measured["target"].iloc[0]]
     protocols = [name for name in results.protocols if (measured["protocol"] == name).any()]
-    styles = protocol_styles(results.protocols)
+    styles = protocol_styles(results)
     measured = measured[measured["measure"].isin([measure for measure, _, _ in PANELS])]
     costs = _costs(measured, protocols)
     seeds = measured[["measure", "protocol", "seed", "value", "censored"]].reset_index(drop=True)
@@ -53,12 +54,8 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
             _panel(axes, own, bars, protocols, styles, label, unit)
         panels[0].set_yticks(range(len(protocols)), protocols)
         panels[0].invert_yaxis()
-        figure.suptitle(
-            f"{results.name}: cost to {measured['target'].iloc[0].replace('_', ' ')}{failures(results, costs=True)}",
-            x=0.01,
-            ha="left",
-            fontsize=9.5,
-        )
+        goal = measured["target"].iloc[0].replace("_", " ")
+        headline(figure, f"{results.name}: cost to {goal}{failures(results, costs=True)}")
         legend(figure, *_key(bool(measured["censored"].any()), measured["seed"].nunique() > 1))
     return figure
 
@@ -71,7 +68,8 @@ def _costs(measured: pd.DataFrame, protocols: list[str]) -> pd.DataFrame:
             own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
             found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool))
             shown = found.at_least if found.censored else found.mean
-            rows.append((measure, name, unit, shown, found.low, found.high, found.n, found.reached))
+            low = float(np.maximum(found.low, 0.0))  # no cost is below 0
+            rows.append((measure, name, unit, shown, low, found.high, found.n, found.reached))
     return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached"), rows)
 
 
@@ -110,7 +108,7 @@ def _panel(
                 capthick=1.2,
             )
         if end == 0:
-            axes.annotate("0", (left, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
+            axes.annotate("0", (left, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize="small")
         if len(values) > 1:
             dots: dict[str, Any] = {
                 "markersize": 2.8,
@@ -126,7 +124,7 @@ def _panel(
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=8,
+                fontsize="small",
                 color="#333333",
             )
     room = 0.3 if measured["censored"].any() else 0.1

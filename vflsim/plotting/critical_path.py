@@ -1,8 +1,10 @@
 """Critical path of rounds: from the server step back to the round's beginning, along causes.
 
-At a party and an instant, the path leads to the party's own work that ended in that instant. If there is none, it leads
-to the message that arrived then, and on to its sender at the time of sending. If there is neither, the party was idle
-since its latest work or message. In the order of ends, causes come before their effects, so a path never repeats.
+At a party and an instant, the path leads to the party's own work that ended in that instant. If there is none, it
+leads to the message that arrived then, and on to its sender at the time of sending. If there is neither, the party
+was idle since its latest work or message. A message waits in the queue of a link from the end of its latency (or from
+its sending) until its bytes begin to move. A step that waited for nobody waited for a deadline. In the order of ends,
+causes come before their effects, so a path never repeats.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from vflsim.plotting.spans import Spans
 from vflsim.results.activities import NOBODY, Floats, Ints
 from vflsim.streams import SERVER
 
-IDLE, OUT = "idle", "outage"
+IDLE, OUT, QUEUE, DEADLINE = "idle", "outage", "queue", "deadline"
 
 
 @final
@@ -25,12 +27,14 @@ IDLE, OUT = "idle", "outage"
 class CriticalPath:
     """The critical paths of a run's rounds, from their beginnings to the arrivals of the messages waited for.
 
-    ``seconds`` sums all rounds per activity (the first part of an event's kind, and ``idle``). ``round``, ``client``
+    ``seconds`` sums all rounds per activity (the first part of an event's kind, ``queue``, ``deadline`` and ``idle``),
+    ``before`` those until the arrival of the last message from another client (a barrier). ``round``, ``client``
     and ``weight`` list the clients waited for before that message could be sent; messages that arrive together share
     the weight. ``kinds`` are the kinds of these messages, most frequent first.
     """
 
     seconds: dict[str, float]
+    before: dict[str, float]
     round: Ints
     client: Ints
     weight: Floats
@@ -38,13 +42,13 @@ class CriticalPath:
 
 
 def critical_path(causes: Causes, start: Floats, ready: Floats, client: Ints) -> CriticalPath:
-    """Follow every round back from its last message: from ``client`` (0: none, all idle), arrived at ``ready``.
+    """Follow every round back from its last message: from ``client`` (0: none, a deadline), arrived at ``ready``.
 
     ``start`` and ``ready`` are in seconds; all three arrays have one element per round.
     """
     walk = _Walk(causes, start)
     nobody = np.flatnonzero(client == SERVER)
-    walk.add(IDLE, nobody, client[nobody], ready[nobody], start[nobody])
+    walk.add(DEADLINE, nobody, client[nobody], ready[nobody], start[nobody])
     rounds = np.flatnonzero(client != SERVER)
     walk.message(rounds, causes.message_of(client[rounds], ready[rounds]))
     while walk.unfinished():
@@ -64,6 +68,7 @@ class _Walk:
         self.alone = np.ones(len(start), np.bool_)
         """Whether the round has waited for no earlier message."""
         self.seconds: dict[str, float] = {}
+        self.before: dict[str, float] = {}
         self._hops: list[tuple[Ints, Ints, Floats]] = []
         self._kinds = np.zeros(len(causes.events.kinds), np.int64)
         out = causes.events.is_a(OUT)
@@ -97,7 +102,7 @@ class _Walk:
         sender, receiver, sent = events.party[message], events.peer[message], events.sent[message]
         begun = self.causes.latency_ends(message)
         self.add("transfer", rounds, sender, events.end[message], events.start[message], receiver)
-        self.add(IDLE, rounds, sender, events.start[message], begun)
+        self.add(QUEUE, rounds, sender, events.start[message], begun)
         self.add("latency", rounds, sender, begun, sent)
         self.party[rounds], self.time[rounds], self.place[rounds] = sender, sent, message
 
@@ -116,8 +121,9 @@ class _Walk:
                     )
                     some = (party == one) & (others == other)
                     down[some] = covered.before(high[some]) - covered.before(low[some])
-        self.seconds[what] = self.seconds.get(what, 0.0) + float((lasted - down).sum())
-        self.seconds[OUT] = self.seconds.get(OUT, 0.0) + float(down.sum())
+        for sums, some in ((self.seconds, slice(None)), (self.before, ~self.alone[rounds])):
+            sums[what] = sums.get(what, 0.0) + float((lasted - down)[some].sum())
+            sums[OUT] = sums.get(OUT, 0.0) + float(down[some].sum())
 
     def path(self, last: Ints) -> CriticalPath:
         """Return the result."""
@@ -128,7 +134,7 @@ class _Walk:
         found, client, weight = (np.concatenate(column) for column in zip(*self._hops, strict=True))
         order, often = np.lexsort((client, found)), np.argsort(-self._kinds, kind="stable")
         kinds = tuple(self.events.kinds[code].partition(".")[2] for code in often if self._kinds[code])
-        return CriticalPath(self.seconds, found[order], client[order], weight[order], kinds)
+        return CriticalPath(self.seconds, self.before, found[order], client[order], weight[order], kinds)
 
     def _work(self, rounds: Ints, work: Ints, last: Ints) -> None:
         events = self.events

@@ -13,29 +13,34 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.style import (
     Picture,
-    Style,
     failures,
+    headline,
     legend,
     metric_label,
     picture,
-    protocol_styles,
     remark,
     spread_widely,
     x_axis,
 )
+from vflsim.plotting.window import Place, Window
 from vflsim.results.plateau import plateau_of
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.schema import EPSILON
 from vflsim.results.statistics import Floats, band, step_values
 from vflsim.results.targets import targets_of
+from vflsim.vocabulary import quantities
+from vflsim.vocabulary.metrics import range_of
+from vflsim.vocabulary.quantities import Dimension
 
 _BANDED = 3
 """Least number of seeds for a band (with two, the t factor is 12.7: single lines show more)."""
 POINTS = 4000
 """Most points of a curve."""
+_ALL = Window()
 
 
 Runs = dict[int, tuple[Floats, Floats]]
@@ -44,52 +49,60 @@ Runs = dict[int, tuple[Floats, Floats]]
 
 @dataclass(frozen=True)
 class Horizontal:
-    """The x axis: a column of the metrics, its label and its unit."""
+    """The x axis: a column of the metrics, its label, its unit and the dimension of its ends."""
 
     column: str
     label: str
     unit: str
+    dimension: Dimension
 
 
-TIME = Horizontal("time_s", "virtual time", "s")
-ROUNDS = Horizontal("round", "server steps", "")
-BYTES = Horizontal("bytes", "bytes sent by all parties", "B")
-SPENT = Horizontal(EPSILON, "ε spent", "")
+TIME = Horizontal("time_s", "virtual time", "s", quantities.TIME)
+ROUNDS = Horizontal("round", "server steps", "", quantities.PURE)
+BYTES = Horizontal("bytes", "bytes sent by all parties", "B", quantities.SIZE)
+SPENT = Horizontal(EPSILON, "ε spent", "", quantities.PURE)
 
 
-def metric_against_time(results: Results, metric: str | None = None) -> Picture:
-    """Plot a metric (default: the main one) against virtual time.
+def metric_against_time(results: Results, metric: str | None = None, start: Place = None, end: Place = None) -> Picture:
+    """Plot a metric (default: the main one) against virtual time, from ``start`` to ``end`` (seconds, or with a unit).
 
+    A protocol whose runs end before ``start`` is left out.
     ``numbers``: ``means`` (protocol, time_s, mean; with three seeds or more also low and high) up to the first end of a
     run, ``seeds`` (protocol, seed, time_s and the metric) for all evaluations, and ``references`` (protocol, mean),
     the plateaus of references, which are horizontal lines.
     """
-    return _curves(results, TIME, metric)
+    return _curves(results, TIME, metric, Window.of(start, end, TIME.dimension))
 
 
-def metric_against_rounds(results: Results, metric: str | None = None) -> Picture:
+def metric_against_rounds(
+    results: Results, metric: str | None = None, start: Place = None, end: Place = None
+) -> Picture:
     """Plot a metric (default: the main one) against server steps. ``numbers`` as against time, with ``round``."""
-    return _curves(results, ROUNDS, metric)
+    return _curves(results, ROUNDS, metric, Window.of(start, end, ROUNDS.dimension))
 
 
-def metric_against_bytes(results: Results, metric: str | None = None) -> Picture:
+def metric_against_bytes(
+    results: Results, metric: str | None = None, start: Place = None, end: Place = None
+) -> Picture:
     """Plot a metric (default: the main one) against the bytes sent by all parties, in all directions.
 
     ``numbers`` as against time, with ``bytes``.
     """
-    return _curves(results, BYTES, metric)
+    return _curves(results, BYTES, metric, Window.of(start, end, BYTES.dimension))
 
 
-def metric_against_epsilon(results: Results, metric: str | None = None) -> Picture:
+def metric_against_epsilon(
+    results: Results, metric: str | None = None, start: Place = None, end: Place = None
+) -> Picture:
     """Plot a metric (default: the main one) against the ε spent, of protocols with a mechanism.
 
     Where several evaluations have the same ε, the curve has the last of them. ``numbers`` as against time, with
     ``epsilon``.
     """
-    return _curves(results, SPENT, metric)
+    return _curves(results, SPENT, metric, Window.of(start, end, SPENT.dimension))
 
 
-def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Picture:
+def _curves(results: Results, horizontal: Horizontal, metric: str | None, window: Window) -> Picture:
     metric = metric or results.main_metric
     if metric not in results.evaluated:
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
@@ -101,31 +114,33 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None) -> Pic
     ends = {name: [x[-1] for x, _ in runs.values()] for name, runs in curves.items()}
     if horizontal is TIME and not any(max(each) > 0 for each in ends.values()):
         raise NotRecordedError("no virtual time passed in these runs", str(results.folder))
-    styles = protocol_styles(results.protocols)
-    logarithmic = spread_widely(max(each) for each in ends.values())
+    if not (shown := [name for name, each in ends.items() if max(each) >= window.start]):
+        raise NotRecordedError(
+            f"every run ends before {window.start:g} {horizontal.unit}".rstrip(), str(results.folder)
+        )
+    styles = protocol_styles(results)
+    logarithmic = spread_widely(min(max(ends[name]), window.end) for name in shown)
     numbers = numbers_of(curves, horizontal.column, metric, levels)
     with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
         means = numbers["means"]
         handles = [
-            curve(axes, means[means["protocol"] == name], runs, styles[name], logarithmic)
-            for name, runs in curves.items()
+            curve(axes, means[means["protocol"] == name], curves[name], styles[name], logarithmic, window)
+            for name in shown
         ]
         x_axis(axes, horizontal.label, horizontal.unit, logarithmic=logarithmic)
+        window.show(axes)
         axes.set_ylabel(metric_label(metric))
         handles += [reference(axes, level, styles[name]) for name, level in levels.items()]
         targets = [target.value for target in targets_of(results) if target.metric == metric]
         _targets(axes, targets)
-        limits(
-            axes,
-            np.concatenate([targets, [*levels.values()], *(y for runs in curves.values() for _, y in runs.values())]),
-        )
-        axes.set_title(results.name, loc="left")
-        remark(axes, shown_of(map(len, curves.values())) + failures(results))
+        drawn = [y[window.inside(x)] for name in shown for x, y in curves[name].values()]
+        limits(axes, np.concatenate([targets, [*levels.values()], *drawn]))
+        headline(axes, results.name)
+        remark(axes, shown_of(len(curves[name]) for name in shown) + failures(results))
         # A protocol that sends nothing has no place on an axis of bytes; the legend lists it all the same.
-        moved = {name: max(each) > 0 for name, each in ends.items()}
         none = horizontal is BYTES
-        names = [name if moved[name] or not none else f"{name} (none)" for name in curves]
+        names = [name if max(ends[name]) > 0 or not none else f"{name} (none)" for name in shown]
         legend(figure, handles, names + [f"{name} (reference)" for name in levels])
     return figure
 
@@ -181,13 +196,13 @@ def numbers_of(curves: Mapping[str, Runs], column: str, metric: str, levels: Map
     """Compute the numbers of these curves: ``means`` over seeds with bands, single ``seeds``, and ``references``."""
     single = {name: stacked({seed: {column: x, metric: y} for seed, (x, y) in runs.items()}, "seed")
               for name, runs in curves.items()}  # fmt: skip
-    means = {name: _means(list(runs.values()), column) for name, runs in curves.items()}
+    means = {name: _means(list(runs.values()), column, metric) for name, runs in curves.items()}
     numbers = {"means": stacked(means), "seeds": stacked(single)}
     return numbers | ({"references": frame(("protocol", "mean"), list(levels.items()))} if levels else {})
 
 
-def _means(runs: list[tuple[Floats, Floats]], column: str) -> dict[str, Floats]:
-    """Average over seeds up to the first end of a run; add a band if there are enough seeds.
+def _means(runs: list[tuple[Floats, Floats]], column: str, metric: str) -> dict[str, Floats]:
+    """Average over seeds up to the first end of a run; add a band if there are enough seeds, where the metric can be.
 
     A run keeps its value between evaluations, so the mean is a step function on the union of the runs' steps.
     """
@@ -196,25 +211,29 @@ def _means(runs: list[tuple[Floats, Floats]], column: str) -> dict[str, Floats]:
     mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
     if len(runs) < _BANDED:
         low = high = np.full_like(mean, np.nan)
-    return {column: grid, "mean": mean, "low": low, "high": high}
+    least, greatest = range_of(metric)
+    return {column: grid, "mean": mean, "low": np.maximum(low, least), "high": np.minimum(high, greatest)}
 
 
-def curve(axes: Axes, means: pd.DataFrame, runs: Runs, style: Style, logarithmic: bool) -> Artist:
+def curve(
+    axes: Axes, means: pd.DataFrame, runs: Runs, style: Style, logarithmic: bool, window: Window = _ALL
+) -> Artist:
     """Draw mean and band up to the first end of a run, then a thin line for each longer run; mark every run's end.
 
     ``means`` has the columns protocol, x, mean, low and high; thousands of points are thinned.
     """
     grid, mean, low, high = (means[name].to_numpy(np.float64) for name in (means.columns[1], "mean", "low", "high"))
     common = min(x[-1] for x, _ in runs.values())
-    shown = np.arange(len(grid))
-    if len(grid) > POINTS:
-        shown = np.linspace(0, len(grid) - 1, POINTS).astype(int)
+    shown = np.arange(len(grid))[window.inside(grid)]
+    if len(shown) > POINTS:
+        shown = shown[np.linspace(0, len(shown) - 1, POINTS).astype(int)]
     if logarithmic:
         shown = shown[grid[shown] > 0]
+    look: dict[str, Any] = {"marker": style.marker, "markersize": 3.6, "markerfacecolor": style.fill}
     if len(shown):
         if len(runs) >= _BANDED:
-            look: dict[str, Any] = {"color": style.color, "alpha": 0.18, "linewidth": 0}
-            axes.fill_between(grid[shown], low[shown], high[shown], step="post", **look)
+            faint: dict[str, Any] = {"color": style.color, "alpha": 0.18, "linewidth": 0}
+            axes.fill_between(grid[shown], low[shown], high[shown], step="post", **faint)
         axes.step(grid[shown], mean[shown], where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
     for x, y in runs.values():
         after = x > (common if len(runs) >= _BANDED else -1.0)
@@ -226,8 +245,8 @@ def curve(axes: Axes, means: pd.DataFrame, runs: Runs, style: Style, logarithmic
             if logarithmic:
                 x_tail, y_tail = x_tail[x_tail > 0], y_tail[x_tail > 0]
             axes.step(x_tail, y_tail, where="post", color=style.color, linewidth=0.7, alpha=0.5)
-        axes.plot(x[-1:], y[-1:], marker=style.marker, markersize=3.2, color=style.color, linestyle="none")
-    return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, marker=style.marker, markersize=3.2)
+        axes.plot(x[-1:], y[-1:], **look, color=style.color, linestyle="none")
+    return Line2D([], [], color=style.color, linestyle=style.dash, linewidth=1.6, **look)
 
 
 def _targets(axes: Axes, values: list[float]) -> None:
@@ -240,7 +259,7 @@ def _targets(axes: Axes, values: list[float]) -> None:
             xytext=(3, 0),
             textcoords="offset points",
             va="center",
-            fontsize=7.5,
+            fontsize="small",
             color="#666666",
             annotation_clip=False,
         )

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from vflsim.plotting.looks import Style, look
 from vflsim.plotting.numbers import Numbers, stacked
-from vflsim.plotting.style import Picture, Style, legend, picture, protocol_styles, remark, x_axis
+from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
 from vflsim.timing.base import Delay, Floats
 
 POINTS = 2000
@@ -39,7 +40,8 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
     ``density`` (law, start_s, end_s, density; of a bin, or at a point if both are equal), ``cdf`` and
     ``survival`` (law, seconds, share) and ``quantiles`` (law, observed_s, fitted_s) of the laws. Densities are in 1/s.
     """
-    values, styles, (unit, factor) = np.sort(observed), protocol_styles([*fitted]), _unit(float(np.median(observed)))
+    values, (unit, factor) = np.sort(observed), _unit(float(np.median(observed)))
+    styles = {name: look(place) for place, name in enumerate(fitted)}
     numbers = _of_sample(values) | _of_laws(fitted, values)
     with picture(8.2, 6.6, numbers) as figure:
         (density, ecdf), (pairs, tail) = figure.subplots(2, 2)
@@ -74,7 +76,7 @@ def fits(observed: Floats, fitted: Mapping[str, Delay], title: str) -> Picture:
 def law(delay: Delay, samples: Floats, title: str) -> Picture:
     """Plot a delay's density, cdf and survival over samples (seconds). ``numbers`` as of ``fits``."""
     values, (unit, factor) = np.sort(samples), _unit(float(np.median(samples)))
-    style = protocol_styles([title])[title]
+    style = look(0)
     numbers = _of_sample(values) | _of_laws({title: delay}, values)
     del numbers["quantiles"]
     with picture(9.6, 3.3, numbers) as figure:
@@ -88,7 +90,7 @@ def law(delay: Delay, samples: Floats, title: str) -> Picture:
         _label_densities(density, unit, values, factor)
         _label_cdfs(ecdf, unit, values, factor)
         _label_tails(tail, unit, values, factor)
-        figure.suptitle(title if len(title) <= 110 else title[:109] + "…", x=0.01, ha="left", fontsize=9.5)
+        headline(figure, title if len(title) <= 110 else title[:109] + "…")
         legend(figure, [sampled, line], [f"{len(values):,} samples", "distribution"])
     return figure
 

@@ -6,23 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.plotting import closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.selection import finished
-from vflsim.plotting.style import (
-    Picture,
-    Style,
-    failures,
-    legend,
-    picture,
-    protocol_styles,
-    remark,
-    spread_widely,
-    x_axis,
-)
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, spread_widely, x_axis
+from vflsim.plotting.window import Place, Window
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats
 
@@ -32,17 +25,18 @@ _LOWEST = 0.6
 """Lower end of the survival axis, relative to the share of a single round."""
 
 
-def round_durations(results: Results, histogram: bool = False) -> Picture:
+def round_durations(results: Results, histogram: bool = False, start: Place = None, end: Place = None) -> Picture:
     """Plot the empirical distribution of round durations per protocol, seeds pooled; the dot is the mean.
 
-    A dashed line shows the closed form, if there is one. ``histogram`` adds a panel with histograms.
-    ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds, mean_s),
-    ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share).
-    Raises NotRecordedError if rounds were not kept.
+    A dashed line shows the closed form, if there is one, and an area the bounds of one. ``histogram`` adds a panel with
+    histograms. ``start`` and ``end`` limit the axis of durations (seconds, or with a unit); means and shares are of all
+    rounds. ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds,
+    mean_s), ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share). Raises
+    NotRecordedError if rounds were not kept.
     """
-    seconds = durations(results)
-    logarithmic = _spread(seconds)
-    styles = protocol_styles(results.protocols)
+    window, seconds = Window.of(start, end), durations(results)
+    logarithmic = _spread(seconds, window)
+    styles = protocol_styles(results)
     shares = {name: np.arange(1, len(values) + 1) / len(values) for name, values in seconds.items()}
     bins = _histograms(seconds, logarithmic) if histogram else {}
     numbers = _numbers(results, seconds, shares) | {"histogram": stacked(bins)}
@@ -53,26 +47,29 @@ def round_durations(results: Results, histogram: bool = False) -> Picture:
         for name, values in seconds.items():
             _distribution(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
-        known = _closed_forms(axes, results, seconds, survival=False)
+        known = _closed_forms(axes, results, seconds, styles, survival=False)
+        window.show(axes)
         axes.set_ylim(0, 1.02)
         axes.set_ylabel("cumulative share of rounds")
-        (above or [axes])[0].set_title(results.name, loc="left")
+        headline((above or [axes])[0], results.name)
         remark((above or [axes])[0], f"all seeds together; markers: means{failures(results)}")
         _key(figure, seconds, styles, known, markers=True)
     return figure
 
 
-def survival(results: Results) -> Picture:
+def survival(results: Results, start: Place = None, end: Place = None) -> Picture:
     """Plot the share of rounds that last longer than x on logarithmic axes: the tail of round durations.
 
-    Seeds are pooled; a dashed line shows the closed form, if there is one. ``numbers``: ``durations`` (protocol,
-    seconds, share of rounds that last at least so long), ``means`` and ``closed_form`` as in
-    :func:`round_durations`. Raises NotRecordedError if rounds were not kept, or none took any time.
+    Seeds are pooled; a dashed line shows the closed form, if there is one (an area its bounds). ``start`` and ``end``
+    limit the axis of durations. ``numbers``: ``durations`` (protocol, seconds, share of rounds that last at least so
+    long), ``means`` and ``closed_form`` as in :func:`round_durations`. Raises NotRecordedError if rounds were not kept,
+    or none took any time.
     """
+    window = Window.of(start, end)
     seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
     if not seconds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
-    styles = protocol_styles(results.protocols)
+    styles = protocol_styles(results)
     shares = {name: 1 - np.arange(len(values)) / len(values) for name, values in seconds.items()}
     with picture(5.6, 3.6, _numbers(results, seconds, shares)) as figure:
         axes = figure.add_subplot()
@@ -81,10 +78,11 @@ def survival(results: Results) -> Picture:
             _tail(axes, values, shares[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=True)
         axes.set_xlim(left=0.5 * min(float(np.quantile(values[values > 0], 0.01)) for values in seconds.values()))
-        known = _closed_forms(axes, results, seconds, survival=True)
+        known = _closed_forms(axes, results, seconds, styles, survival=True)
+        window.show(axes)
         axes.set_ylim(_LOWEST / max(map(len, seconds.values())), 1.3)
         axes.set_ylabel("share of rounds that last longer")
-        axes.set_title(results.name, loc="left")
+        headline(axes, results.name)
         remark(axes, f"all seeds together{failures(results)}")
         _key(figure, seconds, styles, known, markers=False)
     return figure
@@ -117,9 +115,9 @@ def _numbers(results: Results, seconds: dict[str, Floats], shares: dict[str, Flo
     }
 
 
-def _spread(seconds: dict[str, Floats]) -> bool:
+def _spread(seconds: dict[str, Floats], window: Window) -> bool:
     ends = [np.quantile(values, [0.02, 0.98]) for values in seconds.values()]
-    return spread_widely(np.concatenate(ends))
+    return spread_widely(np.clip(np.concatenate(ends), window.start, window.end))
 
 
 def _ranks(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
@@ -148,31 +146,32 @@ def _tail(axes: Axes, values: Floats, shares: Floats, style: Style) -> None:
     axes.step(values[ranks], shares[ranks], where="pre", **_line(style))
 
 
-def _closed_forms(axes: Axes, results: Results, protocols: Iterable[str], *, survival: bool) -> bool:
-    """Draw closed forms within the limits of the simulated rounds; return whether there were any."""
-    limits, known = axes.get_xlim(), False
+def _closed_forms(
+    axes: Axes, results: Results, protocols: Iterable[str], styles: dict[str, Style], *, survival: bool
+) -> dict[str, Artist]:
+    """Draw closed forms within the limits of the simulated rounds; return their legend handles by label."""
+    limits, exact = axes.get_xlim(), []
     for name in protocols:
         if (curve := closed.round_duration(results, name)) is not None:
-            closed.draw(axes, curve, survival=survival)
-            known = True
+            closed.draw(axes, curve, styles[name], survival=survival)
+            exact.append(curve.exact)
     axes.set_xlim(limits)
-    return known
+    return closed.handles(exact)
 
 
 def _line(style: Style) -> dict[str, Any]:
     return {"color": style.color, "linestyle": style.dash, "linewidth": 1.8}
 
 
-def _key(figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], theory: bool, *, markers: bool) -> None:
-    handles = [
+def _key(
+    figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], theory: dict[str, Artist], *, markers: bool
+) -> None:
+    handles: list[Artist] = [
         Line2D([], [], **_line(styles[name]), marker=styles[name].marker if markers else None, markersize=4)
         for name in seconds
     ]
     labels = [f"{name} (mean {values.mean():.3g} s, n = {len(values)})" for name, values in seconds.items()]
-    if theory:
-        handles.append(closed.handle())
-        labels.append(closed.LABEL)
-    legend(figure, handles, labels, columns=2)
+    legend(figure, [*handles, *theory.values()], [*labels, *theory], columns=2)
 
 
 def _histograms(seconds: dict[str, Floats], logarithmic: bool) -> dict[str, dict[str, Any]]:

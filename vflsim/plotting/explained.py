@@ -17,12 +17,17 @@ from scipy.sparse.csgraph import connected_components
 
 from vflsim.explaining import Explanation
 from vflsim.explaining.clients import rank_correlation
+from vflsim.plotting.looks import Style, kinds_in, protocol_styles, shaded
 from vflsim.plotting.numbers import Numbers, frame
-from vflsim.plotting.style import PALETTE, Picture, legend, metric_label, picture, remark
+from vflsim.plotting.style import Picture, legend, metric_label, picture, remark
 from vflsim.results.statistics import t_interval
-from vflsim.vocabulary.metrics import is_share
+from vflsim.vocabulary.metrics import is_share, range_of
 
-_BAR, _NOISY, CLEAN = PALETTE[0], PALETTE[4], PALETTE[1]
+CLEAN = "#222222"
+_GREY = "#777777"
+_LIGHTER = 0.6
+"""Share of white in the bars of clients with noisy features, which are hatched, too."""
+_HATCH: dict[str, Any] = {"hatch": "////", "edgecolor": "white"}
 _PANEL = 3.4
 """Inches of a panel's width."""
 _ACROSS = 3
@@ -49,16 +54,17 @@ def importance(explanation: Explanation) -> Picture:
 
     ``numbers``: ``norms`` (protocol, client, n, mean, low, high, noisy_features).
     """
-    norms, names = _means(explanation.clients, "weight_norm"), explanation.protocols
+    norms, names = _means(explanation.clients, "weight_norm", (0.0, np.inf)), explanation.protocols
+    styles = _styles(explanation)
     with _columns(names, 1, 2.7, {"norms": norms}) as (figure, columns):
         for (axes,), name in zip(columns, names, strict=True):
-            _bars(axes, norms[norms["protocol"] == name])
+            _bars(axes, norms[norms["protocol"] == name], styles[name])
             axes.set_xlabel("client")
             axes.set_ylabel(_NORM)
             axes.set_title(name, loc="left")
             remark(axes, _seeds(explanation.clients, name))
         if norms["noisy_features"].any():
-            handles = [Patch(facecolor=_BAR), Patch(facecolor=_NOISY)]
+            handles = [Patch(facecolor=_GREY), _noisy_handle()]
             legend(figure, handles, ["clean features", "noisy features (data.noise)"])
     return figure
 
@@ -71,16 +77,16 @@ def noisy_test(explanation: Explanation) -> Picture:
     the drop (protocol, seed, rho).
     """
     clients, names = explanation.clients, explanation.protocols
-    perturbed = _means(clients, "perturbed")
+    metric, styles = str(clients["metric"].iloc[0]), _styles(explanation)
+    perturbed = _means(clients, "perturbed", range_of(metric))
     clean = clients.groupby("protocol", sort=False)["clean"].mean().rename("mean").reset_index()
     rhos = [(*key, rank_correlation(run)) for key, run in clients.groupby(["protocol", "seed"], sort=False)]
     rho = frame(("protocol", "seed", "rho"), rhos)
     numbers = {"perturbed": perturbed, "clean": clean, "drops": clients, "correlation": rho}
-    metric = str(clients["metric"].iloc[0])
     label = metric_label(metric)
     with _columns(names, 2, 5.2, numbers) as (figure, columns):
         for (above, below), name in zip(columns, names, strict=True):
-            _bars(above, perturbed[perturbed["protocol"] == name])
+            _bars(above, perturbed[perturbed["protocol"] == name], styles[name])
             above.axhline(float(clean.loc[clean["protocol"] == name, "mean"].iloc[0]), color=CLEAN, linewidth=1.4)
             above.set_ylabel(label)
             if is_share(metric):
@@ -89,14 +95,14 @@ def noisy_test(explanation: Explanation) -> Picture:
             above.set_title(name, loc="left")
             remark(above, _seeds(clients, name))
             own, found = clients[clients["protocol"] == name], rho.loc[rho["protocol"] == name, "rho"]
-            _scatter(below, own.groupby("client")[["weight_norm", "drop"]].mean())
+            _scatter(below, own.groupby("client")[["weight_norm", "drop"]].mean(), styles[name])
             below.set_xlabel(_NORM)
             below.set_ylabel(f"{label} worse by")
             remark(below, f"Spearman's ρ = {found.mean():.2f}" if found.notna().any() else "no rank correlation")
-        handles = [Patch(facecolor=_BAR), Line2D([], [], color=CLEAN, linewidth=1.4)]
+        handles = [Patch(facecolor=_GREY), Line2D([], [], color=CLEAN, linewidth=1.4)]
         labels = ["one client's test features noisy", "all test features clean"]
         if perturbed["noisy_features"].any():
-            handles.append(Patch(facecolor=_NOISY))
+            handles.append(_noisy_handle())
             labels.append("the same; its features noisy before (data.noise)")
         legend(figure, handles, labels)
     return figure
@@ -145,20 +151,36 @@ def _columns(names: list[str], panels: int, height: float, numbers: Numbers) -> 
         yield figure, columns[: len(names)]
 
 
-def _means(clients: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return the mean of a column over seeds, with its 95 % interval, for every protocol and client."""
+def _styles(explanation: Explanation) -> dict[str, Style]:
+    kinds = kinds_in(explanation.scenario)
+    return protocol_styles(kinds | {name: name for name in explanation.protocols if name not in kinds})
+
+
+def _noisy_handle() -> Patch:
+    return Patch(facecolor=shaded(_GREY, _LIGHTER), **_HATCH)
+
+
+def _means(clients: pd.DataFrame, column: str, ends: tuple[float, float]) -> pd.DataFrame:
+    """Return the mean of a column over seeds, with its 95 % interval, for every protocol and client.
+
+    Intervals end at the least and the greatest value that there can be (``ends``).
+    """
     rows = []
     for (protocol, client), own in clients.groupby(["protocol", "client"], sort=False):
         found = t_interval(own[column].to_numpy())
-        rows.append((protocol, client, found.n, found.mean, found.low, found.high, bool(own["noisy_features"].all())))
+        low, high = np.clip([found.low, found.high], *ends)
+        rows.append((protocol, client, found.n, found.mean, low, high, bool(own["noisy_features"].all())))
     return frame(("protocol", "client", "n", "mean", "low", "high", "noisy_features"), rows)
 
 
-def _bars(axes: Axes, own: pd.DataFrame) -> None:
+def _bars(axes: Axes, own: pd.DataFrame, style: Style) -> None:
     """Draw a bar for each client; those with noisy features stand out."""
-    colors = np.where(own["noisy_features"], _NOISY, _BAR).tolist()
-    errors = (own["high"] - own["mean"]).to_numpy()
-    axes.bar(own["client"], own["mean"], color=colors, yerr=errors if np.isfinite(errors).any() else None, capsize=2)
+    errors = np.stack([own["mean"] - own["low"], own["high"] - own["mean"]])
+    spread = errors if np.isfinite(errors).any() else None
+    bars = axes.bar(own["client"], own["mean"], color=style.color, yerr=spread, capsize=2)
+    for bar, noisy in zip(bars, own["noisy_features"], strict=True):
+        if noisy:
+            bar.set(facecolor=shaded(style.color, _LIGHTER), **_HATCH)
     axes.set_ylim(bottom=0)
     if len(own) <= _NUMBERED:
         axes.set_xticks(own["client"])
@@ -167,14 +189,14 @@ def _bars(axes: Axes, own: pd.DataFrame) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _scatter(axes: Axes, means: pd.DataFrame) -> None:
+def _scatter(axes: Axes, means: pd.DataFrame, style: Style) -> None:
     """Draw what noise costs against ‖W_k‖, with the numbers of clients."""
-    axes.plot(means["weight_norm"], means["drop"], "o", markersize=3.5, color=_BAR)
+    axes.plot(means["weight_norm"], means["drop"], "o", markersize=3.5, color=style.color)
     points = means.to_numpy()
     near = (abs(points[:, None] - points) <= np.ptp(points, axis=0) * _LABEL).all(axis=2)
     for _, own in means.groupby(connected_components(near)[1]):
         names, place = ", ".join(map(str, own.index)), (own["weight_norm"].max(), own["drop"].max())
-        axes.annotate(names, place, (3, 2), textcoords="offset points", fontsize=7)
+        axes.annotate(names, place, (3, 2), textcoords="offset points", fontsize="small")
     axes.margins(0.12)
     axes.set_title(" ", loc="left")
 

@@ -19,18 +19,9 @@ from vflsim.plotting.curves import (
     shown_of,
     without_references,
 )
+from vflsim.plotting.looks import kinds_of, protocol_styles
 from vflsim.plotting.numbers import Numbers, stacked
-from vflsim.plotting.style import (
-    Picture,
-    failures,
-    legend,
-    metric_label,
-    picture,
-    protocol_styles,
-    remark,
-    sides,
-    x_axis,
-)
+from vflsim.plotting.style import Picture, failures, legend, metric_label, picture, remark, sides, x_axis
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweep import Sweep
 
@@ -50,7 +41,7 @@ def metric_panels(
     panels = [panel for each in shown for panel in _panels(each)]
     panels = [(title, panel) for title, (_, panel) in zip(titles, panels, strict=False)] + panels[len(titles) :]
     names = list(dict.fromkeys(name for _, results in panels for name in results.protocols))
-    styles, handles = protocol_styles(names), {}
+    styles, handles = protocol_styles(kinds_of(*shown)), {}
     curves = [_curves(results, names, metric) for _, results in panels]
     numbers = [numbers_of(found, TIME.column, column, levels) for column, found, levels in curves]
     columns = min(columns, len(panels))

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.schema import TableName
+from vflsim.results.sweep import Sweep
+
+
+def only(results: Results | Sweep, protocols: Sequence[str]) -> Results | Sweep:
+    """Return these results without the runs of other protocols."""
+    if isinstance(results, Sweep):
+        own = [only(each, protocols) for each in results.results]
+        return replace(results, results=tuple(each for each in own if isinstance(each, Results)))
+    return Results(results.folder, results.scenario, tuple(run for run in results.runs if run.protocol in protocols))
+
+
+def known_protocols(results: Results | Sweep, protocols: Sequence[str]) -> None:
+    """Raise ResultsError for a protocol without a run."""
+    for name in protocols:
+        if name not in results.protocols:
+            raise ResultsError(f"there is no protocol {name!r}", str(results.folder), ", ".join(results.protocols))
 
 
 def finished(results: Results, *tables: TableName) -> dict[str, list[StoredRun]]:
@@ -31,9 +48,7 @@ def one_seed(results: Results, protocols: Sequence[str] | None = None, seed: int
 
     Raises ResultsError for a protocol or seed without a run, NotRecordedError if none of the runs kept its events.
     """
-    if unknown := [name for name in protocols or () if name not in results.protocols]:
-        known = ", ".join(results.protocols)
-        raise ResultsError(f"there is no protocol {unknown[0]!r}", str(results.folder), known)
+    known_protocols(results, protocols or ())
     if seed is not None and seed not in results.seeds:
         raise ResultsError(f"there is no seed {seed}", str(results.folder), ", ".join(map(str, results.seeds)))
     if protocols is not None and seed is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -11,18 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
-from vflsim.plotting.style import (
-    Picture,
-    Style,
-    failures,
-    legend,
-    picture,
-    protocol_styles,
-    remark,
-    target_label,
-    x_axis,
-)
+from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, target_label, x_axis
 from vflsim.results.ratios import Ratio, ratio, three_digits
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import outcomes
@@ -31,23 +22,29 @@ from vflsim.streams import few
 MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}
 
 
-def speed_up(results: Results, baseline: str | None = None, target: Mapping[str, Any] | None = None) -> Picture:
+def speed_up(
+    results: Results,
+    baseline: str | None = None,
+    target: Mapping[str, Any] | None = None,
+    protocols: Sequence[str] | None = None,
+) -> Picture:
     """Plot time of the baseline ÷ time of each protocol: for the mean round, and to the target if there is one.
 
-    ``baseline`` defaults to the first protocol that waits for all clients. Times are divided within each seed that
-    both protocols have; the figure shows the geometric mean and its 95 % interval (Student's t of the logarithms;
-    Welch's for protocols of several studies that are not paired).
-    If some run did not reach the target, an arrow points to where the ratio lies. References, such as training with
-    all features in one place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low, high, n, bound).
-    Raises NotRecordedError if no protocol waits for all clients, if there is no second protocol, or if no times can
-    be divided; ResultsError for an unknown baseline.
+    ``baseline`` defaults to the first protocol that waits for all clients; ``protocols`` are the others. Times are
+    divided within each seed that both protocols have; the figure shows the geometric mean and its 95 % interval
+    (Student's t of the logarithms; Welch's for protocols of several studies that are not paired). If some run did not
+    reach the target, an arrow points to where the ratio lies. References, such as training with all features in one
+    place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low, high, n, bound). Raises NotRecordedError
+    if no protocol waits for all clients, if there is no second protocol, or if no times can be divided; ResultsError
+    for an unknown baseline.
     """
     baseline = _baseline(results) if baseline is None else baseline
     if baseline not in results.protocols:
         raise ResultsError(f"there is no protocol {baseline!r}", str(results.folder), ", ".join(results.protocols))
     measured = outcomes(results, target)
     references = {run.protocol for run in results.runs if run.info.reference}
-    others = [name for name in results.protocols if name != baseline and name not in references]
+    shown = results.protocols if protocols is None else protocols
+    others = [name for name in results.protocols if name in shown and name not in (baseline, *references)]
     panels: dict[str, dict[str, Ratio]] = {}
     for measure in MEASURES:
         own = measured[measured["measure"] == measure]
@@ -61,7 +58,7 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
     if not panels:
         raise NotRecordedError(f"no times to divide by those of {baseline}", str(results.folder))
     rows = [name for name in others if any(name in found for found in panels.values())]
-    styles = protocol_styles(results.protocols)
+    styles = protocol_styles(results)
     ratios = [(title, name, *astuple(each)) for title, own in panels.items() for name, each in own.items()]
     numbers = {"ratios": frame(("measure", "protocol", "mean", "low", "high", "n", "bound"), ratios)}
     with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows), numbers) as figure:
@@ -74,7 +71,7 @@ def speed_up(results: Results, baseline: str | None = None, target: Mapping[str,
             x_axis(axes, f"{title}: times faster", "", logarithmic=True)
         drawn[0].set_yticks(range(len(rows)), rows)
         drawn[0].set_ylim(len(rows) - 0.5, -0.5)
-        drawn[0].set_title(f"{results.name}: speed-up against {baseline}", loc="left")
+        headline(drawn[0], f"{results.name}: speed-up against {baseline}")
         several = max(found.n for panel in panels.values() for found in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
         if alone := [name for name in rows if results.unpaired(name, baseline)]:
@@ -104,7 +101,9 @@ def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
     if found.high > found.low:
         axes.plot([found.low, found.high], [row, row], color=style.color, linewidth=1.6)
     axes.plot([found.mean], [row], **look)
-    axes.annotate(text, (found.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=7.5)
+    axes.annotate(
+        text, (found.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
+    )
 
 
 def _key(figure: Picture, several: bool, censored: bool) -> None:

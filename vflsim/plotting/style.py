@@ -6,50 +6,24 @@ Figures do not use pyplot: no global state, no window, any thread.
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, final
+from warnings import catch_warnings, filterwarnings
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from vflsim.errors import ResultsError
+from vflsim.plotting.appearance import RC, current
 from vflsim.plotting.numbers import Numbers
 from vflsim.results.read import Results
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
-"""Okabe and Ito's colours, safe for colour-blind readers; without yellow, which is invisible on white."""
-
-_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-_RC: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "axes.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.7,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.labelcolor": "#222222",
-    "ytick.labelcolor": "#222222",
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.solid_capstyle": "butt",
-    "hatch.linewidth": 0.6,
-}
 DPI = 200
 FORMATS: dict[str, dict[str, Any]] = {
     ".png": {"Software": "vflsim"},
@@ -57,17 +31,9 @@ FORMATS: dict[str, dict[str, Any]] = {
     ".pdf": {"Creator": "vflsim", "CreationDate": None},
 }
 """The formats of figures by suffix, with metadata that do not differ between repetitions."""
+_LUMINANCE = (0.299, 0.587, 0.114)
 WIDE = 5.0
 """Ratio of largest to smallest value above which an axis is logarithmic."""
-
-
-@dataclass(frozen=True)
-class Style:
-    """Look of one protocol in every figure."""
-
-    color: str
-    dash: Any
-    marker: str
 
 
 @final
@@ -79,6 +45,7 @@ class Picture(Figure):
     """
 
     numbers: Numbers
+    rc: dict[Any, Any]
 
     def png(self) -> bytes:
         """Render the figure as PNG; equal figures give equal bytes."""
@@ -87,33 +54,60 @@ class Picture(Figure):
     def rendered(self, suffix: str) -> bytes:
         """Render the figure as ``.png``, ``.svg`` or ``.pdf``; equal figures give equal bytes.
 
-        Raises KeyError for another suffix.
+        Raises KeyError for another suffix, ResultsError if the axes have no room beside their labels.
         """
         buffer, metadata = io.BytesIO(), FORMATS[suffix.lower()]
-        with mpl.rc_context({**_RC, "svg.hashsalt": "vflsim", "pdf.fonttype": 42}):
+        with mpl.rc_context({**self.rc, "svg.hashsalt": "vflsim", "pdf.fonttype": 42}), catch_warnings():
+            filterwarnings("error", "constrained_layout not applied")
             kind = suffix.lower().removeprefix(".")
-            self.savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=metadata)
+            try:
+                self.savefig(buffer, format=kind, dpi=DPI, facecolor="white", metadata=metadata)
+            except UserWarning as error:
+                width, height = self.get_size_inches()
+                what = f"the labels leave no room for the figure in {width:.3g} x {height:.3g} inches"
+                raise ResultsError(what, "plot: size", "a larger size, or smaller fonts") from error
         return buffer.getvalue()
 
     def _repr_png_(self) -> bytes:
         return self.png()
 
 
-def protocol_styles(protocols: Sequence[str]) -> dict[str, Style]:
-    """Assign a colour, line and marker to every protocol by its place in the scenario: the same in all figures."""
-    dashes = (dash for dash in itertools.cycle(_DASHES) for _ in PALETTE)
-    looks = zip(itertools.cycle(PALETTE), dashes, itertools.cycle(_MARKERS), strict=False)
-    return {name: Style(*look) for name, look in zip(protocols, looks, strict=False)}
-
-
 @contextmanager
 def picture(width: float, height: float, numbers: Numbers) -> Iterator[Picture]:
-    """Make an empty figure (size in inches) to draw on inside the context; ``numbers`` are what it will show."""
-    with mpl.rc_context(_RC):
-        figure = Picture(figsize=(width, height), layout="constrained")
-        figure.numbers = numbers
+    """Make an empty figure to draw on inside the context; ``numbers`` are what it will show.
+
+    The size in inches is that of the default style.
+    """
+    look = current()
+    with mpl.rc_context(rc := {**RC, **look.rc}):
+        figure = Picture(figsize=look.inches(width, height), layout="constrained")
+        figure.numbers, figure.rc = numbers, rc
         FigureCanvasAgg(figure)
         yield figure
+        if look.grey:
+            _without_colours(figure)
+
+
+def _without_colours(figure: Figure) -> None:
+    """Replace every colour by the grey of its luminance."""
+    for artist in figure.findobj():
+        for what in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+            get, put = (getattr(artist, f"{verb}_{what}", None) for verb in ("get", "set"))
+            if get is None or put is None or (isinstance(artist, Patch | Collection) and what == "color"):
+                continue
+            colors = mpl.colors.to_rgba_array(get())
+            colors[:, :3] = (colors[:, :3] @ _LUMINANCE)[:, None]
+            put(colors if isinstance(artist, Collection) else tuple(colors[0]) if len(colors) else "none")
+
+
+def headline(place: Axes | Picture, text: str = "") -> None:
+    """Write the title of a figure above its (first) axes, or above all of them: the user's, or ``text``."""
+    given = current().title
+    text = text if given is None else given
+    if isinstance(place, Axes):
+        place.set_title(text, loc="left")
+    elif text:
+        place.suptitle(text, x=0.01, ha="left", fontsize=place.rc["axes.titlesize"])
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int = 6) -> None:
@@ -159,13 +153,19 @@ def remark(axes: Axes, text: str) -> None:
     """Add a small line between title and axes that explains means, bands and markers."""
     axes.set_title(axes.get_title(loc="left"), loc="left", pad=17)
     axes.annotate(
-        text, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=7.5, color="#666666"
+        text,
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 5),
+        textcoords="offset points",
+        fontsize="small",
+        color="#666666",
     )
 
 
 def sides(figure: Figure, label: str) -> None:
     """Add one label for the y axes of all panels."""
-    figure.supylabel(label, fontsize=9)
+    figure.supylabel(label, fontsize="medium")
 
 
 def failures(results: Results, costs: bool = False) -> str:

@@ -14,18 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.plotting import closed
+from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame, stacked
-from vflsim.plotting.style import (
-    Picture,
-    Style,
-    legend,
-    picture,
-    plain_number,
-    protocol_styles,
-    remark,
-    spread_widely,
-    target_label,
-)
+from vflsim.plotting.style import Picture, headline, legend, picture, plain_number, remark, spread_widely, target_label
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics import Floats
 from vflsim.results.summary import STEADY
@@ -42,9 +33,9 @@ def round_time_against(sweep: Sweep) -> Picture:
     """Plot the mean round duration against the swept value, with 95 % intervals over seeds.
 
     With one seed, batch means after the warm-up give the interval. A dashed line shows the mean of the closed form, if
-    there is one. The axis has a scale for numbers (logarithmic if they spread widely and unevenly); other values stand
-    side by side. ``numbers``: ``times`` (the columns of ``Sweep.estimates``, x: the value's place, shown),
-    ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError if rounds were not kept.
+    there is one, an area its bounds. The axis has a scale for numbers (logarithmic if they spread widely and unevenly);
+    other values stand side by side. ``numbers``: ``times`` (the columns of ``Sweep.estimates``, x: the value's place,
+    shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError if rounds were not kept.
     """
     single = sweep.estimates("round_duration")["n"].max() <= 1  # then the interval comes from within the run
     return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration", "s")
@@ -64,11 +55,11 @@ def time_to_target_against(sweep: Sweep) -> Picture:
 
 def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: str) -> Picture:
     found = sweep.estimates(measure, target)
-    found = found.assign(shown=found["mean"].fillna(found["at_least"]))
+    found = found.assign(shown=found["mean"].fillna(found["at_least"]), low=found["low"].clip(lower=0))
     found = found[found["shown"].notna()]
     if found.empty:
         raise NotRecordedError(f"the {label} is not in these results", str(sweep.folder))
-    styles = protocol_styles(sweep.protocols)
+    styles = protocol_styles(sweep)
     x = np.asarray(_places(sweep))
     found = found.assign(x=x[found["position"]])
     known = {name: _closed_form(sweep, name, x) for name in sweep.protocols} if target is None else {}
@@ -78,7 +69,7 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
         handles: list[Artist] = []
         for name in (names := [name for name in sweep.protocols if (found["protocol"] == name).any()]):
             handles.append(_line(axes, found[found["protocol"] == name], styles[name]))
-            _theory(axes, theory[theory["protocol"] == name])
+            _theory(axes, theory[theory["protocol"] == name], styles[name])
         if spread_widely(found["shown"]):
             axes.set_yscale("log")
             low, high = axes.get_ylim()
@@ -89,11 +80,11 @@ def _figure(sweep: Sweep, measure: str, target: str | None, label: str, unit: st
             axes.set_ylim(bottom=0)
         axes.set_ylabel(f"{label} [{unit}]")
         _x_axis(axes, sweep, x)
-        axes.set_title(sweep.scenario, loc="left")
+        headline(axes, sweep.scenario)
         remark(axes, _remark(sweep, found, target is not None))
-        if len(theory):
-            handles.append(closed.handle())
-            names.append(closed.LABEL)
+        exact = [bool((own["lower"] == own["upper"]).all()) for _, own in theory.groupby("protocol")]
+        handles += closed.handles(exact).values()
+        names += closed.handles(exact)
         if (found["reached"] < found["n"]).any():
             handles.append(Line2D([], [], linestyle="none", marker="o", color="#555555", markerfacecolor="white"))
             names.append("more than this: not all seeds reached it")
@@ -137,11 +128,11 @@ def _closed_form(sweep: Sweep, protocol: str, x: Floats) -> pd.DataFrame:
     return frame(("x", "lower", "upper"), rows).sort_values("x", kind="stable")
 
 
-def _theory(axes: Axes, means: pd.DataFrame) -> None:
-    """Draw a line through the means of closed forms, or two if only bounds are known."""
+def _theory(axes: Axes, means: pd.DataFrame, style: Style) -> None:
+    """Draw a line through the means of closed forms, or an area if only bounds are known."""
     if len(means):
-        for side in ("lower", "upper") if (means["lower"] != means["upper"]).any() else ("lower",):
-            axes.plot(means["x"], means[side], **closed.LOOK, zorder=3)
+        x, lower, upper = (means[name].to_numpy(np.float64) for name in ("x", "lower", "upper"))
+        closed.area(axes, x, lower, upper, style)
 
 
 def _places(sweep: Sweep) -> list[float]:

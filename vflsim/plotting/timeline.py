@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vflsim.errors import ResultsError
 from vflsim.plotting.selection import one_seed
-from vflsim.plotting.style import Picture, legend, picture, x_axis
+from vflsim.plotting.style import Picture, headline, legend, picture, x_axis
+from vflsim.plotting.window import Place, Window
 from vflsim.results.activities import Floats, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.schema import SERVER
@@ -46,10 +46,10 @@ def timeline(
     results: Results,
     protocols: Sequence[str] | None = None,
     seed: int | None = None,
-    start: float = 0.0,
-    end: float | None = None,
+    start: Place = None,
+    end: Place = None,
 ) -> Picture:
-    """Plot the activities of every party between ``start`` and ``end`` (seconds), one panel per protocol.
+    """Plot the activities of every party from ``start`` to ``end`` (seconds, or with a unit), one panel per protocol.
 
     Work fills the upper part of a party's row, messages the lower part of the sender's row. Pale activities were
     abandoned or cut off by the end of the run; a red cross marks lost ones; a reddish row is an outage; vertical lines
@@ -58,14 +58,12 @@ def timeline(
     (protocol, seed, time_s of the lines). Raises NotRecordedError if events were not kept.
     """
     runs = one_seed(results, protocols, seed)
-    end = _default_end(runs) if end is None else end
-    if not end > start:
-        raise ResultsError(f"an empty window: {start} s to {end} s", "timeline", "start < end")
-    events = [_window(run, start, end) for run in runs]
+    window = Window.of(start, _default_end(runs) if end is None else end)
+    events = [_window(run, window.start, window.end) for run in runs]
     parties = _parties(runs)
     rows = len(parties) * len(runs)
     row = 0.2 if rows <= 60 else max(0.05, min(0.11, _TALLEST / rows))
-    steps = [_steps(run, start, end) for run in runs]
+    steps = [_steps(run, window.start, window.end) for run in runs]
     numbers = {
         "activities": pd.concat(events, ignore_index=True),
         "steps": pd.concat(steps, ignore_index=True),
@@ -73,9 +71,10 @@ def timeline(
     with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(parties)), numbers) as figure:
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
         for axes, run, own, ends in zip(panels, runs, events, steps, strict=True):
-            _panel(axes, run, own, ends["time_s"].to_numpy(), parties, start, end)
+            _panel(axes, run, own, ends["time_s"].to_numpy(), parties, window.start, window.end)
         x_axis(panels[-1], "virtual time", "s", logarithmic=False)
-        panels[-1].set_xlim(start, end)
+        panels[-1].set_xlim(window.start, window.end)
+        headline(figure)
         _key(figure, events, any(map(len, steps)))
     return figure
 
@@ -144,7 +143,7 @@ def _panel(
     if start <= ended < end:
         axes.axvline(ended, color="#222222", linewidth=1)
         reason = f" ({run.info.stop_reason})" if run.info.stop_reason else ""
-        axes.text(ended, 0.6, f"  run ends{reason}", fontsize=7.5, color="#444444", va="center", clip_on=True)
+        axes.text(ended, 0.6, f"  run ends{reason}", fontsize="small", color="#444444", va="center", clip_on=True)
     axes.set_ylim(len(parties), 0)
     every = 1 if len(parties) <= 12 else max(4, len(parties) // 8)
     labelled = [name for name, at in rows.items() if at % every == 0]

@@ -15,7 +15,8 @@ from matplotlib.patches import Patch
 from vflsim.plotting.numbers import stacked
 from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.spans import Spans
-from vflsim.plotting.style import Picture, legend, picture, remark, sides, x_axis
+from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, x_axis
+from vflsim.plotting.window import Place, Window
 from vflsim.results.activities import Activities, Ints, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.statistics import Floats
@@ -33,19 +34,25 @@ _OUT: dict[str, Any] = {"color": "#bbbbbb", "alpha": 0.6, "linewidth": 0}
 
 
 def link_utilisation(
-    results: Results, protocols: Sequence[str] | None = None, seed: int | None = None, bins: int = BINS
+    results: Results,
+    protocols: Sequence[str] | None = None,
+    seed: int | None = None,
+    bins: int = BINS,
+    start: Place = None,
+    end: Place = None,
 ) -> Picture:
     """Plot the share of time in which the server's and the clients' links move bytes: a panel per protocol, one seed.
 
     A direction is busy while at least one message moves over it; latency does not count, and a message does not move
-    while its sender or receiver is out. Grey: the share of parties that are out. The default seed is the first that
-    most protocols have. ``numbers``: ``links`` (protocol, seed, link, start_s and end_s of the bin, share of time; for
-    ``out``: of parties). Raises NotRecordedError if events were not kept, or nothing moved.
+    while its sender or receiver is out. Bins go from ``start`` to ``end`` (default: all of the run). Grey: the share of
+    parties that are out. The default seed is the first that most protocols have. ``numbers``: ``links`` (protocol,
+    seed, link, start_s and end_s of the bin, share of time; for ``out``: of parties). Raises NotRecordedError if events
+    were not kept, or nothing moved.
     """
-    found = []
+    found, window = [], Window.of(start, end)
     for run in one_seed(results, protocols, seed):
-        edges = np.linspace(0.0, length(run), bins + 1)
-        if edges[-1] > 0 and (busy := utilisation(activities(run), run.info.participants, edges)):
+        edges = np.linspace(window.start, min(window.end, length(run)), bins + 1)
+        if edges[-1] > edges[0] and (busy := utilisation(activities(run), run.info.participants, edges)):
             found.append((run, edges, busy))
     if not found:
         raise NotRecordedError("no transfer took any time", str(results.folder))
@@ -57,7 +64,9 @@ def link_utilisation(
             axes.set_title(f"{run.protocol}, seed {run.seed}", loc="left")
         sides(figure, "share of time [%]")
         x_axis(panels[-1], "virtual time", "s", logarithmic=False)
-        remark(panels[0], f"{results.name}: how long links move bytes; bins of 1/{bins} of each run")
+        panels[-1].set_xlim(found[-1][1][0], found[-1][1][-1])
+        headline(figure)
+        remark(panels[0], f"{results.name}: how long links move bytes; {bins} bins for each run")
         handles: list[Artist] = [Line2D([], [], **look) for look in LINKS.values()]
         labels = list(LINKS)
         if any("out" in busy for _, _, busy in found):
@@ -139,6 +148,6 @@ def _panel(axes: Axes, edges: Floats, busy: dict[str, Floats]) -> None:
         axes.fill_between(edges, np.append(busy["out"], busy["out"][-1]) * 100, step="post", **_OUT, zorder=0.5)
     for name, look in LINKS.items():
         axes.stairs(busy[name] * 100, edges, baseline=None, **look)
-    axes.set_xlim(0, edges[-1])
+    axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, None)
     axes.margins(y=0.1)

@@ -39,7 +39,7 @@ def embedded(data: Any) -> Markup:
 def looks(results: Results) -> dict[str, Any]:
     """Return the colour, the dashes (pixels) and the marker of every protocol."""
     found = {}
-    for name, style in protocol_styles(results.protocols).items():
+    for name, style in protocol_styles(results).items():
         dash = [] if isinstance(style.dash, str) else [round(2 * length) for length in style.dash[1]]
         found[name] = {"color": style.color, "dash": dash, "marker": style.marker}
     return found

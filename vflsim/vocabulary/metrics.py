@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal
 
@@ -40,6 +41,12 @@ def higher_is_better(metric: str) -> bool:
 def is_share(metric: str) -> bool:
     """Say whether a metric lies between 0 and 1. A split may stand in front: ``test_accuracy``."""
     return _bare(metric) in SHARES
+
+
+def range_of(metric: str) -> tuple[float, float]:
+    """Return the least and the greatest value that a metric can have. A split may stand in front: ``test_loss``."""
+    least = -math.inf if _bare(metric) == "r2" else 0.0
+    return least, math.inf if _bare(metric) in ("loss", "rmse") else 1.0
 
 
 def column_of(metric: str) -> str:

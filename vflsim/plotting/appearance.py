@@ -1,0 +1,162 @@
+"""How figures look beside their content: named styles, Matplotlib style files, size and title."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from vflsim.errors import ResultsError
+from vflsim.files import text
+
+
+def _fonts(size: float, **others: Any) -> dict[str, Any]:
+    """Return the font sizes of a figure whose labels have ``size`` points."""
+    sizes = {"font.size": 1.0, "axes.titlesize": 1.05, "axes.labelsize": 1.0, "legend.fontsize": 0.95}
+    sizes |= {"xtick.labelsize": 0.9, "ytick.labelsize": 0.9}
+    return {name: round(size * ratio, 2) for name, ratio in sizes.items()} | others
+
+
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    **_fonts(9),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.labelcolor": "#222222",
+    "ytick.labelcolor": "#222222",
+    "legend.frameon": False,
+    "lines.solid_capstyle": "butt",
+    "hatch.linewidth": 0.6,
+}
+"""The settings of every figure; a style changes some of them."""
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """Settings (``rc``), the widths of narrow and of wide figures, and what the user asks for: size and title.
+
+    Widths and sizes are in inches; without ``widths`` a figure has its own. ``grey`` draws without colours.
+    """
+
+    rc: Mapping[Any, Any] = field(default_factory=dict)
+    widths: tuple[float, float] | None = None
+    grey: bool = False
+    size: tuple[float, float] | None = None
+    title: str | None = None
+
+    def inches(self, width: float, height: float) -> tuple[float, float]:
+        """Return the size of a figure that is ``width`` times ``height`` inches by default."""
+        if self.size is not None:
+            return self.size
+        if self.widths is None:
+            return width, height
+        wanted = self.widths[width > _WIDE]
+        return wanted, height * max(wanted / width, self.rc["font.size"] / RC["font.size"])
+
+
+_WIDE = 6.5
+"""Inches above which a figure spans both columns of a page."""
+
+STYLES: dict[str, Appearance] = {
+    "default": Appearance(),
+    "paper": Appearance(
+        _fonts(8, **{"font.family": "STIXGeneral", "mathtext.fontset": "stix", "axes.linewidth": 0.6}), (3.5, 7.16)
+    ),
+    "slides": Appearance(_fonts(14, **{"axes.linewidth": 1.2}), (10.0, 12.0)),
+    "grey": Appearance({"font.size": 9}, grey=True),
+}
+"""The styles by name: for the screen; for a column (or two) of a paper; for slides; for a printer without colours."""
+
+_CURRENT: ContextVar[Appearance] = ContextVar("appearance", default=STYLES["default"])
+_SIZE = re.compile(r"\s*([\d.]+)\s*([a-z]*)\s*[x×]\s*([\d.]+)\s*([a-z]*)\s*")
+_INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
+_LEAST, _MOST = 1.0, 100.0
+_SETTING = re.compile(r"""\s*([\w.\-]+)\s*:\s*("[^"]*"|[^#]*?)\s*(#.*)?""")
+_KEYS = ("font.", "axes.", "xtick.", "ytick.", "grid.", "legend.", "lines.", "hatch.", "mathtext.", "text.color")
+_REFUSED = ("axes.prop_cycle",)
+
+
+def current() -> Appearance:
+    """Return the appearance of the figure that is being drawn."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def appearance(style: str | Path | None, size: str | tuple[float, float] | None, title: str | None) -> Iterator[None]:
+    """Draw figures inside the context with this style, size (inches, or text such as ``85x60 mm``) and title.
+
+    Raises ResultsError for an unknown style, a style file with other settings than those allowed, or a wrong size.
+    """
+    look = _style("default" if style is None else style)
+    inches = size_of(size) if isinstance(size, str) else size
+    before = _CURRENT.set(Appearance(look.rc, look.widths, look.grey, inches, title))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)
+
+
+def size_of(said: str) -> tuple[float, float]:
+    """Convert ``7x4``, ``85x60 mm`` or ``18 cm x 10 cm`` to inches. Raises ResultsError for anything else."""
+    found = _SIZE.fullmatch(said)
+    try:
+        if found is None:
+            raise ValueError
+        width, first, height, last = found.groups()
+        sides = (float(width) * _INCHES[first or last or "in"], float(height) * _INCHES[last or first or "in"])
+        if not all(_LEAST <= side <= _MOST for side in sides):
+            raise ValueError
+    except (ValueError, KeyError):
+        allowed = "width x height between 1 and 100 inches, such as 7x4 (inches), 85x60 mm or 18x10 cm"
+        raise ResultsError(f"{said!r} is no size of a figure", "plot: size", allowed) from None
+    return sides
+
+
+def _style(style: str | Path) -> Appearance:
+    if str(style) in STYLES:
+        return STYLES[str(style)]
+    if Path(style).suffix != ".mplstyle":
+        allowed = f"{', '.join(STYLES)}, or a Matplotlib style file (.mplstyle)"
+        raise ResultsError(f"there is no style {str(style)!r}", "plot: style", allowed)
+    return Appearance(_style_file(Path(style)))
+
+
+def _style_file(path: Path) -> dict[str, Any]:
+    """Read the settings of a Matplotlib style file.
+
+    Matplotlib's own reader evaluates cycles of properties, and settings of TeX start programs: these are refused.
+    """
+    try:
+        lines = text(path).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(str(error), str(path), "a Matplotlib style file") from error
+    settings: dict[Any, Any] = mpl.RcParams()
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found, where = _SETTING.fullmatch(line), f"{path}:{number}"
+        if found is None:
+            raise ResultsError(f"{line.strip()!r} is no setting", where, "key: value")
+        key, value = found[1], found[2].strip('"')
+        if not key.startswith(_KEYS) or key in _REFUSED:
+            allowed = f"keys that begin with {', '.join(_KEYS)}; without {', '.join(_REFUSED)}"
+            raise ResultsError(f"{key} cannot be set", where, allowed, "remove the line")
+        try:
+            settings[key] = value
+        except (KeyError, ValueError) as error:
+            raise ResultsError(str(error).splitlines()[0], where, "a setting of Matplotlib") from error
+    return {"font.size": RC["font.size"], **settings}
