@@ -205,6 +205,11 @@ def test_any_protocol_of_one_study_may_be_the_baseline(study: Study) -> None:
     assert results.baseline is None
 
 
+def test_a_baseline_that_is_not_the_first_protocol_has_differences_too(study: Study) -> None:
+    table = study({**ASYNC, **WAIT}, target=None).summary()
+    assert "±" in table.frame.loc["async", "final accuracy vs wait"]
+
+
 def test_common_targets_count_and_others_are_named(study: Study) -> None:
     other = study(ASYNC, target={"test_loss": 5.0}, name="other")
     joined = JoinedResults.of([study(WAIT), other])
