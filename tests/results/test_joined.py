@@ -82,6 +82,8 @@ def test_a_name_that_several_studies_have_is_followed_by_the_studys(study: Study
 def test_studies_of_one_name_are_told_apart_by_their_folders(study: Study) -> None:
     joined = JoinedResults.of([study(WAIT, folder="first"), study(WAIT, folder="second")])
     assert joined.protocols == ("wait (first)", "wait (second)")
+    deep = [study(WAIT, folder=f"{place}/same") for place in ("first_place", "second_place")]
+    assert JoinedResults.of(deep).protocols == ("wait (first_place/same)", "wait (second_place/same)")
     with pytest.raises(ResultsError, match=r"first: is named twice"):
         JoinedResults.of([study(WAIT, folder="first"), Results.open(study(WAIT, folder="first").folder)])
     with pytest.raises(ResultsError, match="there is nothing to compare"):

@@ -32,7 +32,8 @@ class JoinedResults(Results):
 
     def __init__(self, studies: Sequence[Results]) -> None:
         self.studies = tuple(studies)
-        titles = _titles(self.studies)
+        folder = Path(os.path.commonpath([study.folder.resolve() for study in self.studies]))
+        titles = _titles(self.studies, folder)
         counts = Counter(name for study in self.studies for name in study.protocols)
         self._labels = [
             {name: name if counts[name] == 1 else f"{name} ({title})" for name in study.protocols}
@@ -40,7 +41,6 @@ class JoinedResults(Results):
         ]
         self._study_of = {label: study for study, own in self._each for label in own.values()}
         runs = tuple(replace(run, label=own[run.protocol]) for study, own in self._each for run in study.runs)
-        folder = Path(os.path.commonpath([study.folder.resolve() for study in self.studies]))
         super().__init__(folder, self._common_scenario(titles), runs)
         self.baseline = baseline_of(self)
         self._reasons: dict[tuple[str, str], str] = {}
@@ -152,8 +152,8 @@ class JoinedResults(Results):
         return few(differences(two, names[0], one, names[1]), "; ")
 
 
-def _titles(studies: Sequence[Results]) -> list[str]:
-    """Return a unique name of each study: the scenario's, or else the folder's, or else its path."""
-    places = [study.folder.resolve() for study in studies]
-    ways = [study.name for study in studies], [place.name for place in places]
-    return next((names for names in ways if len(set(names)) == len(names)), [str(place) for place in places])
+def _titles(studies: Sequence[Results], folder: Path) -> list[str]:
+    """Return a unique name of each study: the scenario's, or else its place in the ``folder`` of all."""
+    names = [study.name for study in studies]
+    several = len(set(names)) < len(names)
+    return [os.path.relpath(study.folder.resolve(), folder) for study in studies] if several else names
