@@ -272,6 +272,7 @@ def test_some_protocols_alone_keep_what_was_joined(study: Study) -> None:
     assert (some.protocols, some.seeds, some.baseline) == (("wait (a)", "wait (b)"), (0, 1, 2, 5), "wait (a)")
     assert set(some.metrics["protocol"]) == {"wait (a)", "wait (b)"}
     assert joined.only(["async"]).baseline is None
+    assert joined.only(["wait (b)", "async"]).against("wait").baseline == "wait (b)"
     assert len(joined.protocols) == 3
 
 
