@@ -168,13 +168,25 @@ def test_independent_runs_have_welchs_interval(study: Study) -> None:
     own, other = (measured.loc[measured["protocol"] == name, "value"].to_numpy() for name in ("async", "wait"))
     row = joined.estimates().query("measure == 'round_duration' and baseline == 'wait'")
     expected = stats.ttest_ind(own, other, equal_var=False)
-    assert (row["mean"].item(), row["n"].item()) == (pytest.approx(own.mean() - other.mean()), 3)
+    assert (row["mean"].item(), row["n"].item()) == (pytest.approx(own.mean() - other.mean()), 7)
     interval = expected.confidence_interval(0.95)
     assert (row["low"].item(), row["high"].item()) == pytest.approx((interval.low, interval.high))
     found = ratio(measured, "async", "wait", paired=False)
     logs = stats.ttest_ind(np.log(other), np.log(own), equal_var=False).confidence_interval(0.95)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((np.exp(logs.low), np.exp(logs.high)))
+
+
+def test_independent_runs_that_miss_the_target_bound_the_difference(study: Study) -> None:
+    short, long = study(WAIT, stop={"rounds": 4}), study(ASYNC, stop={"rounds": 80}, seeds=[3, 4, 5, 6])
+    joined, asked = JoinedResults.of([short, long]), {"test_loss": 2.28, "for": "2 evaluations"}
+    row = joined.estimates(asked).query("measure == 'time_to_target' and baseline == 'wait'")
+    alone = joined.estimates(asked).query("measure == 'time_to_target' and baseline.isna()").set_index("protocol")
+    assert alone["reached"].to_dict() == {"wait": 0, "async": 4}
+    assert (row["n"].item(), row["reached"].item()) == (7, 4)
+    assert row["at_most"].item() == pytest.approx(alone.loc["async", "mean"] - alone.loc["wait", "at_least"])
+    assert np.isnan([row[name].item() for name in ("mean", "low", "at_least")]).all()
+    assert "> " in joined.summary(asked).frame.loc["async", "speed-up vs wait"]
 
 
 def test_seeds_that_only_one_study_has_are_left_out_of_pairs(study: Study) -> None:
