@@ -82,6 +82,8 @@ def test_a_name_that_several_studies_have_is_followed_by_the_studys(study: Study
 def test_studies_of_one_name_are_told_apart_by_their_folders(study: Study) -> None:
     joined = JoinedResults.of([study(WAIT, folder="first"), study(WAIT, folder="second")])
     assert joined.protocols == ("wait (first)", "wait (second)")
+    deep = [study(WAIT, folder=f"{place}/same") for place in ("first_place", "second_place")]
+    assert JoinedResults.of(deep).protocols == ("wait (first_place/same)", "wait (second_place/same)")
     with pytest.raises(ResultsError, match=r"first: is named twice"):
         JoinedResults.of([study(WAIT, folder="first"), Results.open(study(WAIT, folder="first").folder)])
     with pytest.raises(ResultsError, match="there is nothing to compare"):
@@ -166,13 +168,25 @@ def test_independent_runs_have_welchs_interval(study: Study) -> None:
     own, other = (measured.loc[measured["protocol"] == name, "value"].to_numpy() for name in ("async", "wait"))
     row = joined.estimates().query("measure == 'round_duration' and baseline == 'wait'")
     expected = stats.ttest_ind(own, other, equal_var=False)
-    assert (row["mean"].item(), row["n"].item()) == (pytest.approx(own.mean() - other.mean()), 3)
+    assert (row["mean"].item(), row["n"].item()) == (pytest.approx(own.mean() - other.mean()), 7)
     interval = expected.confidence_interval(0.95)
     assert (row["low"].item(), row["high"].item()) == pytest.approx((interval.low, interval.high))
     found = ratio(measured, "async", "wait", paired=False)
     logs = stats.ttest_ind(np.log(other), np.log(own), equal_var=False).confidence_interval(0.95)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((np.exp(logs.low), np.exp(logs.high)))
+
+
+def test_independent_runs_that_miss_the_target_bound_the_difference(study: Study) -> None:
+    short, long = study(WAIT, stop={"rounds": 4}), study(ASYNC, stop={"rounds": 80}, seeds=[3, 4, 5, 6])
+    joined, asked = JoinedResults.of([short, long]), {"test_loss": 2.28, "for": "2 evaluations"}
+    row = joined.estimates(asked).query("measure == 'time_to_target' and baseline == 'wait'")
+    alone = joined.estimates(asked).query("measure == 'time_to_target' and baseline.isna()").set_index("protocol")
+    assert alone["reached"].to_dict() == {"wait": 0, "async": 4}
+    assert (row["n"].item(), row["reached"].item()) == (7, 4)
+    assert row["at_most"].item() == pytest.approx(alone.loc["async", "mean"] - alone.loc["wait", "at_least"])
+    assert np.isnan([row[name].item() for name in ("mean", "low", "at_least")]).all()
+    assert "> " in joined.summary(asked).frame.loc["async", "speed-up vs wait"]
 
 
 def test_seeds_that_only_one_study_has_are_left_out_of_pairs(study: Study) -> None:
@@ -203,6 +217,11 @@ def test_any_protocol_of_one_study_may_be_the_baseline(study: Study) -> None:
     assert column["async"] == "—"
     assert "±" in column["wait"]
     assert results.baseline is None
+
+
+def test_a_baseline_that_is_not_the_first_protocol_has_differences_too(study: Study) -> None:
+    table = study({**ASYNC, **WAIT}, target=None).summary()
+    assert "±" in table.frame.loc["async", "final accuracy vs wait"]
 
 
 def test_common_targets_count_and_others_are_named(study: Study) -> None:
@@ -265,6 +284,7 @@ def test_some_protocols_alone_keep_what_was_joined(study: Study) -> None:
     assert (some.protocols, some.seeds, some.baseline) == (("wait (a)", "wait (b)"), (0, 1, 2, 5), "wait (a)")
     assert set(some.metrics["protocol"]) == {"wait (a)", "wait (b)"}
     assert joined.only(["async"]).baseline is None
+    assert joined.only(["wait (b)", "async"]).against("wait").baseline == "wait (b)"
     assert len(joined.protocols) == 3
 
 

@@ -1,6 +1,7 @@
 """Text for terminals: nothing is cut in the middle of a word, whatever the width."""
 
 import io
+from html import escape
 
 import pytest
 from rich.console import Console
@@ -78,3 +79,21 @@ def test_paragraphs_wrap_between_words_in_a_terminal_only() -> None:
         assert said.split() == text.split()
         assert (said == text + "\n") is not terminal
         assert (max(map(len, said.splitlines())) <= 24) is terminal
+
+
+def test_a_table_prints_as_in_a_terminal_and_has_its_cells_as_a_frame_and_as_html(
+    monkeypatch: pytest.MonkeyPatch, results: Results
+) -> None:
+    table = results.summary()
+    for columns in (60, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert str(table).splitlines() == [line.rstrip() for line in shown(table, columns)]
+    assert [(name, *cells) for name, *cells in table.frame.itertuples()] == table.rows
+    assert list(table.frame.columns) == list(table.header[1:])
+    page = results._repr_html_()
+    assert all(f"<td>{escape(cell)}</td>" in page for row in table.rows for cell in row)
+    assert all(escape(note) in page for note in table.notes)
+
+
+def test_html_shows_text_as_it_is() -> None:
+    assert "<td>&lt;b&gt;</td>" in TextTable(("a",), [("<b>",)])._repr_html_()

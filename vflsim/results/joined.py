@@ -32,7 +32,8 @@ class JoinedResults(Results):
 
     def __init__(self, studies: Sequence[Results]) -> None:
         self.studies = tuple(studies)
-        titles = _titles(self.studies)
+        folder = Path(os.path.commonpath([study.folder.resolve() for study in self.studies]))
+        titles = _titles(self.studies, folder)
         counts = Counter(name for study in self.studies for name in study.protocols)
         self._labels = [
             {name: name if counts[name] == 1 else f"{name} ({title})" for name in study.protocols}
@@ -40,7 +41,6 @@ class JoinedResults(Results):
         ]
         self._study_of = {label: study for study, own in self._each for label in own.values()}
         runs = tuple(replace(run, label=own[run.protocol]) for study, own in self._each for run in study.runs)
-        folder = Path(os.path.commonpath([study.folder.resolve() for study in self.studies]))
         super().__init__(folder, self._common_scenario(titles), runs)
         self.baseline = baseline_of(self)
         self._reasons: dict[tuple[str, str], str] = {}
@@ -75,27 +75,28 @@ class JoinedResults(Results):
     @cached_property
     def closed_forms(self) -> pd.DataFrame | None:
         """The closed forms of all studies; None if no study has any."""
-        found = [
-            table.assign(protocol=table["protocol"].map(own))
-            for study, own in self._each
-            if (table := study.closed_forms) is not None
-        ]
-        return pd.concat(found, ignore_index=True) if found else None
+        return self._united([study.closed_forms for study in self.studies])
 
     @cached_property
     def closed_forms_left_out(self) -> pd.DataFrame:
         """The missing closed forms of all studies."""
-        found = [
+        united = self._united([study.closed_forms_left_out for study in self.studies])
+        assert united is not None, "every study has this table"
+        return united
+
+    def _united(self, tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
+        """Stack the studies' tables, with unique names; without empty ones, whose columns have no types."""
+        named = [
             table.assign(protocol=table["protocol"].map(own))
-            for study, own in self._each
-            if len(table := study.closed_forms_left_out)
+            for table, own in zip(tables, self._labels, strict=True)
+            if table is not None
         ]
-        return pd.concat(found, ignore_index=True) if found else self.studies[0].closed_forms_left_out
+        return pd.concat([table for table in named if len(table)] or named[:1], ignore_index=True) if named else None
 
     def named(self, protocol: str) -> str:
         """Return the unique name of a protocol; a name that several studies have means the first study's."""
-        names = [own[protocol] for own in self._labels if protocol in own and protocol not in self.protocols]
-        return names[0] if names else super().named(protocol)
+        names = (own.get(protocol) for own in self._labels)
+        return super().named(next((name for name in names if name in self.protocols), None) or protocol)
 
     def unpaired(self, protocol: str, other: str) -> str:
         """Say why two protocols' runs with the same seed do not share their draws; empty if they do."""
@@ -152,8 +153,10 @@ class JoinedResults(Results):
         return few(differences(two, names[0], one, names[1]), "; ")
 
 
-def _titles(studies: Sequence[Results]) -> list[str]:
-    """Return a unique name of each study: the scenario's, or else the folder's, or else its path."""
+def _titles(studies: Sequence[Results], folder: Path) -> list[str]:
+    """Return a unique name of each study: the scenario's, or its folder's, or its place in the ``folder`` of all."""
     places = [study.folder.resolve() for study in studies]
     ways = [study.name for study in studies], [place.name for place in places]
-    return next((names for names in ways if len(set(names)) == len(names)), [str(place) for place in places])
+    return next(
+        (names for names in ways if len(set(names)) == len(names)), [os.path.relpath(each, folder) for each in places]
+    )

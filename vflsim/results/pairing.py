@@ -26,7 +26,7 @@ def differences(one: Results, name: str, other: Results, others_name: str) -> li
     written = _written(one, name), _written(other, others_name)
     if written[0] == written[1]:
         return []
-    from vflsim.scenario.changes import changed  # imports PyTorch, as reading a scenario does
+    from vflsim.scenario.changes import changed  # imports all that a scenario may say
 
     lines = list(changed(*written))
     try:

@@ -103,7 +103,7 @@ def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.
     ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``,
     ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up).
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
-    protocols whose rounds correspond. ``results.baseline`` is never subtracted from, so that its differences have one
+    protocols whose rounds correspond. Nothing is subtracted from ``results.baseline``: its differences have one
     sign. Protocols that are not paired have the difference of their means, with Welch's interval.
     """
     if targets is not None:
@@ -193,10 +193,11 @@ def independent(
 ) -> Estimate:
     """Estimate the mean of ``values`` − the mean of ``others`` from independent runs; bounds as in :func:`paired`.
 
-    ``n`` and ``reached`` are those of the side with fewer exact runs.
+    ``n`` and ``reached`` count the runs of both.
     """
     late, waiting = bool(censored.any()), bool(others_censored.any())
-    n, reached = min((len(each), int((~each).sum())) for each in (censored, others_censored))
+    n = len(values) + len(others)
+    reached = n - int(censored.sum()) - int(others_censored.sum())
     found = welch_interval(values, others)
     if not late and not waiting:
         return Estimate(n, n, found.mean, found.low, found.high)

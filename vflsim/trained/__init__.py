@@ -24,7 +24,7 @@ __all__ = ["ComparedResults", "SplitAnswer", "StudyResults", "TrainedModels", "U
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: to open results needs no PyTorch, to rebuild their models does."""
+    """Import what is asked for: to open results needs no scenario, to rebuild their models does."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
