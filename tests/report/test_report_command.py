@@ -35,7 +35,7 @@ def test_a_run_ends_with_its_report_and_repeats_over_it(vflsim: Callable[..., En
 def test_no_report_costs_a_run_its_results(
     vflsim: Callable[..., Ended], scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> Path:
+    def broken(*_: object, **__: object) -> Path:
         raise RuntimeError("no ink left\nand more")
 
     monkeypatch.setattr("vflsim.report.write_report", broken)
