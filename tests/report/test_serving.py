@@ -125,3 +125,15 @@ def test_a_trace_is_given_to_its_viewer_once(
     assert (asked[0], asked[1]["Access-Control-Allow-Origin"]) == (204, perfetto.VIEWER)
     assert (given[0], given[1]["Access-Control-Allow-Origin"]) == (200, perfetto.VIEWER)
     assert given[2] == trace.read_bytes()
+
+
+def test_the_command_says_where_the_page_is_and_ends_with_ctrl_c(
+    vflsim: Callable[..., Ended], toy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(server: LocalServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalServer, "serve_forever", interrupted)
+    ended = vflsim("watch", toy_folder, "--port", 0)
+    assert ended.status in (0, None)
+    assert "open http://127.0.0.1:" in ended.out
