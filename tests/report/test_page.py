@@ -46,7 +46,7 @@ def test_it_has_the_scenario_the_digests_and_the_command_that_repeats_it(toy_pag
 
 
 def test_several_folders_make_one_report(toy_folder: Path, tmp_path: Path) -> None:
-    place = write_report([toy_folder, toy_folder], tmp_path / "both.html")
+    place = write_report([toy_folder, toy_folder], tmp_path / "both.html", brief=True)
     html = place.read_text()
     assert html.count('class="study"') == 2
     assert place.stat().st_size < 2_000_000

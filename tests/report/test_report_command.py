@@ -23,7 +23,7 @@ def test_a_run_ends_with_its_report_and_repeats_over_it(vflsim: Callable[..., En
     ended = vflsim("run", scenario, "--timing-only", "--report")
     assert ended.out.endswith("report: results/tiny-timing/report.html\n")
     html = Path("results/tiny-timing/report.html").read_text()
-    assert "has the shortest rounds" in html
+    assert "has the shortest rounds:" in html
     assert "timing only" in html
     assert vflsim("verify", "results/tiny-timing").status == 0
     assert vflsim("run", scenario, "--timing-only", "--report").status == 0
@@ -35,7 +35,7 @@ def test_a_run_ends_with_its_report_and_repeats_over_it(vflsim: Callable[..., En
 def test_no_report_costs_a_run_its_results(
     vflsim: Callable[..., Ended], scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> Path:
+    def broken(*_: object, **__: object) -> Path:
         raise RuntimeError("no ink left\nand more")
 
     monkeypatch.setattr("vflsim.report.write_report", broken)

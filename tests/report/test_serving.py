@@ -48,9 +48,7 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
 def test_the_page_waits_for_the_first_run_and_then_shows_it(
     server: LocalServer, begun: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "vflsim.report.watch.page", lambda results, brief, live: f"report of {len(results)}, live {live}"
-    )
+    monkeypatch.setattr("vflsim.report.watch.page", lambda results, brief, live: f"report of {len(results)}, {live=}")
     monkeypatch.setattr("vflsim.report.watch._SHARE", 0)
     assert server.server_address[0] == "127.0.0.1"
     assert b"0 of 12 runs have ended" in get(server.port, "/")[2]
@@ -59,7 +57,7 @@ def test_the_page_waits_for_the_first_run_and_then_shows_it(
     after = json.loads(get(server.port, "/state")[2])
     assert after["progress"].startswith("3 of 12 runs have ended")
     assert after["state"] != before["state"]
-    assert get(server.port, "/")[2] == b"report of 1, live True"
+    assert get(server.port, "/")[2] == b"report of 1, live=True"
     assert json.loads(get(server.port, "/state")[2]) == after
 
 
@@ -127,3 +125,15 @@ def test_a_trace_is_given_to_its_viewer_once(
     assert (asked[0], asked[1]["Access-Control-Allow-Origin"]) == (204, perfetto.VIEWER)
     assert (given[0], given[1]["Access-Control-Allow-Origin"]) == (200, perfetto.VIEWER)
     assert given[2] == trace.read_bytes()
+
+
+def test_the_command_says_where_the_page_is_and_ends_with_ctrl_c(
+    vflsim: Callable[..., Ended], toy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(server: LocalServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalServer, "serve_forever", interrupted)
+    ended = vflsim("watch", toy_folder, "--port", 0)
+    assert ended.status in (0, None)
+    assert "open http://127.0.0.1:" in ended.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -51,8 +52,11 @@ class Ranking:
         return self.order[0]
 
     def text(self, protocol: str, share: bool = False) -> str:
-        """Format a protocol's value with its interval."""
-        return describe(self.estimates[protocol], self.unit, share)
+        """Format a protocol's value with its interval, or with three digits."""
+        found = self.estimates[protocol]
+        if not share and not found.censored and math.isnan(found.low):
+            return quantity(float(f"{found.mean:.3g}"), self.unit)
+        return describe(found, self.unit, share)
 
 
 def ranking(
@@ -98,7 +102,8 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
         text = f"{joined(names)} reach {goal} first, after {joined([time.text(name) for name in names])}"
         text += " of virtual time; the seeds do not tell them apart."
     else:
-        text = f"{first} reaches {goal} first, after {time.text(first)} of virtual time."
+        place = "first, " if len(time.estimates) > 1 else ""
+        text = f"{first} reaches {goal} {place}after {time.text(first)} of virtual time."
     sentences = [text]
     baseline = baseline_of(results)
     measured = outcomes(results)
@@ -127,7 +132,7 @@ def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking 
         if found.reached:
             text = f"{name} reached it in only {found.reached} of {found.n} runs, so its costs have no mean"
         else:
-            text = f"{name} did not reach it in any run: it would take {end} or longer"
+            text = f"{name} did not reach it in any of {found.n} runs; if it ever does, then after {end} or more"
         if time is not None and found.horizon < time.estimates[time.best].mean:
             text += f"; its shortest run ended before {time.best} reached it, so longer runs could change the order"
         sentences.append(f"{text}.")
@@ -142,12 +147,14 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
         if found is not None:
             share, what = is_share(metric), final_label(metric)
             level = "highest" if higher_is_better(metric) else "lowest"
-            text = f"{found.best} ends with the {level} {what}, {found.text(found.best, share)}"
+            head = f"the {level} {what}" if len(found.order) > 1 else f"a {what} of"
+            text = f"{found.best} ends with {head} {found.text(found.best, share)}"
             rest = [f"{name} ({found.text(name, share)})" for name in found.close]
             sentences.append(f"{text}; not clearly behind: {joined(rest)}." if rest else f"{text}.")
     found = ranking(results, summary, round_measure(summary))
     if found is not None:
-        text = f"{found.best} has the shortest rounds, {found.text(found.best)} on average"
+        head = "has the shortest rounds:" if len(found.order) > 1 else "has rounds of"
+        text = f"{found.best} {head} {found.text(found.best)} on average"
         rest = [f"{name} ({found.text(name)})" for name in found.close]
         sentences.append(f"{text}; not clearly longer: {joined(rest)}." if rest else f"{text}.")
         baseline = baseline_of(results)
@@ -156,6 +163,8 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
             sentences.append(
                 f"A round of {baseline} lasts {found.text(baseline)}, {three_digits(times)} times as long."
             )
+    if sentences and not results.evaluated:
+        sentences.append("Nothing was trained: rounds that are shorter, with fewer clients say, need not train faster.")
     return sentences or ["Runs have finished, but they recorded neither metrics nor rounds to compare."]
 
 

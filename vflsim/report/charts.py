@@ -25,7 +25,7 @@ AXES = {"time": ("virtual time", "s"), "rounds": ("server steps", ""), "bytes": 
 """The horizontal axes of curves, by the name of the figure with the same numbers: label and unit."""
 VALUES = 12_000
 """Most numbers of one chart of curves."""
-SPANS = 6_000
+SPANS = 9_000
 """Most activities in the timeline; every protocol has the same share of them, from its beginning."""
 _OTHER = ("other", "#B07AA1", (0.34, 0.94))
 
@@ -45,7 +45,7 @@ def looks(results: Results) -> dict[str, Any]:
     return found
 
 
-def curves(results: Results, drawn: Mapping[str, Numbers]) -> dict[str, Any] | None:
+def curves(results: Results, drawn: Mapping[str, Numbers], share: float = 1.0) -> dict[str, Any] | None:
     """Return the main metric of every protocol against each axis; None if no finished run was evaluated.
 
     Each axis has ``x`` (ascending) and, for each protocol, the ``mean`` at these points with the band ``low``, ``high``
@@ -66,7 +66,7 @@ def curves(results: Results, drawn: Mapping[str, Numbers]) -> dict[str, Any] | N
         means = {str(key): own for key, own in numbers["means"].groupby("protocol", sort=False)}
         known = {key: tuple(own[each].to_numpy(np.float64) for each in (column, "mean", "low", "high"))
                  for key, own in means.items()}  # fmt: skip
-        grid = _grid([x for x, *_ in known.values()], VALUES // (3 * max(1, len(known))))
+        grid = _grid([x for x, *_ in known.values()], max(20, int(share * VALUES) // (3 * max(1, len(known)))))
         levels = numbers.get("references", frame(("protocol", "mean"), []))
         axes[name] = {
             "label": label,
@@ -79,15 +79,20 @@ def curves(results: Results, drawn: Mapping[str, Numbers]) -> dict[str, Any] | N
     return {"metric": metric_label(metric), "targets": targets, "axes": axes} if axes else None
 
 
-def timeline(results: Results) -> dict[str, Any] | None:
-    """Return the activities of all parties in one seed's runs, a panel each; None if events were not kept."""
+def timeline(results: Results, share: float = 1.0) -> dict[str, Any] | None:
+    """Return the activities of all parties in one seed's runs, a panel each; None if events were not kept.
+
+    References, which exchange no message, have no panel beside others.
+    """
     try:
-        runs = one_seed(results)
+        kept = one_seed(results)
     except NotRecordedError:
         return None
+    runs = [run for run in kept if not run.info.reference] or kept
+    most = int(share * SPANS) // len(runs)
     looks = ACTIVITIES | {"other": _OTHER}
     kinds = {name: dict(zip(("label", "color", "rows"), look, strict=True)) for name, look in looks.items()}
-    return {"kinds": kinds, "outcomes": OUTCOMES, "panels": [_panel(run, [*kinds], SPANS // len(runs)) for run in runs]}
+    return {"kinds": kinds, "outcomes": OUTCOMES, "panels": [_panel(run, [*kinds], most) for run in runs]}
 
 
 def _panel(run: StoredRun, kinds: list[str], most: int) -> dict[str, Any]:

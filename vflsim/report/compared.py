@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vflsim.kinds import TABLES
+from vflsim.plotting.style import metric_label
 from vflsim.report.tables import Sheet
 from vflsim.results.read import Results
+from vflsim.results.targets import targets_of
 
 _SECTIONS = {
     "data": "Data",
@@ -15,14 +17,10 @@ _SECTIONS = {
     "models": "Models",
     "training": "Training",
     "codec": "Codec",
-    "network": "Network",
-    "stop": "A run stops after",
-    "target": "Target",
+    "stop": "A run stops at",
     "evaluate": "Evaluation",
-    "record": "Recorded",
-    "constants": "Constants",
 }
-_ELSEWHERE = {"name", "protocols", "timing", "seeds"}
+_ELSEWHERE = {"name", "protocols", "timing", "seeds", "target"}
 
 
 def in_words(value: Any) -> str:
@@ -32,9 +30,9 @@ def in_words(value: Any) -> str:
         if value.get("kind") == "constant" and {*rest} == {"value"}:
             return in_words(rest["value"])
         pairs = ", ".join(f"{str(key).replace('_', ' ')} {in_words(item)}" for key, item in rest.items())
-        if "kind" not in value:
+        kind = str(value.get("kind", "")).replace("_", "-")
+        if not kind:
             return pairs
-        kind = str(value["kind"]).replace("_", " ")
         return f"{kind} ({pairs})" if pairs else kind
     if isinstance(value, list):
         return ", ".join(map(in_words, value)) if value else "none"
@@ -47,15 +45,18 @@ def facts(results: Results) -> Iterator[tuple[str, str]]:
     """Yield a heading and a sentence for each part of the scenario, those that all protocols share."""
     info, scenario = results.runs[0].info, results.scenario
     clients = sorted({client for run in results.runs for client in run.info.participants})
+    yield "Parties", f"a server and {len(clients)} client{'s' * (len(clients) != 1)}"
+    yield "Seeds", ", ".join(map(str, results.seeds))
+    if targets := targets_of(results):
+        yield "Target", "; ".join(metric_label(str(target)) for target in targets)
     for key, heading in _SECTIONS.items():
         if key in scenario:
-            text = in_words(scenario[key])
+            text = in_words(scenario[key]).removeprefix("name ").removeprefix("clients ")
             rows = ", ".join(f"{count:,} {split}" for split, count in info.rows.items())
             yield heading, f"{text}; {rows} rows" if key == "data" and rows else text
     for key, value in scenario.items():
         if key not in _SECTIONS and key not in _ELSEWHERE:
             yield str(key).replace("_", " ").capitalize(), in_words(value)
-    yield "Took part", f"{len(clients)} clients and a server; seeds {', '.join(map(str, results.seeds))}"
 
 
 def timing(results: Results) -> Sheet | None:
@@ -68,7 +69,8 @@ def timing(results: Results) -> Sheet | None:
     for each in clients if isinstance(clients, list) else [clients]:
         if isinstance(each, Mapping):
             rest = {key: value for key, value in each.items() if key != "select"}
-            rows.append((f"clients {in_words(each.get('select', 'all'))}", rest))
+            select = in_words(each.get("select", "all"))
+            rows.append(("all clients" if select == "all" else f"clients {select}", rest))
     keys = list(dict.fromkeys(key for _, row in rows for key in row))
     cells = tuple((name, *(in_words(row[key]) if key in row else "" for key in keys)) for name, row in rows)
     header = ("party", *(key.replace("_", " ") for key in keys))
@@ -90,6 +92,6 @@ def protocols(results: Results) -> Sheet:
         entry = {"kind": entry} if isinstance(entry, str) else dict(entry or {})
         kind = str(entry.pop("kind", name))
         short = meaning.get(kind, "a protocol of the scenario’s own")
-        rows.append((name, kind.replace("_", " "), short, in_words(entry) or "—"))
+        rows.append((name, kind.replace("_", "-"), short, in_words(entry) or "—"))
     header = ("protocol", "kind", "in short", "its own settings")
     return Sheet("Protocols", header, tuple(rows), left=(0, 1, 2, 3))

@@ -16,20 +16,22 @@ from vflsim.results.read import NotRecordedError, Results
 
 CAPTIONS = {
     "time": "The metric against virtual time",
-    "breakdown": "Where a round’s time goes",
-    "waited": "Which clients the rounds waited for",
-    "target": "What reaching the target costs",
     "durations": "How long rounds last",
-    "speedup": "How much sooner each protocol reaches a value",
+    "breakdown": "Where a round’s time goes",
+    "target": "What reaching the target costs",
+    "waited": "Which clients the rounds waited for",
     "survival": "How rare long rounds are",
-    "epsilon": "The metric against the privacy spent",
+    "speedup": "How many times faster each protocol is",
     "staleness": "How old the clients’ contributions are",
+    "epsilon": "The metric against the privacy spent",
     "utilisation": "How busy the links are",
 }
-"""The figures of a report by name, the most telling first. The page itself draws the timeline."""
-BRIEF = ("time", "breakdown", "waited", "target", "durations")
+"""The figures of a report by name; the last ones are left out first. The page itself draws the timeline."""
+BRIEF = ("time", "durations", "breakdown", "target", "waited")
 """The figures of a report that must not take long."""
 
+_BROAD = 6.5
+"""Inches from which a figure takes a line of its own."""
 _CLUTTER = re.compile(r"\A.*?(?=<svg )|<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", re.DOTALL)
 _GLYPH = re.compile(r'<path id="([^"]+)" (d="[^"]*" transform="scale\(0\.015625\)")/>')
 _REFERENCE = re.compile(r'(?<=href="#)[^"]+|(?<=url\(#)[^)]+')
@@ -49,6 +51,7 @@ class Drawn:
     caption: str
     svg: Markup
     numbers: Numbers
+    broad: bool = False
     problem: str = ""
 
 
@@ -101,9 +104,9 @@ def drawn(results: Results, ink: Ink, prefix: str, brief: bool) -> list[Drawn]:
         except NotRecordedError:
             continue
         except (ResultsError, ValueError) as error:  # a damaged table, or a name that Matplotlib cannot typeset
-            figures.append(Drawn(name, caption, Markup(), {}, str(error).splitlines()[0]))
+            figures.append(Drawn(name, caption, Markup(), {}, problem=str(error).splitlines()[0]))
             continue
-        figures.append(Drawn(name, caption, svg, figure.numbers))
+        figures.append(Drawn(name, caption, svg, figure.numbers, figure.get_figwidth() > _BROAD))
     return figures
 
 

@@ -21,6 +21,7 @@ from vflsim.results.read import Results
 ASSETS = Path(__file__).parent / "assets"
 SIZE = 1_900_000
 """Most bytes of a page; figures that do not fit are left out, the least telling ones first."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mµ]?s)(?!\w))|(?<=\d) (?=± )|(?<=±) ")
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -32,11 +33,12 @@ def page(results: Sequence[Results], brief: bool = False, live: bool = False) ->
     Raises ResultsError for a damaged table.
     """
     ink = Ink()
-    studies = [section(each, ink, f"s{number}", brief) for number, each in enumerate(results)]
+    studies = [section(each, ink, f"s{number}", brief, 1 / len(results)) for number, each in enumerate(results)]
     data = {each.key: embedded(each.data) for each in studies}
-    room = SIZE - sum(map(len, data.values())) - len(ink.shapes()) - sum(f.stat().st_size for f in ASSETS.iterdir())
+    content = {"studies": studies, "data": data, "ink": ink, "brief": brief, "live": live}
+    room = SIZE - len(_rendered("page.html.jinja", shown=dict.fromkeys(data, ()), **content).encode())
     shown = {each.key: _fitting(each.figures, room // len(studies)) for each in studies}
-    return _rendered("page.html.jinja", studies=studies, data=data, shown=shown, ink=ink, brief=brief, live=live)
+    return _rendered("page.html.jinja", shown=shown, **content)
 
 
 def waiting(title: str, lines: Sequence[str]) -> str:
@@ -47,10 +49,16 @@ def waiting(title: str, lines: Sequence[str]) -> str:
 def _rendered(template: str, **content: Any) -> str:
     loader = FileSystemLoader(ASSETS)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["tied"] = _tied
     assets = {path.name: Markup(path.read_text(encoding="utf-8")) for path in ASSETS.glob("*.[cj]s*")}
     html = environment.get_template(template).render(assets=assets, version=vflsim.__version__, **content)
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(html))
     return html.replace("SCRIPT-HASHES", " ".join(f"'sha256-{each}'" for each in hashes), 1)
+
+
+def _tied(text: str) -> str:
+    """Keep numbers and their units on one line."""
+    return _UNIT.sub("\u00a0", text)
 
 
 def _fitting(figures: Sequence[Drawn], room: int) -> set[str]:

@@ -18,6 +18,8 @@ from vflsim.results.report import comparison_table
 from vflsim.results.write import MANIFEST, SCENARIO
 from vflsim.vocabulary.amounts import quantity
 
+ROWS = 300
+"""Most rows of a table."""
 VIEWS = {"explained": "explain.md", "evaluated": "evaluate.md"}
 """Folders beside the results, by the end of their names, and the pages of tables in them."""
 
@@ -46,24 +48,24 @@ class Section:
     hashes: Sheet | None
 
 
-def section(results: Results, ink: Ink, key: str, brief: bool) -> Section:
+def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> Section:
     """Make the section of a results folder; ``key`` begins the ids of its elements. Raises ResultsError.
 
-    ``brief``: with the most telling figures alone.
+    ``brief``: with the most telling figures alone; ``share`` of a page's size for the data of its charts.
     """
     summary = results.estimates()
     figures = drawn(results, ink, f"{key}-", brief)
     numbers = {each.name: each.numbers for each in figures}
     charted = {
-        "curves": charts.curves(results, numbers),
-        "timeline": charts.timeline(results),
+        "curves": charts.curves(results, numbers, share),
+        "timeline": charts.timeline(results, share),
         "looks": charts.looks(results),
     }
     more = [
         tables.closed_forms(results),
         tables.left_out(results),
         tables.measures(summary, results.protocols),
-        tables.differences(summary),
+        tables.differences(results, summary),
     ]
     return Section(
         key=key,
@@ -77,7 +79,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool) -> Section:
         facts=[*compared.facts(results)],
         described=[each for each in (compared.protocols(results), compared.timing(results)) if each],
         scenario=text(results.folder / SCENARIO),
-        more=[each for each in more if each],
+        more=[each.limited(ROWS, "summary.parquet") for each in more if each],
         views=[*_views(results.folder)],
         failed=_failed(results),
         repeat=_repeat(results),
@@ -106,7 +108,8 @@ def _views(folder: Path) -> Iterator[Sheet]:
 
 def _failed(results: Results) -> Sheet | None:
     rows = tuple((run.protocol, str(run.seed), run.info.status, run.info.error or "—") for run in results.failed)
-    return Sheet("Runs that failed", ("protocol", "seed", "how", "why"), rows, left=(0, 2, 3)) if rows else None
+    header = ("protocol", "seed", "how", "why")
+    return Sheet("Runs that failed", header, rows, left=(0, 2, 3)).limited(ROWS, "run.json") if rows else None
 
 
 def _repeat(results: Results) -> str:
@@ -142,7 +145,7 @@ def _hashes(results: Results) -> Sheet | None:
         return None
     rows = tuple((name, facts.sha256) for name, facts in sorted(manifest.files.items()))
     notes = (f"SHA-256, as in {MANIFEST}; each run.json has those of its run’s tables. vflsim verify compares them.",)
-    return Sheet("Digests", ("file", "SHA-256"), rows, notes, (0, 1))
+    return Sheet("Digests", ("file", "SHA-256"), rows, notes, (0, 1)).limited(ROWS, MANIFEST)
 
 
 def _one(values: Iterator[str]) -> str:

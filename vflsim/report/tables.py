@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -14,6 +14,7 @@ from vflsim.plotting import closed
 from vflsim.plotting.numbers import Numbers
 from vflsim.report.waits import mean_round, time_spent, waited_for
 from vflsim.results.layout import TextTable
+from vflsim.results.notes import round_measure
 from vflsim.results.read import Results
 from vflsim.results.report import costs_to_target, describe
 from vflsim.results.summary import Estimate
@@ -24,6 +25,7 @@ _AMOUNT = re.compile(
     r"[<>≈ ]*([−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)(?:.*?\s(µs|ms|s|kB|MB|GB|TB|B|%)(?!\w))?", re.IGNORECASE
 )
 _UNITS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "%": 0.01}
+COSTS = ("time_to_target", "rounds_to_target", "bytes_to_target")
 LEVELS = (0.5, 0.9, 0.99)
 
 
@@ -43,6 +45,13 @@ class Sheet:
         """Take a table made for a terminal."""
         rows = tuple(tuple(row) for row in table.rows)
         return cls(title or table.title, tuple(table.header), rows, tuple(table.notes), tuple(table.left))
+
+    def limited(self, most: int, elsewhere: str) -> Sheet:
+        """Keep the first rows alone, and say where all of them are, if there are more than ``most``."""
+        if len(self.rows) <= most:
+            return self
+        note = f"The first {most:,} of {len(self.rows):,} rows: {elsewhere} has all of them."
+        return replace(self, rows=self.rows[:most], notes=(*self.notes, note))
 
     def keys(self) -> list[list[tuple[str, float | None]]]:
         """Return the rows' cells, each with the amount to sort by (None: sorted as text)."""
@@ -122,10 +131,11 @@ def measures(summary: pd.DataFrame, protocols: Sequence[str]) -> Sheet | None:
     return Sheet("All measures", ("measure", *protocols), tuple(rows)) if rows else None
 
 
-def differences(summary: pd.DataFrame) -> Sheet | None:
-    """Make the table of paired differences between protocols, with their intervals."""
+def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
+    """Make the table of paired differences between protocols, in what matters most, with their intervals."""
+    shown = {*COSTS, round_measure(summary)} | ({f"plateau_{results.main_metric}"} if results.evaluated else set())
     rows = []
-    for _, row in summary[summary["baseline"].notna()].iterrows():
+    for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
         found = Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})
         value = describe(found, row["unit"]) if found.censored else quantity(found.mean, row["unit"])
         interval = "—" if np.isnan(found.low) else span(found.low, found.high, row["unit"])

@@ -52,14 +52,19 @@ def waited_for(protocol: str, figures: dict[str, Numbers]) -> str:
         return ""
     if clients.sum() <= _SMALL:
         return "nobody"
+    most = f"client {clients.index[0]} ({percent(clients.iloc[0])})"
     few = clients[: int((clients.cumsum() < _MOST * clients.sum()).sum()) + 1]
     if len(few) <= max(1, len(clients) // 2):
-        return f"{numbered(sorted(int(name) for name in few.index))} in {percent(few.sum())} of cases"
-    return f"no client in particular, most often client {clients.index[0]} ({percent(clients.iloc[0])})"
+        named = numbered(sorted(int(name) for name in few.index))
+        often = f", most often {most}" if len(few) > 1 else ""
+        return f"{named} in {percent(few.sum())} of cases{often}"
+    return f"no client in particular, most often {most}"
 
 
 def percent(share: float) -> str:
-    """Format a share: ``98 %``, ``0.4 %``, ``under 0.1 %``."""
+    """Format a share: ``98 %``, ``0.4 %``, ``under 0.1 %``, ``over 99 %``."""
     if 0 < share < 0.001:
         return "under 0.1 %"
+    if 0.995 <= share < 1 - 1e-9:
+        return "over 99 %"
     return f"{100 * share:.0f} %" if share >= 0.095 or share == 0 else f"{100 * share:.1f} %"

@@ -30,16 +30,14 @@ const charts = (() => {
     const greatest = Math.max(...values.filter((value) => value !== null).map(Math.abs), 0);
     return values.map((value) => (value === null ? "" : unit === "s" && greatest >= 1 ? String(+value.toPrecision(8)) + " s" : amount(value, unit)));
   };
-  const dark = () => matchMedia("(prefers-color-scheme: dark)").matches && !document.documentElement.classList.contains("printing");
-  const swatch = (look, name) => {
-    const dash = look.dash.length ? ` stroke-dasharray="${look.dash.map(Number).join(" ")}"` : "";
+  const swatch = (look) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     for (const [key, value] of Object.entries({ width: 30, height: 12, "aria-hidden": "true" })) made.setAttribute(key, value);
     const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
     line.setAttribute("d", "M0 6H30");
     line.setAttribute("stroke", look.color);
     line.setAttribute("stroke-width", 2);
-    if (dash) line.setAttribute("stroke-dasharray", look.dash.join(" "));
+    if (look.dash.length) line.setAttribute("stroke-dasharray", look.dash.join(" "));
     const mark = document.createElementNS("http://www.w3.org/2000/svg", "path");
     mark.setAttribute("d", outline(look.marker, 15, 6, 4));
     mark.setAttribute("fill", look.color);
@@ -129,13 +127,13 @@ const charts = (() => {
           u.ctx.fill(new Path2D(outline(looks[name].marker, u.bbox.left + left, u.valToPos(values[place], "y", true), 3.6 * devicePixelRatio)));
         }
       };
-      const level = (u, value, stroke, dash, text) => {
+      const level = (u, value, stroke, dash, text, above) => {
         const y = u.valToPos(value, "y", true);
         if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) return;
         u.ctx.strokeStyle = stroke; u.ctx.lineWidth = 1.3 * devicePixelRatio; u.ctx.setLineDash(dash.map((d) => d * devicePixelRatio));
         u.ctx.beginPath(); u.ctx.moveTo(u.bbox.left, y); u.ctx.lineTo(u.bbox.left + u.bbox.width, y); u.ctx.stroke(); u.ctx.setLineDash([]);
-        u.ctx.fillStyle = color("--soft"); u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; u.ctx.textAlign = "left"; u.ctx.textBaseline = "bottom";
-        u.ctx.fillText(text, u.bbox.left + 4 * devicePixelRatio, y - 2 * devicePixelRatio);
+        u.ctx.fillStyle = color("--soft"); u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; u.ctx.textAlign = "left"; u.ctx.textBaseline = above ? "bottom" : "top";
+        u.ctx.fillText(text, u.bbox.left + 4 * devicePixelRatio, y + (above ? -2 : 3) * devicePixelRatio);
       };
       plot = new uPlot({
         ...fit(host, host.clientWidth < 520 ? 300 : 400),
@@ -149,8 +147,8 @@ const charts = (() => {
         }))],
         hooks: {
           drawAxes: [(u) => {
-            for (const value of data.targets) level(u, value, color("--soft"), [2, 3], `target ${three(value)}`);
-            for (const [name, value] of Object.entries(own.levels)) level(u, value, looks[name].color, [7, 3], `${name} (reference)`);
+            for (const value of data.targets) level(u, value, color("--soft"), [2, 3], `target ${three(value)}`, false);
+            for (const [name, value] of Object.entries(own.levels)) level(u, value, looks[name].color, [7, 3], `${name} (reference)`, true);
             u.ctx.save(); u.ctx.beginPath(); u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height); u.ctx.clip();
             for (const name of names) if (!hidden.has(name)) area(u, name);
             u.ctx.restore();
@@ -218,7 +216,7 @@ const charts = (() => {
       make("h4", box, {}, `${panel.protocol}, seed ${panel.seed}`);
       const host = make("div", box);
       const tip = make("div", box, { class: "tip", hidden: "" });
-      const rows = panel.parties.length, row = Math.max(9, Math.min(18, 520 / rows));
+      const rows = panel.parties.length, row = Math.max(7, Math.min(17, 330 / rows));
       const count = panel.start.length;
       const ends = panel.start.map((start, i) => start + panel.length[i]);
       const longest = Math.max(0, ...panel.length);

@@ -31,4 +31,6 @@ start();
 let waiting = 0;
 addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(charts.resize, 150); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", charts.redraw);
-addEventListener("beforeprint", () => charts.redraw());
+for (const event of ["beforeprint", "afterprint"]) {
+  addEventListener(event, () => { document.documentElement.classList.toggle("printing", event === "beforeprint"); charts.redraw(); });
+}
