@@ -139,7 +139,7 @@ def test_the_timeline_shows_the_window_asked_for(results: Results):
     figure = plot(results, "timeline", protocols=["async"], seed=1, start=1, end=3)
     (axes,) = figure.axes
     assert axes.get_xlim() == (1, 3)
-    assert [label.get_text() for label in axes.get_yticklabels()][:2] == ["server", "client-1"]
+    assert [label.get_text() for label in axes.get_yticklabels()][:2] == ["server", "client 1"]
     events = results.run("async", 1).frame("events")
     inside = events[(events["start_s"] < 3) & (events["end_s"] > 1)]
     assert sum(len(bars.get_paths()) for bars in axes.collections if bars.get_zorder() == 1) == len(inside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from vflsim.plotting.selection import one_seed
-from vflsim.plotting.style import Picture, headline, legend, picture, x_axis
+from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
 from vflsim.plotting.window import Place, Window
 from vflsim.results.activities import Floats, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
@@ -38,8 +39,12 @@ _STEP: dict[str, Any] = {"color": "#222222", "linewidth": 0.5, "linestyle": (0, 
 _ABSENT = "#ececec"
 _SHOWN_ROUNDS = 2
 _SHOWN_STEPS = 40
-_TALLEST = 13.0
-"""Greatest height of all rows together, in inches."""
+_ROW, _LOW_ROW, _TALLEST = 0.2, 0.1, 16.0
+"""Inches of a row; of a row where there are many; all rows together, above which they get lower."""
+_LABEL = 0.018
+"""Inches of a party's name per point of the font."""
+_MOST = 41
+"""Most parties with a row in each panel; of more, the server and evenly spaced clients are drawn."""
 
 
 def timeline(
@@ -53,25 +58,33 @@ def timeline(
 
     Work fills the upper part of a party's row, messages the lower part of the sender's row. Pale activities were
     abandoned or cut off by the end of the run; a red cross marks lost ones; a reddish row is an outage; vertical lines
-    are server steps. Defaults: the first seed that most protocols have, from 0 until the slowest protocol has finished
-    two rounds. ``numbers``: ``activities`` (the events of the window with protocol, seed and label), ``steps``
-    (protocol, seed, time_s of the lines). Raises NotRecordedError if events were not kept.
+    are server steps. Of more than 40 clients, evenly spaced ones are drawn. Defaults: the first seed that most
+    protocols have, from 0 until the slowest protocol has finished two rounds. ``numbers``: ``activities`` (the events
+    of the window with protocol, seed and label), ``steps`` (protocol, seed, time_s of the lines). Raises
+    NotRecordedError if events were not kept.
     """
     runs = one_seed(results, protocols, seed)
     window = Window.of(start, _default_end(runs) if end is None else end)
     events = [_window(run, window.start, window.end) for run in runs]
     parties = _parties(runs)
-    rows = len(parties) * len(runs)
-    row = 0.2 if rows <= 60 else max(0.05, min(0.11, _TALLEST / rows))
+    drawn = parties[:: -(-(len(parties) - 1) // (_MOST - 1)) or 1]
+    rows = len(drawn) * len(runs)
+    row = min(_ROW, max(_LOW_ROW, _TALLEST / rows))
     steps = [_steps(run, window.start, window.end) for run in runs]
     numbers = {
         "activities": pd.concat(events, ignore_index=True),
         "steps": pd.concat(steps, ignore_index=True),
     }
-    with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(parties)), numbers) as figure:
+    with picture(8.4, 1.0 + len(runs) * (0.35 + row * len(drawn)), numbers) as figure:
         panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+        room = figure.get_figheight() - 1.0 - 0.35 * len(runs)
+        every = ceil(_LABEL * figure.rc["font.size"] * rows / room) if room > 0 else len(drawn)
         for axes, run, own, ends in zip(panels, runs, events, steps, strict=True):
-            _panel(axes, run, own, ends["time_s"].to_numpy(), parties, window.start, window.end)
+            its = own[own["party"].isin(drawn)]
+            _panel(axes, run, its, ends["time_s"].to_numpy(), drawn, window.start, window.end)
+            axes.set_yticks([at + 0.5 for at in range(0, len(drawn), every)], map(_words, drawn[::every]))
+        if len(drawn) < len(parties):
+            remark(panels[0], f"the server and {len(drawn) - 1} of {len(parties) - 1} clients")
         x_axis(panels[-1], "virtual time", "s", logarithmic=False)
         panels[-1].set_xlim(window.start, window.end)
         headline(figure)
@@ -139,18 +152,19 @@ def _panel(
     axes.plot(lost["end_s"], lost["party"].astype(str).map(rows).astype(float) + 0.83, **_CROSS)
     if len(steps):
         axes.vlines(steps, 0, len(parties), **_STEP, zorder=0.5)
-    ended = float(run.table("metrics")["time_s"][-1].as_py())
+    ended, title = float(run.table("metrics")["time_s"][-1].as_py()), f"{run.protocol}, seed {run.seed}"
     if start <= ended < end:
         axes.axvline(ended, color="#222222", linewidth=1)
         reason = f" ({run.info.stop_reason})" if run.info.stop_reason else ""
-        axes.text(ended, 0.6, f"  run ends{reason}", fontsize="small", color="#444444", va="center", clip_on=True)
+        title += f"; the run ends after {ended:.3g} s{reason}"
     axes.set_ylim(len(parties), 0)
-    every = 1 if len(parties) <= 12 else max(4, len(parties) // 8)
-    labelled = [name for name, at in rows.items() if at % every == 0]
-    axes.set_yticks([rows[name] + 0.5 for name in labelled], labelled)
-    axes.tick_params(axis="y", length=0, labelsize=7)
+    axes.tick_params(axis="y", length=0, labelsize="small")
     axes.grid(visible=False, axis="y")
-    axes.set_title(f"{run.protocol}, seed {run.seed}", loc="left")
+    axes.set_title(title, loc="left")
+
+
+def _words(party: str) -> str:
+    return party.replace("-", " ")
 
 
 def _key(figure: Figure, events: Sequence[pd.DataFrame], stepped: bool) -> None:
