@@ -32,11 +32,22 @@ def _complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
     keys, examples = schema.get("properties", {}), examples_of(part)
     if "kind" in keys:
         schema["required"] = ["kind", *schema.get("required", [])]
-        keys["kind"] |= {"description": "Selects this kind.", "examples": [keys["kind"]["const"]]}
+        keys["kind"]["description"] = "Selects this kind."
     for key, of_key in keys.items():
         values = [example[key] for example in examples if key in example]
         if values:
             of_key["examples"] = [value for place, value in enumerate(values) if value not in values[:place]]
+
+
+def as_in(other: type[BaseModel]) -> Callable[[JsonSchemaValue, type[BaseModel]], None]:
+    """Return the ``json_schema_extra`` of a part whose keys mean what they mean in ``other``."""
+
+    def complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
+        _complete(schema, part)
+        for key, of_key in schema["properties"].items():
+            of_key["description"] = other.model_fields[key].description
+
+    return complete
 
 
 class Part(BaseModel):
