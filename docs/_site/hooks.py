@@ -17,8 +17,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from notebook_pages import notebook
-from python_reference import python
-from scenario_reference import PAGES, scenario_pages
+from python_reference import PAGES as PYTHON
+from python_reference import python_pages
+from scenario_layout import PAGES as SCENARIO
+from scenario_reference import scenario_pages
 
 from vflsim.shipped import shipped, title
 
@@ -30,9 +32,13 @@ _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\((?!https?:|#)([^)#\s]+)(#[
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of the scenario reference into the navigation."""
+    """Put the generated pages of the reference into the navigation."""
     (reference,) = (entry["Reference"] for entry in config.nav or [] if "Reference" in entry)
-    reference[0]["Scenario file"] = [f"reference/scenario/{name}.md" for name in PAGES]
+    for entry in reference:
+        if "Scenario file" in entry:
+            entry["Scenario file"] = [f"reference/scenario/{name}.md" for name in SCENARIO]
+        if "Python" in entry:
+            entry["Python"] = [f"reference/python/{name}.md" for name in PYTHON]
     return config
 
 
@@ -40,7 +46,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {page: (ROOT / name).read_text(encoding="utf-8") for name, page in OUTSIDE.items() if page != "index.md"}
     pages |= {f"reference/scenario/{name}.md": text for name, text in scenario_pages().items()}
-    pages |= {"reference/commands.md": commands(), "reference/python.md": python(), SCENARIOS: scenarios()}
+    pages |= {f"reference/python/{name}.md": text for name, text in python_pages().items()}
+    pages |= {"reference/commands.md": commands(), SCENARIOS: scenarios()}
     for source in [file for file in files if file.src_uri.endswith(".ipynb")]:
         files.remove(source)
         pages[str(Path(source.src_uri).with_suffix(".md"))] = notebook(Path(source.abs_src_path or ""))
@@ -54,6 +61,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
     """Turn links that leave ``docs/`` into links of the site."""
     here = page.file.src_uri
+    if here == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
     folder = "" if here in OUTSIDE.values() and here != "index.md" else posixpath.join("docs", posixpath.dirname(here))
 
     def site_link(match: re.Match[str]) -> str:
@@ -70,6 +79,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else _LINK.sub(site_link, part) for part in parts)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Remove the roles of cross-references in docstrings, which Markdown does not know."""
+    return re.sub(r":(?:attr|class|data|func|mod):(?=<code>)", "", html)
 
 
 def scenarios() -> str:

@@ -27,7 +27,7 @@ def _cell(cell: dict[str, Any]) -> Iterator[str]:
             png = "".join(data["image/png"]).strip()
             yield f'<img alt="The figure of the cell above" src="data:image/png;base64,{png}">'
         elif "text/html" in data:
-            yield f'<div class="md-typeset__table" markdown="0">{"".join(data["text/html"])}</div>'
+            yield f'<div class="output" markdown="0">{"".join(data["text/html"])}</div>'
         else:
             plain = "".join(output.get("text", data.get("text/plain", "")))
             yield f"<pre><code>{html.escape(plain)}</code></pre>"

@@ -1,15 +1,16 @@
-"""The page of the Python API: which names it shows. mkdocstrings writes them from their docstrings."""
+"""The pages of the Python API: which names each one shows. mkdocstrings writes them from their docstrings."""
 
 from __future__ import annotations
 
-SECTIONS = {
-    "Verbs": ("", ("load", "run", "tune", "open_results", "plot")),
-    "Scenarios": (
-        "What `vflsim.load` returns. Its attributes are the keys of a scenario file.",
-        ("scenario.models.Scenario", "scenario.load.dump"),
+PAGES = {
+    "index": (
+        "Python",
+        "The verbs of `import vflsim`.",
+        ("load", "run", "tune", "open_results", "plot"),
     ),
-    "Results": (
-        "What `vflsim.run`, `vflsim.tune`, `vflsim.open_results` and `vflsim.plot` return.",
+    "results": (
+        "Results and figures",
+        "What the verbs return. [Results](../../results.md) explains the tables and their columns.",
         (
             "results.read.Results",
             "results.read.StoredRun",
@@ -18,28 +19,36 @@ SECTIONS = {
             "plotting.style.Picture",
         ),
     ),
-    "Base classes": (
-        "What a class of your own derives from.",
-        (
-            "protocols.base.Protocol",
-            "timing.base.Delay",
-            "timing.law.Law",
-            "codecs.base.Codec",
-            "learning.aggregates.Aggregate",
-        ),
+    "scenario": (
+        "Scenarios",
+        "What `vflsim.load` returns. Its attributes are the [keys of a scenario file](../scenario/index.md).",
+        ("scenario.models.Scenario", "scenario.load.dump"),
     ),
-    "What a protocol sees": ("", ("world.node.Node", "world.messages.Message")),
-    "Errors": (
-        "",
-        ("errors.VflsimError", "errors.ScenarioError", "errors.DataError", "errors.ResultsError", "errors.RunError"),
+    "protocols": (
+        "Protocols",
+        "What a [protocol of your own](../../tutorial/own-protocol.md) derives from, and what its coroutines see.",
+        ("protocols.base.Protocol", "world.node.Node", "world.messages.Message"),
+    ),
+    "parts": (
+        "Delays, codecs, aggregates",
+        "What other classes of your own derive from.",
+        ("timing.base.Delay", "timing.law.Law", "codecs.base.Codec", "learning.aggregates.Aggregate"),
+    ),
+    "errors": (
+        "Errors",
+        "What the verbs raise.",
+        tuple(f"errors.{name}Error" for name in ("Vflsim", "Scenario", "Data", "Results", "Checkpoint", "Run")),
     ),
 }
-"""What each section says first, and the names that it shows."""
+"""The title, the first sentence and the names of each page."""
 
 
-def python() -> str:
-    """Write the page."""
-    page = ["# Python"]
-    for section, (remark, names) in SECTIONS.items():
-        page += [f"## {section}", remark, *(f"::: vflsim.{name}\n    options: {{heading_level: 3}}" for name in names)]
-    return "\n\n".join(page) + "\n"
+def python_pages() -> dict[str, str]:
+    """Write the pages, by name."""
+    return {
+        name: "\n\n".join([f"# {title}", first, *map(_shown, names)]) for name, (title, first, names) in PAGES.items()
+    }
+
+
+def _shown(name: str) -> str:
+    return f"::: vflsim.{name}"

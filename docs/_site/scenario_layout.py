@@ -62,7 +62,7 @@ PAGES = {
         "protocols",
         "An entry has a name of your choice, a `kind` with its keys, and, if need be, keys that any protocol may have.",
         {
-            "Keys of any protocol": ProtocolEntry,
+            "an entry of protocols": ProtocolEntry,
             "Kinds of protocols": "protocols",
             "models of a protocol": ModelsOverride,
             "training of a protocol": TrainingOverride,

@@ -9,11 +9,13 @@ from functools import cache
 from io import StringIO
 from typing import Any
 
+from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 from scenario_layout import ONE_OF, PAGES, Sheet
 
 from vflsim.kinds import TABLES
-from vflsim.vocabulary.base import Part, examples_of
+from vflsim.vocabulary import Part, Selection
+from vflsim.vocabulary.base import examples_of
 
 WORDS = {
     "string": "text",
@@ -22,6 +24,11 @@ WORDS = {
     "number": "a number",
     "integer": "a whole number",
 }
+NUMBERS = ("number", "integer")
+BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
+SELECTION = TypeAdapter(Selection).json_schema()["anyOf"]
+LONG = 100
+"""Characters above which an example takes several lines."""
 _QUANTITY = re.compile(r"(?P<bounds>[^(;]*?)(?: \(units: (?P<units>[^)]*)\))?(?: or '(?P<word>\w+)')?; formulas of")
 Schema = Mapping[str, Any]
 
@@ -56,7 +63,7 @@ def _part(part: type[Part]) -> Iterator[str]:
     if rows := [_row(part, key, schema) for key, schema in keys_of(part).items() if key != "kind"]:
         yield "\n".join(["| key | type and unit | default | meaning | example |", "|---|---|---|---|---|", *rows])
     for example in examples_of(part):
-        yield f"```yaml\n{_yaml(example)}\n```"
+        yield _block(example)
 
 
 def keys_of(part: type[Part]) -> dict[str, Any]:
@@ -70,8 +77,9 @@ def keys_of(part: type[Part]) -> dict[str, Any]:
 
 
 def _row(part: type[Part], key: str, schema: Schema) -> str:
-    examples = "<br>".join(map(_code, schema.get("examples", [])))
-    cells = [f"`{key}`", _words(schema), _default(part, key, schema), _plain(schema.get("description", "")), examples]
+    examples = [example[key] for example in examples_of(part) if key in example] or schema.get("examples", [])
+    cells = [f"`{key}`", _words(schema), _default(part, key, schema), _plain(schema.get("description", ""))]
+    cells.append("<br>".join(dict.fromkeys(map(_code, examples))))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -81,12 +89,14 @@ def _default(part: type[Part], key: str, schema: Schema) -> str:
         return "required"
     value = schema.get("default")
     if field is not None and isinstance(field.default, Part):
-        value = field.default.model_dump(mode="json", exclude_defaults=True)
-        value |= {"kind": field.default.kind} if hasattr(field.default, "kind") else {}
+        kind = {"kind": field.default.kind} if hasattr(field.default, "kind") else {}
+        value = kind | field.default.model_dump(mode="json", exclude_defaults=True)
         if not value:
             return "its defaults"
     if value is None or value == []:
         return "–"
+    if isinstance(value, dict) and set(value) == {"amount", "unit"}:
+        return f"`{value['amount']:g} {value['unit']}`"
     if value == math.inf:
         return "`unlimited`"
     unit = next((match["units"] for leaf in _leaves(schema) if (match := _quantity(leaf))), None)
@@ -101,9 +111,14 @@ def _words(schema: Schema) -> str:
         kinds = {kind.__name__ for kind in TABLES[table]}
         if len(kinds) > 1 and kinds <= set(names):
             names = dict.fromkeys([*(name for name in names if name not in kinds), table])
-    plain = ["number", "integer"] if any(map(_quantity, leaves)) else []
-    others = [_word(leaf) for leaf in leaves if _name(leaf) not in _links() and leaf.get("type") not in plain]
-    return " or ".join(dict.fromkeys(filter(None, [*(_links()[name] for name in names), *others])))
+    others = [leaf for leaf in leaves if _name(leaf) not in _links()]
+    words = [_links()[name] for name in names]
+    if all(leaf in others for leaf in SELECTION):
+        others = [leaf for leaf in others if leaf not in SELECTION]
+        words.append("a [selection](index.md) of clients")
+    if any(map(_quantity, others)):  # says all that the other alternatives of a quantity do
+        others = [leaf for leaf in others if _quantity(leaf) or leaf.get("type") not in [*NUMBERS, None]]
+    return " or ".join(dict.fromkeys(filter(None, [*words, *map(_word, others)])))
 
 
 @cache
@@ -147,12 +162,16 @@ def _word(leaf: Schema) -> str:
         return ", ".join(map(_code, leaf.get("enum", [leaf.get("const")])))
     if leaf.get("type") == "array":
         if pair := leaf.get("prefixItems"):
-            return f"pairs of {' and '.join(map(_words, pair))}"
-        return f"a list of {_words(leaf.get('items', {}))}"
+            return f"a pair of {' and '.join(map(_words, pair))}"
+        inside = _words(leaf.get("items", {}))
+        return f"a list, each {inside}" if inside else "a list"
+    if isinstance(values := leaf.get("additionalProperties"), dict) and _words(values):
+        return f"a mapping from names to {_words(values)}"
     if "module" in str(leaf.get("properties", {}).get("kind")):
         return "[a class of your own](../../contributing.md#extensions)"
     described = leaf.get("description", "") if not _name(leaf) and "properties" not in leaf else ""
-    return _plain(described) or WORDS.get(str(leaf.get("type")), "")
+    bounds = " and ".join(f"{words} {leaf[bound]:g}" for bound, words in BOUNDS.items() if bound in leaf)
+    return _plain(described) or f"{WORDS.get(str(leaf.get('type')), '')} {bounds}".strip()
 
 
 def _plain(text: str) -> str:
@@ -165,9 +184,14 @@ def _code(value: Any) -> str:
     return f"`{_yaml(value)}`"
 
 
-def _yaml(value: Any) -> str:
-    """Write a value in YAML, on one line."""
-    yaml, text = YAML(typ="safe", pure=True), StringIO()
-    yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = True, 10_000, False
+def _yaml(value: Any, in_one_line: bool = True) -> str:
+    """Write a value in YAML: on one line, or with a line for each key but the innermost ones."""
+    yaml, text = YAML(), StringIO()
+    yaml.default_flow_style, yaml.width = True if in_one_line else None, 10_000
     yaml.dump(value, text)
     return text.getvalue().removesuffix("...\n").strip()
+
+
+def _block(example: Any) -> str:
+    line = _yaml(example)
+    return f"```yaml\n{line if len(line) <= LONG else _yaml(example, in_one_line=False)}\n```"
