@@ -3,9 +3,10 @@
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary.base import as_in
 
 
 class Walk(Part):
@@ -15,6 +16,12 @@ class Walk(Part):
 
 
 class Run(Part):
+    """Faster.
+
+    Examples: ``{kind: run, speed: 2}``, ``{kind: run,
+    speed: 3.5}``
+    """
+
     kind: Literal["run"] = "run"
     speed: float = 1.0
 
@@ -47,3 +54,18 @@ def test_the_schema_documents_fields_asks_for_the_kind_and_offers_the_shorthand(
     assert schema["$defs"]["Walk"]["properties"]["pause"]["description"] == "Rest between steps."
     assert schema["$defs"]["Walk"]["required"] == ["kind"]
     assert schema["properties"]["gait"]["anyOf"][0] == {"enum": ["walk", "run"]}
+
+
+def test_the_schema_has_the_examples_of_a_docstring():
+    keys = Run.model_json_schema()["properties"]
+    assert keys["speed"]["examples"] == [2, 3.5]
+    assert keys["kind"]["examples"] == ["run"]
+    assert "examples" not in Walk.model_json_schema()["properties"]["pause"]
+
+
+def test_keys_of_an_override_are_described_as_those_that_they_override():
+    class Override(Part):
+        model_config = ConfigDict(json_schema_extra=as_in(Walk))
+        pause: Seconds | None = None
+
+    assert Override.model_json_schema()["properties"]["pause"]["description"] == "Rest between steps."

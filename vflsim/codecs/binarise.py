@@ -20,6 +20,8 @@ class Binarise(Upward):
 
     The gradient passes straight through, also beyond ±1, where binarised networks often cut it off. One bit has no
     place for nan: sending it raises ``NonFiniteError``.
+
+    Example: ``{kind: binarise, gradients: true}``
     """
 
     kind: Literal["binarise"] = "binarise"

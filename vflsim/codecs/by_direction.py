@@ -28,7 +28,10 @@ OneCodec = Annotated[
 
 @final
 class ByDirection(Codec):
-    """Messages to the server go through ``up``, all others through ``down``."""
+    """Messages to the server go through ``up``, all others through ``down``.
+
+    Example: ``{kind: by_direction, up: {kind: top_k, fraction: 0.1}, down: float16}``
+    """
 
     kind: Literal["by_direction"] = "by_direction"
     up: OneCodec = Plain()

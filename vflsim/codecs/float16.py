@@ -11,7 +11,10 @@ from vflsim.codecs.cast import Cast
 
 @final
 class Float16(Cast):
-    """IEEE half precision: 11 significant bits, up to 65,504; the least positive number is 6e-8."""
+    """IEEE half precision: 11 significant bits, up to 65,504; the least positive number is 6e-8.
+
+    Example: ``{kind: float16}``
+    """
 
     kind: Literal["float16"] = "float16"
     target: ClassVar[torch.dtype] = torch.float16

@@ -15,6 +15,8 @@ class Plain(Codec):
     """Header of 60 bytes, 8 bytes per sample id (only with ``batches: own``), then the tensors as in memory.
 
     Several tensors, or one with a name, add 34 bytes each. Little-endian, no compression.
+
+    Example: ``{kind: plain}``
     """
 
     kind: Literal["plain"] = "plain"

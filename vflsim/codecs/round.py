@@ -23,6 +23,8 @@ class LatentNoise(Part):
     """Laplace noise on whole numbers before a second rounding: [[x] + Lap(1/ε)] (Qiu et al. 2024, Eq. 9).
 
     Sampled in floating point, it is for simulation only.
+
+    Example: ``{epsilon: 2}``
     """
 
     epsilon: PositiveNumber
@@ -42,6 +44,8 @@ class Round(Upward):
     Payload: a signed whole number of ``bits`` an element, little-endian. The lowest number, −2^(bits−1), stands for
     what is not finite, and arrives as nan. The gradient passes straight through. (The paper's Round(x) = ⌈x − 1/2⌉ and
     the nearest even number differ at ties only.)
+
+    Example: ``{kind: round, bits: 16, noise: {epsilon: 2}, gradients: true}``
     """
 
     kind: Literal["round"] = "round"

@@ -16,6 +16,8 @@ class ScalarQuantiser(LatticeQuantiser):
 
     The error is at most half a step, (greatest − least) / (2^bits − 1); with non-subtractive dither (stochastic
     rounding) less than a step.
+
+    Example: ``{kind: scalar_quantiser, bits: 4, dither: none, error_feedback: true}``
     """
 
     kind: Literal["scalar_quantiser"] = "scalar_quantiser"

@@ -22,6 +22,8 @@ class TopK(Compressor):
 
     Of equal ones it keeps the first; nan counts as the largest. Payload: the values in full, in order of their places;
     then the places, in ⌈log₂ n⌉ bits each for rows of n elements.
+
+    Examples: ``{kind: top_k, fraction: 0.1, per: tensor, error_feedback: true}``, ``{kind: top_k, count: 4}``
     """
 
     kind: Literal["top_k"] = "top_k"

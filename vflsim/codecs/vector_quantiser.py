@@ -42,6 +42,8 @@ class VectorQuantiser(LatticeQuantiser):
     """Each pair of elements becomes the nearest point of a hexagonal lattice, one of at most 4^bits.
 
     The lattice lies over the square of the tensor's range. A pair moves by at most step / √3, its elements together.
+
+    Example: ``{kind: vector_quantiser, bits: 4, dither: non_subtractive, error_feedback: true}``
     """
 
     kind: Literal["vector_quantiser"] = "vector_quantiser"

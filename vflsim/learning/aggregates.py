@@ -102,7 +102,10 @@ class _Mean(Aggregate, ABC):
 
 
 class MeanAggregate(_Mean):
-    """H = (1/M) Σ h_m (FedVS Sec. 3): the mean over the embeddings that are present."""
+    """H = (1/M) Σ h_m (FedVS Sec. 3): the mean over the embeddings that are present.
+
+    Example: ``{kind: mean}``
+    """
 
     kind: Literal["mean"] = "mean"
 
@@ -116,7 +119,10 @@ class MeanAggregate(_Mean):
 
 
 class SumAggregate(Aggregate):
-    """H = Σ h_m: the sum of the embeddings that are present."""
+    """H = Σ h_m: the sum of the embeddings that are present.
+
+    Example: ``{kind: sum}``
+    """
 
     kind: Literal["sum"] = "sum"
 
@@ -130,7 +136,10 @@ class SumAggregate(Aggregate):
 
 
 class MaxAggregate(Aggregate):
-    """The element-wise maximum; a missing embedding never wins, and a tie's gradient goes to the first client."""
+    """The element-wise maximum; a missing embedding never wins, and a tie's gradient goes to the first client.
+
+    Example: ``{kind: max}``
+    """
 
     kind: Literal["max"] = "max"
 
@@ -148,7 +157,10 @@ class MaxAggregate(Aggregate):
 
 
 class ConcatAggregate(Aggregate):
-    """The embeddings side by side in client order, zeros in the place of a missing one."""
+    """The embeddings side by side in client order, zeros in the place of a missing one.
+
+    Example: ``{kind: concat}``
+    """
 
     kind: Literal["concat"] = "concat"
 
@@ -173,6 +185,8 @@ class WeightedAggregate(_Mean):
     """The weighted mean Σ w_m h_m / Σ w_m over the embeddings that are present (VIM Sec. 5's variant of VAFL).
 
     The weights are given by either ``by`` or ``weights``.
+
+    Examples: ``{kind: weighted, by: features}``, ``{kind: weighted, weights: [2, 1, 1, 1]}``
     """
 
     kind: Literal["weighted"] = "weighted"
@@ -218,6 +232,8 @@ class LearnedMeanAggregate(Aggregate):
 
     The server holds the weights. They start at 1/M for M parties, and nothing keeps their sum at 1: so it is in the
     program of VIM's authors.
+
+    Example: ``{kind: learned_mean, lr: 0.01}``
     """
 
     kind: Literal["learned_mean"] = "learned_mean"

@@ -43,7 +43,10 @@ class Optimizer(Part, ABC):
 
 
 class Sgd(Optimizer):
-    """Stochastic gradient descent: v ← momentum · v + g, θ ← θ − lr · v (``torch.optim.SGD``)."""
+    """Stochastic gradient descent: v ← momentum · v + g, θ ← θ − lr · v (``torch.optim.SGD``).
+
+    Example: ``{kind: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 1e-4}``
+    """
 
     kind: Literal["sgd"] = "sgd"
     momentum: Memory = 0.0
@@ -71,7 +74,10 @@ class Sgd(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma & Ba 2015, Alg. 1), ``torch.optim.Adam``."""
+    """Adam (Kingma & Ba 2015, Alg. 1), ``torch.optim.Adam``.
+
+    Example: ``{kind: adam, lr: 0.001, betas: [0.9, 0.99], eps: 1e-7, weight_decay: 1e-4}``
+    """
 
     kind: Literal["adam"] = "adam"
     betas: tuple[Memory, Memory] = (0.9, 0.999)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
-from pydantic import Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from vflsim.learning.optimizers import AnyOptimizer, Optimizer
 from vflsim.learning.tasks import Loss
-from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.base import Part, as_in
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, for_each, mentions_own_symbol
 from vflsim.vocabulary.quantities import CountOrAll
 
@@ -37,7 +37,11 @@ ClientOptimizer: TypeAlias = Annotated[
 
 
 class Training(Part):
-    """The training settings of every protocol that does not override them."""
+    """The training settings of every protocol that does not override them.
+
+    Example: ``{batch: 64, batches: shared, sampling: shuffled, last_batch: drop, client_optimizer: {kind: sgd, lr:
+    0.1}, server_optimizer: {kind: adam, lr: 0.001}, dtype: float64, loss: auto}``
+    """
 
     batch: CountOrAll
     """Rows of a mini-batch, up to the number of training rows; ``all`` means every training row (full batch)."""
@@ -88,7 +92,13 @@ class Training(Part):
 
 
 class TrainingOverride(Part):
-    """The training settings that one protocol overrides: any part of ``Training``, with its meaning there."""
+    """The training settings that one protocol overrides: any part of ``Training``, with its meaning there.
+
+    Example: ``{batch: all, batches: own, sampling: uniform, last_batch: drop, client_optimizer: {kind: sgd, lr:
+    0.1}, server_optimizer: {kind: sgd, lr: 0.1}, dtype: float64, loss: cross_entropy}``
+    """
+
+    model_config = ConfigDict(json_schema_extra=as_in(Training))
 
     batch: CountOrAll | None = None
     batches: Batches | None = None

@@ -25,6 +25,10 @@ class Gaussian(GaussianNoise):
 
     Exactly one of ``noise_multiplier`` and ``epsilon`` is given. It protects a sample's features in what is uploaded;
     the module's text says against whom, and what it does not protect.
+
+    Examples: ``{kind: gaussian, clip: 1, delta: 1e-5, noise_multiplier: 0.5}``, ``{kind: gaussian, clip: 1, delta:
+    1e-5, epsilon: 8, per: run, releases: 20, batches: known}``, ``{kind: gaussian, clip: 1, delta: 1e-5, epsilon:
+    8, per: run, rounds: 500, batches: secret}``
     """
 
     kind: Literal["gaussian"] = "gaussian"
@@ -96,6 +100,10 @@ class PerturbedLocalEmbedding(GaussianNoise):
     It protects a sample's features in what is uploaded, as ``gaussian`` does, and by Z_L alone: the noise of the inner
     layers makes the loss smoother (Thm 5), is the same when a batch is embedded again, and carries no guarantee.
     Local steps that embed anew without an upload (ADMM) have no noise.
+
+    Examples: ``{kind: perturbed_local_embedding, clip: 1, delta: 1e-5, mu: 2, layer_noise: 0.01, releases: 20,
+    batches: known}``, ``{kind: perturbed_local_embedding, clip: 1, delta: 1e-5, mu: 2, rounds: 500, batches:
+    secret}``
     """
 
     kind: Literal["perturbed_local_embedding"] = "perturbed_local_embedding"

@@ -13,7 +13,11 @@ from vflsim.world.node import ClientNode, ServerNode
 
 
 class Asynchronous(TableProtocol):
-    """Each client trains at its own pace, against the latest embeddings received of the others."""
+    """Each client trains at its own pace, against the latest embeddings received of the others.
+
+    Examples: ``{kind: asynchronous}``, ``{kind: asynchronous, first_fill: upload, max_staleness: 20, bounds:
+    row_age}``
+    """
 
     kind: Literal["asynchronous"] = "asynchronous"
 

@@ -23,6 +23,8 @@ class Centralised(Protocol):
     (``compute.server_step``): with FLOPs those of all models' forward and backward passes at the server's rate; a
     sampled time of the server is that of the whole. The other protocols' distance to it is the
     cost of distribution. It is the synchronous algorithm over verbs that cost nothing.
+
+    Example: ``{kind: centralised}``
     """
 
     kind: Literal["centralised"] = "centralised"

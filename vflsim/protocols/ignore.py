@@ -29,12 +29,18 @@ class Ignore(Protocol):
     ``exclude``: these clients never take part. ``fastest``: each round uses the first embeddings, this many.
     ``deadline``: each round uses the embeddings that arrive within this many seconds (at least one). A client that a
     round did not wait for gets no gradient for it, and joins the current round when it has finished its upload.
+
+    Examples: ``{kind: ignore, exclude: N/2+1..N}``, ``{kind: ignore, fastest: 5}``, ``{kind: ignore, deadline: 2
+    s}``
     """
 
     kind: Literal["ignore"] = "ignore"
     exclude: Selection | None = None
+    """These clients never take part."""
     fastest: Count | None = None
+    """Each round uses the first embeddings, this many."""
     deadline: PositiveSeconds | None = None
+    """Each round uses the embeddings that arrive within this time (at least one)."""
     needs_shared_batches: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
     refuses_absent_rows: ClassVar[str] = ""

@@ -19,7 +19,10 @@ from vflsim.world.node import ClientNode, ServerNode
 
 
 class Synchronous(Protocol):
-    """Round k: every client embeds batch k, the server steps on all embeddings, every client steps."""
+    """Round k: every client embeds batch k, the server steps on all embeddings, every client steps.
+
+    Example: ``{kind: synchronous}``
+    """
 
     kind: Literal["synchronous"] = "synchronous"
     needs_shared_batches: ClassVar[bool] = True

@@ -24,11 +24,16 @@ class TSynchronous(TableProtocol):
 
     Late embeddings count for a later step; with ``cancel`` they are abandoned instead, and all clients start afresh,
     on the same batch, with every step.
+
+    Examples: ``{kind: t_synchronous, t: N/2, cancel: true}``, ``{kind: t_synchronous, t: 3, first_fill: upload,
+    max_staleness: 20, bounds: row_age}``
     """
 
     kind: Literal["t_synchronous"] = "t_synchronous"
     t: Count
+    """How many embeddings make a step."""
     cancel: bool = False
+    """Whether a step abandons all unfinished work, so that all clients start afresh."""
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "t", "cancel", "bounds"})
 
     async def server(self, node: ServerNode) -> None:

@@ -25,8 +25,11 @@ class TableProtocol(Protocol):
     """
 
     first_fill: Literal["zeros", "upload"] = "zeros"
+    """What stands for rows never received: ``zeros``, or an ``upload`` of every training row before training starts."""
     max_staleness: Index | None = None
+    """Rows about to be used that are older than so many server steps are queried again at once."""
     bounds: Literal["client_age", "row_age"] = "client_age"
+    """The age that ``max_staleness`` limits: a client's latest embedding's, or each row's."""
     keeps_table: ClassVar[bool] = True
     uses_active_features: ClassVar[bool] = True
     refuses_absent_rows: ClassVar[str] = ""

@@ -93,7 +93,7 @@ class Results:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Metrics of all runs: protocol, seed, time_s, round, updates, bytes_…, train_loss, test_…, …_age_…."""
+        """Metrics of all runs: protocol, seed, time_s, round, updates, bytes_…, train_loss, test_…, ``…_age_…``."""
         return self._frame("metrics")
 
     @property

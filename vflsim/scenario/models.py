@@ -101,59 +101,99 @@ def _tables(value: Any) -> Any:
 
 
 class Recording(Part):
-    """What a run keeps beside its weights."""
+    """What a run keeps beside its weights.
+
+    Example: ``{tables: rounds, views: 512 rows}``
+    """
 
     tables: Record = "events"
+    """Which tables: ``events`` (all), ``rounds`` (metrics and rounds) or ``summary`` (metrics alone)."""
     views: Annotated[Count, Shorthand(_rows, {"type": "string", "pattern": r"^\d+ rows?$"})] | None = None
     """Keep what every party last received about so many training rows (``512 rows``), for ``vflsim evaluate``."""
 
 
 class ServerTiming(Part):
-    """Compute times and link of the server."""
+    """Compute times and link of the server.
+
+    Example: ``{compute: {kind: flops, rate: 10 GFLOPS}, link: {up: 300 Mbps, down: 300 Mbps}}``
+    """
 
     compute: AnyCompute = Constant(value=0.0)
+    """How long each computation of the server takes."""
     link: Link = Link()
+    """The server's connection to the network; by default without limits."""
 
 
 class ClientTiming(Part):
     """Timing of the clients that an entry selects; later entries refine earlier ones.
 
     A ``link`` is refined key by key; other settings are replaced as a whole.
+
+    Example: ``{compute: 2 ms, link: {up: 20 Mbps, down: 100 Mbps, latency: 5 ms}, upload_delay: {kind:
+    exponential, mean: 100 ms}, activation: {kind: poisson, rate: 2 /s}, availability: {kind: alternating, up: 60
+    s, down: 5 s, interrupted: lost}}``
     """
 
     compute: AnyCompute | None = None
+    """How long each computation of the client takes; without it, no time."""
     link: Link | None = None
+    """The client's connection to the network; by default without limits."""
     upload_delay: AnyDelay | None = None
+    """An additional delay before each upload: the straggling of the papers."""
     activation: AnyActivation | None = None
+    """When the client may begin its next step; by default as soon as it is free."""
     availability: AnyAvailability | None = None
+    """When the client is up; by default always."""
 
 
 class Timing(Part):
-    """Durations of the parties' computations and messages. Omitted ones take no time."""
+    """Durations of the parties' computations and messages. Omitted ones take no time.
+
+    Example: ``{network: fifo, server: {compute: 1 ms}, clients: [{select: all, compute: 2 ms}, {select: N,
+    upload_delay: 1 s}]}``
+    """
 
     network: AnyNetwork = Fifo()
+    """How messages share the parties' links."""
     server: ServerTiming = ServerTiming()
+    """Compute times and link of the server."""
     clients: Annotated[tuple[Annotated[Entry[ClientTiming], PerClient(ClientTiming)], ...], OneOrMany()] = ()
+    """Timing of the clients: one entry for all, or a list with ``select``; later entries refine earlier ones."""
 
 
 class Scenario(Part):
-    """A world, the protocols to compare in it, and the seeds of repetitions."""
+    """A world, the protocols to compare in it, and the seeds of repetitions.
+
+    Example: ``{name: study, constants: {slow: 20}, data: {name: digits}, partition: {clients: 4, by: columns},
+    models: {client: {kind: mlp, hidden: [32], embedding: 16}, aggregate: mean, server: {kind: linear}}, training:
+    {batch: 64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}, timing: {clients:
+    {compute: 2 ms, upload_delay: {kind: exponential, mean: (slow*m) ms}}}, protocols: {wait: {kind: synchronous},
+    async: {kind: asynchronous}}, stop: {time: 10 s}, target: {test_accuracy: 90 %}, evaluate: {every: 1 s}, seeds:
+    0:5, record: rounds, codec: float16, modules: .}``
+    """
 
     name: FolderName
     """Names the folder of the results."""
     constants: dict[Annotated[str, AfterValidator(_symbol_name)], Number] = Field(default_factory=dict)
     """Names that formulas may use; each may use those before it."""
     data: Data
+    """The rows: where they come from, how they are split, scaled and labelled."""
     partition: Partition
+    """Which client holds which features."""
     models: Models
+    """The networks of the parties, and how embeddings are joined."""
     training: Training
+    """Batches, update rules, precision and loss."""
     timing: Timing = Timing()
+    """How long computations and messages take; by default no time."""
     protocols: Annotated[dict[FolderName, ProtocolEntry], Field(min_length=1)]
     """The protocols to compare, by names that the user chooses."""
     stop: Stop
+    """When a run ends: as soon as one of these criteria is met."""
     target: Targets | None = None
     """Targets whose costs tables and figures report; they end no run. ``stop.target`` is reported, too."""
     evaluate: Evaluate = Evaluate()
+    """How often the models are evaluated."""
     seeds: Annotated[
         tuple[Seed, ...],
         Field(min_length=1, max_length=MAX_SEEDS),
@@ -162,7 +202,9 @@ class Scenario(Part):
     ] = (0,)
     """A list, or ``0:5`` for 0 to 4."""
     record: Annotated[Recording, Shorthand(_tables, {"enum": list(get_args(Record))})] = Recording()
+    """Which tables a run keeps, and whether it keeps what parties receive."""
     codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] = Plain()
+    """What messages become on the wire; a protocol's own ``codec`` replaces it."""
     modules: str | None = None
     """The folder of your own modules, which ``{kind: module, path: "mine:Class"}`` names; by default the scenario's."""
 

@@ -27,16 +27,28 @@ class ProtocolEntry(Part):
 
     ``codec`` replaces the scenario's. ``mechanism`` bounds and perturbs the clients' embeddings before their upload;
     without one they are uploaded unchanged. ``blinding`` then adds masks that cancel in the sum over all clients.
+
+    Examples: ``{kind: synchronous, training: {batch: all}, models: {aggregate: mean}, stop: {time: 600 s},
+    evaluate: {every: 5 s}, mechanism: {kind: gaussian, clip: 1, delta: 1e-5, noise_multiplier: 0.5}, codec:
+    float16}``, ``{kind: synchronous, blinding: {bits: 64, fraction: 20}}``
     """
 
     protocol: AnyProtocol
     models: ModelsOverride | None = None
+    """Models in place of the scenario's."""
     training: TrainingOverride | None = None
+    """Training settings in place of the scenario's."""
     stop: Stop | None = None
+    """Stop rules that refine the scenario's, key by key; ``null`` removes one."""
     evaluate: Evaluate | None = None
+    """Times of evaluation that refine the scenario's, key by key."""
     mechanism: AnyMechanism | None = None
+    """Bounds and perturbs the clients' embeddings before their upload; by default they are uploaded unchanged."""
     blinding: AnyBlinding | None = None
+    """Adds masks to the clients' embeddings that cancel in the sum over all of them: its keys, ``on`` or ``off``. By
+    default off, but where the protocol has its own."""
     codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] | None = None
+    """What this protocol's messages become on the wire, in place of the scenario's."""
 
     @model_validator(mode="before")
     @classmethod

@@ -62,7 +62,10 @@ def _of_round_duration(value: Any) -> Any:
 
 
 class Precision(Part):
-    """Required precision of a run's mean round duration."""
+    """Required precision of a run's mean round duration.
+
+    Example: ``{round_duration: 1 %, confidence: 0.99}``
+    """
 
     round_duration: Annotated[float, _ShareField(), AfterValidator(_within_reach)]
     """Half the interval's width, relative to the mean: ``1 %`` or 0.01."""
@@ -82,6 +85,9 @@ class Stop(Refinable):
     """Stop rules: a run ends as soon as one criterion is met.
 
     A protocol's own ``stop`` refines the scenario's key by key; ``null`` removes a criterion.
+
+    Examples: ``{time: 60 s}``, ``{rounds: 500, updates: 4000, epochs: 20, target: {test_accuracy: 90 %},
+    wall_clock: 1 h}``, ``{precision: 1 %, epsilon: 8}``
     """
 
     time: PositiveSeconds | None = None
@@ -136,7 +142,10 @@ def _every(value: Any, info: ValidationInfo) -> Every:
 
 
 class Evaluate(Refinable):
-    """Evaluation of the models on validation and test rows; skipped if they have not changed."""
+    """Evaluation of the models on validation and test rows; skipped if they have not changed.
+
+    Example: ``{every: 10 rounds, costs_time: true}``
+    """
 
     every: Annotated[Every, _EveryField()] = Every(amount=10, unit="rounds")
     """``5 s``, ``10 rounds`` or ``100 updates``."""

@@ -35,7 +35,10 @@ Busy: TypeAlias = Literal["skip", "queue"]
 
 @final
 class Immediate(Part):
-    """The client begins as soon as it is free."""
+    """The client begins as soon as it is free.
+
+    Example: ``{kind: immediate}``
+    """
 
     kind: Literal["immediate"] = "immediate"
 
@@ -46,7 +49,10 @@ class Immediate(Part):
 
 @final
 class Poisson(Part):
-    """Activations at independent exponential gaps, independent of the client's work (VAFL Sec. 2.3, rule 2)."""
+    """Activations at independent exponential gaps, independent of the client's work (VAFL Sec. 2.3, rule 2).
+
+    Example: ``{kind: poisson, rate: 2 /s, busy: queue}``
+    """
 
     kind: Literal["poisson"] = "poisson"
     rate: PositivePerSecond
@@ -74,7 +80,11 @@ class Poisson(Part):
 
 @final
 class VaryingPoisson(Part):
-    """Activations of a Poisson process whose rate changes over time, by thinning."""
+    """Activations of a Poisson process whose rate changes over time, by thinning.
+
+    Example: ``{kind: varying_poisson, rate: {kind: sinusoid, mean: 2 /s, amplitude: 1 /s, period: 24 h}, busy:
+    queue}``
+    """
 
     kind: Literal["varying_poisson"] = "varying_poisson"
     rate: AnyRate
@@ -89,7 +99,11 @@ class VaryingPoisson(Part):
 
 @final
 class Schedule(Part):
-    """Activations at given times, in the scenario or in a file of one number a line (CSV, NPY)."""
+    """Activations at given times, in the scenario or in a file of one number a line (CSV, NPY).
+
+    Examples: ``{kind: schedule, times: [0 s, 5 s, 9 s], period: 10 s, busy: queue}``, ``{kind: schedule, file:
+    activations.csv}``
+    """
 
     kind: Literal["schedule"] = "schedule"
     times: Annotated[tuple[Seconds, ...], Field(min_length=1)] | None = None

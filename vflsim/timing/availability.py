@@ -32,7 +32,10 @@ Interrupted: TypeAlias = Literal["lost", "resumed"]
 
 @final
 class Always(Part):
-    """The client is always up."""
+    """The client is always up.
+
+    Example: ``{kind: always}``
+    """
 
     kind: Literal["always"] = "always"
 
@@ -43,7 +46,11 @@ class Always(Part):
 
 @final
 class Alternating(Part):
-    """Alternately up and down, with independent periods (an alternating renewal process): failures with repair."""
+    """Alternately up and down, with independent periods (an alternating renewal process): failures with repair.
+
+    Example: ``{kind: alternating, up: {kind: exponential, mean: 60 s}, down: 5 s, starts: down, interrupted:
+    lost}``
+    """
 
     kind: Literal["alternating"] = "alternating"
     up: AnyDelay
@@ -76,7 +83,10 @@ class Alternating(Part):
 
 @final
 class Failure(Part):
-    """One failure, with or without repair."""
+    """One failure, with or without repair.
+
+    Example: ``{kind: failure, at: {kind: exponential, mean: 1 h}, repair: never, interrupted: lost}``
+    """
 
     kind: Literal["failure"] = "failure"
     at: AnyDelay
@@ -102,7 +112,11 @@ Outage: TypeAlias = tuple[Seconds, Annotated[float, Quantity(TIME, at_least=0, u
 
 @final
 class Intervals(Part):
-    """Down at given times, in the scenario or in a file of two columns, from and to (CSV, NPY)."""
+    """Down at given times, in the scenario or in a file of two columns, from and to (CSV, NPY).
+
+    Examples: ``{kind: intervals, down: [[20 s, 25 s], [40 s, 45 s]], period: 60 s, interrupted: resumed}``,
+    ``{kind: intervals, file: outages.csv, interrupted: lost}``
+    """
 
     kind: Literal["intervals"] = "intervals"
     down: Annotated[tuple[Outage, ...], Field(min_length=1)] | None = None

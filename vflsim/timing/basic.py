@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @final
 class Constant(Delay):
-    """Always the same delay."""
+    """Always the same delay.
+
+    Example: ``{kind: constant, value: 5 ms}``
+    """
 
     kind: Literal["constant"] = "constant"
     value: Seconds
@@ -60,7 +63,10 @@ class Constant(Delay):
 
 @final
 class Exponential(Delay):
-    """Memoryless: cdf(x) = 1 − exp(−x / mean)."""
+    """Memoryless: cdf(x) = 1 − exp(−x / mean).
+
+    Example: ``{kind: exponential, mean: 100 ms}``
+    """
 
     kind: Literal["exponential"] = "exponential"
     mean: PositiveSeconds
@@ -99,7 +105,10 @@ class Exponential(Delay):
 
 @final
 class ShiftedExponential(Delay):
-    """A fixed time and a memoryless one: cdf(x) = 1 − exp(−(x − shift) / mean) for x ≥ shift."""
+    """A fixed time and a memoryless one: cdf(x) = 1 − exp(−(x − shift) / mean) for x ≥ shift.
+
+    Example: ``{kind: shifted_exponential, shift: 20 ms, mean: 80 ms}``
+    """
 
     kind: Literal["shifted_exponential"] = "shifted_exponential"
     shift: Seconds
@@ -141,7 +150,10 @@ class ShiftedExponential(Delay):
 
 @final
 class Uniform(Delay):
-    """Equally likely everywhere between two bounds."""
+    """Equally likely everywhere between two bounds.
+
+    Example: ``{kind: uniform, low: 50 ms, high: 150 ms}``
+    """
 
     kind: Literal["uniform"] = "uniform"
     low: Seconds
@@ -195,7 +207,10 @@ class Uniform(Delay):
 
 @final
 class LogNormal(Delay):
-    """The logarithm of the delay is normal with standard deviation ``sigma``; give ``median`` or ``mean``."""
+    """The logarithm of the delay is normal with standard deviation ``sigma``; give ``median`` or ``mean``.
+
+    Examples: ``{kind: lognormal, sigma: 0.5, median: 100 ms}``, ``{kind: lognormal, sigma: 0.5, mean: 110 ms}``
+    """
 
     kind: Literal["lognormal"] = "lognormal"
     sigma: PositiveNumber

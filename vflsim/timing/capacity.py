@@ -38,7 +38,10 @@ class Capacity(Part, ABC):
 
 @final
 class CapacitySteps(Capacity):
-    """A bandwidth that changes at given times; the last rate stays, unless all repeats."""
+    """A bandwidth that changes at given times; the last rate stays, unless all repeats.
+
+    Example: ``{kind: steps, steps: [[0 s, 20 Mbps], [30 s, 2 Mbps]], period: 60 s}``
+    """
 
     kind: Literal["steps"] = "steps"
     steps: Annotated[tuple[tuple[Seconds, Rate], ...], Field(min_length=1)]
@@ -54,13 +57,18 @@ class CapacitySteps(Capacity):
 
 @final
 class CapacityTrace(Capacity):
-    """A measured bandwidth: a CSV file with the columns time and rate; the last rate stays, unless all repeats."""
+    """A measured bandwidth: a CSV file with the columns time and rate; the last rate stays, unless all repeats.
+
+    Example: ``{kind: trace, file: rates.csv, time_unit: s, rate_unit: Mbps, period: 10 min}``
+    """
 
     kind: Literal["trace"] = "trace"
     file: Annotated[str, Field(min_length=1)]
     """Rows of time and rate (from then on), the first at time 0; with or without a header. Relative to the scenario."""
     time_unit: TimeUnit = "s"
+    """Unit of the times in the file."""
     rate_unit: RateUnit = "bps"
+    """Unit of the rates in the file."""
     period: Period | None = None
     """The steps repeat after this long; without it the last rate lasts for ever."""
 
@@ -85,6 +93,8 @@ class CapacityMahimahi(Capacity):
 
     A window's rate is the bytes of its opportunities ÷ its length; an opportunity at the end of a window counts for it,
     one at 0 for the first. The trace thus carries all of its bytes, each at most one window too early.
+
+    Example: ``{kind: mahimahi, file: cellular.trace, window: 0.5 s, repeated: false}``
     """
 
     kind: Literal["mahimahi"] = "mahimahi"

@@ -68,7 +68,10 @@ class Composite(Derived):
 
 @final
 class Mixture(Composite):
-    """One of several delays, chosen by chance for every draw."""
+    """One of several delays, chosen by chance for every draw.
+
+    Example: ``{kind: mixture, weights: [9, 1], parts: [20 ms, {kind: exponential, mean: 1 s}]}``
+    """
 
     kind: Literal["mixture"] = "mixture"
     weights: Annotated[tuple[NonNegativeNumber, ...], Field(min_length=1, max_length=64)]
@@ -121,7 +124,10 @@ class Mixture(Composite):
 
 @final
 class Sum(Composite):
-    """Several delays, one after the other."""
+    """Several delays, one after the other.
+
+    Example: ``{kind: sum, parts: [20 ms, {kind: gamma, shape: 2, mean: 80 ms}]}``
+    """
 
     kind: Literal["sum"] = "sum"
 
@@ -162,7 +168,11 @@ class Sum(Composite):
 
 @final
 class Maximum(Composite):
-    """The longest of several delays that run at the same time."""
+    """The longest of several delays that run at the same time.
+
+    Example: ``{kind: maximum, parts: [{kind: exponential, mean: 50 ms}, {kind: uniform, low: 20 ms, high: 90
+    ms}]}``
+    """
 
     kind: Literal["maximum"] = "maximum"
 

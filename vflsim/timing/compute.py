@@ -15,7 +15,10 @@ _EXACTLY_ONCE = Constant(value=1.0)
 
 @final
 class Flops(Part):
-    """FLOPs of the real operation ÷ the device's speed, times the jitter."""
+    """FLOPs of the real operation ÷ the device's speed, times the jitter.
+
+    Example: ``{kind: flops, rate: 2 GFLOPS, jitter: {kind: lognormal, sigma: 0.2, median: 1}}``
+    """
 
     kind: Literal["flops"] = "flops"
     rate: FlopsPerSecond

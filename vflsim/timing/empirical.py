@@ -25,7 +25,10 @@ MAX_PIECES = 64
 
 @final
 class Empirical(Delay):
-    """Observed delays from a file, each equally likely."""
+    """Observed delays from a file, each equally likely.
+
+    Example: ``{kind: empirical, file: uploads.csv, column: upload, unit: ms, interpolation: linear}``
+    """
 
     kind: Literal["empirical"] = "empirical"
     file: str

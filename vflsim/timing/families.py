@@ -24,7 +24,10 @@ _SQRT_2PI = math.sqrt(2 * math.pi)
 
 @final
 class Normal(Delay):
-    """Normal, truncated at 0: ``mean`` and ``sd`` are those before truncation."""
+    """Normal, truncated at 0: ``mean`` and ``sd`` are those before truncation.
+
+    Example: ``{kind: normal, mean: 100 ms, sd: 20 ms}``
+    """
 
     kind: Literal["normal"] = "normal"
     mean: Seconds
@@ -100,7 +103,10 @@ class ByOneOfTwo(Delay):
 
 @final
 class Gamma(ByOneOfTwo):
-    """Gamma (Erlang for a whole ``shape``): give ``mean`` or ``scale``; mean = shape · scale."""
+    """Gamma (Erlang for a whole ``shape``): give ``mean`` or ``scale``; mean = shape · scale.
+
+    Examples: ``{kind: gamma, shape: 2, mean: 100 ms}``, ``{kind: gamma, shape: 2, scale: 50 ms}``
+    """
 
     kind: Literal["gamma"] = "gamma"
     shape: PositiveNumber
@@ -163,7 +169,10 @@ class Gamma(ByOneOfTwo):
 
 @final
 class Weibull(ByOneOfTwo):
-    """Weibull: cdf(x) = 1 − exp(−(x / scale)^shape); give ``scale`` or ``mean``."""
+    """Weibull: cdf(x) = 1 − exp(−(x / scale)^shape); give ``scale`` or ``mean``.
+
+    Examples: ``{kind: weibull, shape: 0.7, mean: 100 ms}``, ``{kind: weibull, shape: 0.7, scale: 80 ms}``
+    """
 
     kind: Literal["weibull"] = "weibull"
     shape: PositiveNumber

@@ -23,11 +23,14 @@ class LatencyMatrix(Part):
     """A latency for every ordered pair of parties, added to that of their links: row = from, column = to.
 
     Party p is node p of the matrix (0 is the server), unless ``nodes`` says which one. The diagonal is ignored.
+
+    Example: ``{file: latencies.csv, unit: ms, round_trip: true, nodes: [2, 0, 1]}``
     """
 
     file: Annotated[str, Field(min_length=1)]
     """A square matrix: text with commas, tabs or blanks between the numbers, or ``.npy``. Relative to the scenario."""
     unit: Literal["s", "ms", "us"] = "s"
+    """Unit of the numbers in the file."""
     round_trip: bool = False
     """The numbers are round-trip times: a message takes half of one."""
     nodes: Annotated[tuple[Index, ...], Field(min_length=2)] | None = None

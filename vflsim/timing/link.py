@@ -12,7 +12,10 @@ from vflsim.vocabulary import Part
 
 @final
 class Link(Part):
-    """The connection of a party to the network. Latency is paid first and does not occupy the link; then bandwidth."""
+    """The connection of a party to the network. Latency is paid first and does not occupy the link; then bandwidth.
+
+    Example: ``{up: 20 Mbps, down: 100 Mbps, latency: 5 ms}``
+    """
 
     up: AnyCapacity = math.inf
     """Bandwidth from the party into the network."""

@@ -29,7 +29,10 @@ _SUM_TOLERANCE = 1e-9
 
 @final
 class State(Part):
-    """A state of the chain: how long it lasts, and the delays that begin in it."""
+    """A state of the chain: how long it lasts, and the delays that begin in it.
+
+    Example: ``{sojourn: 5 s, delay: {kind: exponential, mean: 1 s}}``
+    """
 
     sojourn: PositiveSeconds
     """Mean time in the state (exponentially distributed)."""
@@ -44,6 +47,9 @@ class MarkovModulated(Derived):
     The states follow one another in continuous time, from the stationary distribution on; the path is a function of
     (seed, party, role, time) alone. As a distribution, the delay is that of an activity which begins at an arbitrary
     instant: the mixture of the states by their shares of time.
+
+    Example: ``{kind: markov_modulated, states: [{sojourn: 60 s, delay: 20 ms}, {sojourn: 5 s, delay: 1 s}],
+    transitions: [[0, 1], [1, 0]]}``
     """
 
     in_time: ClassVar[bool] = True

@@ -50,7 +50,10 @@ class Rate(Part, ABC):
 
 @final
 class RateSteps(Rate):
-    """A rate that stays the same from one step to the next."""
+    """A rate that stays the same from one step to the next.
+
+    Example: ``{kind: steps, steps: [[0 s, 2 /s], [30 s, 0.5 /s]], period: 60 s}``
+    """
 
     kind: Literal["steps"] = "steps"
     steps: Annotated[tuple[tuple[Seconds, PerSecond], ...], Field(min_length=1)]
@@ -85,13 +88,18 @@ class RateSteps(Rate):
 
 @final
 class Sinusoid(Rate):
-    """mean + amplitude · sin(2π t / period)."""
+    """mean + amplitude · sin(2π t / period).
+
+    Example: ``{kind: sinusoid, mean: 2 /s, amplitude: 1 /s, period: 24 h}``
+    """
 
     kind: Literal["sinusoid"] = "sinusoid"
     mean: PositivePerSecond
+    """The mean rate, in arrivals per second."""
     amplitude: PerSecond
-    """At most the mean."""
+    """How far the rate rises above its mean and falls below it; at most the mean."""
     period: PositiveSeconds
+    """The time of one oscillation."""
 
     @model_validator(mode="after")
     def _never_below_zero(self) -> Self:

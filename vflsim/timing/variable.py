@@ -28,7 +28,10 @@ _SUM_TOLERANCE = 1e-9
 
 @final
 class Pareto(ByOneOfTwo):
-    """Pareto, a power-law tail: cdf(x) = 1 − (minimum / x)^shape; give ``minimum`` or ``mean``."""
+    """Pareto, a power-law tail: cdf(x) = 1 − (minimum / x)^shape; give ``minimum`` or ``mean``.
+
+    Examples: ``{kind: pareto, shape: 2.5, mean: 100 ms}``, ``{kind: pareto, shape: 2.5, minimum: 60 ms}``
+    """
 
     kind: Literal["pareto"] = "pareto"
     shape: PositiveNumber
@@ -92,7 +95,10 @@ class Pareto(ByOneOfTwo):
 
 @final
 class HyperExponential(Derived):
-    """One of several exponential delays, chosen by chance: more variable than an exponential one of the same mean."""
+    """One of several exponential delays, chosen by chance: more variable than an exponential one of the same mean.
+
+    Example: ``{kind: hyper_exponential, probabilities: [0.9, 0.1], means: [50 ms, 1 s]}``
+    """
 
     kind: Literal["hyper_exponential"] = "hyper_exponential"
     probabilities: Annotated[tuple[Fraction01, ...], Field(min_length=1, max_length=64)]

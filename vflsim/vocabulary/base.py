@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,17 +12,49 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+_EXAMPLES = re.compile(r"^Examples?: (``.*``)$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"``(.*?)``", re.DOTALL)
 
-def _kind_is_required(schema: JsonSchemaValue) -> None:
-    """Ask for ``kind`` in the JSON Schema: Python may leave it to its default, a file may not."""
-    if "kind" in schema.get("properties", {}):
+
+def examples_of(part: type[BaseModel]) -> list[Any]:
+    """Read the examples of a part, in YAML, from ``Example: …`` or ``Examples: …`` at the end of its docstring."""
+    from ruamel.yaml import YAML  # `vflsim list` does without
+
+    found = _EXAMPLES.search(inspect.cleandoc(part.__doc__ or ""))
+    return [YAML(typ="safe").load(text) for text in _CODE.findall(found[1])] if found else []
+
+
+def _complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
+    """Complete the JSON Schema of a part by what is not in its fields.
+
+    A file must have ``kind``, which Python may leave to its default. Every key has the values of the part's examples.
+    """
+    keys, examples = schema.get("properties", {}), examples_of(part)
+    if "kind" in keys:
         schema["required"] = ["kind", *schema.get("required", [])]
+        keys["kind"]["description"] = "Selects this kind."
+    for key, of_key in keys.items():
+        values = [example[key] for example in examples if key in example]
+        if values:
+            of_key["examples"] = [value for place, value in enumerate(values) if value not in values[:place]]
+
+
+def as_in(other: type[BaseModel]) -> Callable[[JsonSchemaValue, type[BaseModel]], None]:
+    """Return the ``json_schema_extra`` of a part whose keys mean what they mean in ``other``."""
+
+    def complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
+        _complete(schema, part)
+        for key, of_key in schema["properties"].items():
+            of_key["description"] = other.model_fields[key].description
+
+    return complete
 
 
 class Part(BaseModel):
     """A part of a scenario: immutable, without unknown keys, with finite numbers only.
 
-    The string below a field documents it, in the source and in the JSON Schema.
+    The string below a field documents it, in the source and in the JSON Schema. So do the examples that end a
+    docstring, ``Example: …`` with a mapping in YAML between double backticks: each key has an example in one of them.
     """
 
     model_config = ConfigDict(
@@ -28,7 +62,7 @@ class Part(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        json_schema_extra=_kind_is_required,
+        json_schema_extra=_complete,
     )
 
 

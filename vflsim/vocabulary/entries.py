@@ -52,7 +52,7 @@ class PerClient:
         return core_schema.with_info_wrap_validator_function(self._validate, handler.generate_schema(self.part))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        select = {**TypeAdapter(Selection).json_schema(), "default": "all"}
+        select = {**TypeAdapter(Selection).json_schema(), "default": "all", "examples": ["1..N/2"]}
         return with_keys(handler(schema), handler.resolve_ref_schema, {"select": select})
 
     @cached_property

@@ -84,8 +84,13 @@ class OrModule:
             "type": "object",
             "description": f"a class of your own, derived from {self.base.__name__}; other keys are its fields",
             "properties": {
-                "kind": {"const": "module", "type": "string"},
-                "path": {"type": "string", "description": "package.module:Class"},
+                "kind": {
+                    "const": "module",
+                    "type": "string",
+                    "description": "Selects a class of your own.",
+                    "examples": ["module"],
+                },
+                "path": {"type": "string", "description": "package.module:Class", "examples": ["mine:Class"]},
             },
             "required": ["kind", "path"],
         }

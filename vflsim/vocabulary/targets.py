@@ -189,7 +189,10 @@ def _held(value: Any, info: ValidationInfo) -> Held:
 
 
 class Targets(Part):
-    """Metrics and the values that they must reach, each for a duration: ``{test_accuracy: 0.9, for: 20 s}``."""
+    """Metrics and the values that they must reach, each for a duration: ``{test_accuracy: 0.9, for: 20 s}``.
+
+    Examples: ``{test_accuracy: 90 %, for: 5 evaluations}``, ``{validation_loss: 0.3, for: 20 s}``
+    """
 
     values: Annotated[dict[Annotated[str, AfterValidator(_metric)], Number], BeforeValidator(_levels)]
     """The first one reached counts. Metrics between 0 and 1 may be in per cent: ``test_accuracy: 80 %``."""
@@ -215,7 +218,7 @@ class Targets(Part):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         own = handler.resolve_ref_schema(handler(schema))
         value, held = own["properties"]["values"]["additionalProperties"], own["properties"][_FOR]
-        metrics = dict.fromkeys(COLUMNS, value)
+        metrics = {name: {**value, **_documented(name)} for name in COLUMNS}
         return {
             "type": "object",
             "description": own.get("description", ""),
@@ -223,6 +226,14 @@ class Targets(Part):
             "additionalProperties": False,
             "minProperties": 1,
         }
+
+
+def _documented(metric: str) -> JsonSchemaValue:
+    """Describe a metric as a key of targets, with an example."""
+    split, _, name = metric.partition("_")
+    better = "At least" if higher_is_better(metric) else "At most"
+    rows = "mean over the batches since the evaluation before" if split == "train" else f"on the {split} rows"
+    return {"description": f"{better} this {name}, {rows}.", "examples": ["90 %" if is_share(metric) else 0.5]}
 
 
 def named(places: Iterable[Targets | None]) -> tuple[Target, ...]:

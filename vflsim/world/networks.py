@@ -45,7 +45,10 @@ class Network(Part, ABC):
 
 @final
 class Fifo(Network):
-    """One message at a time per direction and party, in order, at min(sender's up, receiver's down)."""
+    """One message at a time per direction and party, in order, at min(sender's up, receiver's down).
+
+    Example: ``{kind: fifo, latency: {file: latencies.csv, unit: ms}}``
+    """
 
     kind: Literal["fifo"] = "fifo"
     queued: ClassVar[bool] = True
@@ -61,7 +64,10 @@ class Fifo(Network):
 
 @final
 class Dedicated(Network):
-    """No contention at all: every message at min(sender's up, receiver's down)."""
+    """No contention at all: every message at min(sender's up, receiver's down).
+
+    Example: ``{kind: dedicated, latency: {file: latencies.csv, unit: ms}}``
+    """
 
     kind: Literal["dedicated"] = "dedicated"
 
@@ -76,7 +82,10 @@ class Dedicated(Network):
 
 @final
 class Fair(Network):
-    """All messages move at once and share the up-links and down-links max–min fairly, as in network simulators."""
+    """All messages move at once and share the up-links and down-links max–min fairly, as in network simulators.
+
+    Example: ``{kind: fair, latency: {file: latencies.csv, unit: ms}}``
+    """
 
     kind: Literal["fair"] = "fair"
 

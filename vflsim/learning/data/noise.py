@@ -19,6 +19,8 @@ class FeatureNoise(Part):
 
     Features are scaled before (``data.scale``), so ``sd`` is in scaled units. ``data.split_seed`` seeds the noise, so
     all runs share it.
+
+    Example: ``{select: 1..N/2, sd: 2, replace: true}``
     """
 
     select: Selection

@@ -21,7 +21,11 @@ Share = Annotated[float, Quantity(above=0, at_most=1)]
 
 
 class Partition(Part):
-    """How the features are cut into parties: contiguous, and as evenly as possible (the first ones get one more)."""
+    """How the features are cut into parties: contiguous, and as evenly as possible (the first ones get one more).
+
+    Examples: ``{clients: 4, by: columns, shares: [0.4, 0.2, 0.2, 0.2]}``, ``{by: explicit, columns:
+    [[age..income], [visits, town]]}``, ``{clients: 3, by: image_rows, active: true}``
+    """
 
     clients: Count | None = None
     """Number of clients. May be left out where the data, ``columns`` or ``shares`` decide it."""

@@ -24,6 +24,11 @@ class Data(Part):
 
     Exactly one of ``name``, ``file`` and ``parties`` says where they come from. Relative paths are relative to the
     scenario's folder.
+
+    Examples: ``{name: fashion_mnist, validation_fraction: 0.1, split_seed: 3, scale: pooled, train_rows: 5000}``,
+    ``{file: loans.csv, label: repaid, group: person, drop: [comment], task: binary, test_fraction: 0.25, split:
+    auto}``, ``{parties: [bank.csv, shop.csv], labels: labels.csv, label: repaid, id: customer, align: inner,
+    categorical: [town], encoding: one_hot, missing: mean, noise: {select: 2, sd: 1}}``
     """
 
     name: str | None = None

@@ -64,7 +64,10 @@ class ClientModel(Part, ABC):
 
 
 class LinearClient(ClientModel):
-    """h = x W + b. Images are flattened."""
+    """h = x W + b. Images are flattened.
+
+    Example: ``{kind: linear, embedding: 16, bias: false}``
+    """
 
     kind: Literal["linear"] = "linear"
     bias: bool = True
@@ -86,7 +89,10 @@ class LinearClient(ClientModel):
 
 
 class PolynomialClient(ClientModel):
-    """A polynomial network, h = Σ_{i=1..degree} (x^{∘i} W^i + b^i) (FedVS Eq. 1). Images are flattened."""
+    """A polynomial network, h = Σ_{i=1..degree} (x^{∘i} W^i + b^i) (FedVS Eq. 1). Images are flattened.
+
+    Example: ``{kind: polynomial, degree: 2, embedding: 32, bias: false}``
+    """
 
     kind: Literal["polynomial"] = "polynomial"
     degree: Annotated[int, Quantity(at_least=1, at_most=64, whole=True)]
@@ -110,7 +116,10 @@ class PolynomialClient(ClientModel):
 
 
 class MlpClient(ClientModel):
-    """A multi-layer perceptron. Images are flattened."""
+    """A multi-layer perceptron. Images are flattened.
+
+    Example: ``{kind: mlp, hidden: [64, 32], embedding: 16, activation: tanh, output_activation: relu}``
+    """
 
     kind: Literal["mlp"] = "mlp"
     hidden: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -131,6 +140,8 @@ class CnnClient(ClientModel):
     """Blocks of convolution, activation and 2 × 2 max pooling, then a linear layer.
 
     A side of one pixel is not pooled any further, so that narrow pieces of an image, such as single rows, are welcome.
+
+    Example: ``{kind: cnn, channels: [16, 32], embedding: 64, kernel: 5, activation: relu}``
     """
 
     kind: Literal["cnn"] = "cnn"
@@ -173,6 +184,8 @@ class LenetClient(ClientModel):
 
     5 × 5 convolutions to 6 channels (padded by 2, as 28 × 28 images need) and to 16, each pooled, then linear layers
     of 120, 84 and ``embedding``.
+
+    Example: ``{kind: lenet, embedding: 84}``
     """
 
     kind: Literal["lenet"] = "lenet"
@@ -199,7 +212,10 @@ class LenetClient(ClientModel):
 
 
 class Resnet18Client(ClientModel):
-    """ResNet-18 in the form for small images: 3 × 3 convolutions in 8 residual blocks (He et al. 2016)."""
+    """ResNet-18 in the form for small images: 3 × 3 convolutions in 8 residual blocks (He et al. 2016).
+
+    Example: ``{kind: resnet18, embedding: 64, width: 16, norm: group}``
+    """
 
     kind: Literal["resnet18"] = "resnet18"
     width: Count = 64
@@ -240,7 +256,10 @@ class _FieldClient(ClientModel, ABC):
 
 
 class DeepFmClient(_FieldClient):
-    """DeepFM (Guo et al. 2017): first-order weights, a factorisation machine and a perceptron on the same vectors."""
+    """DeepFM (Guo et al. 2017): first-order weights, a factorisation machine and a perceptron on the same vectors.
+
+    Example: ``{kind: deepfm, embedding: 16, factors: 8, hidden: [64, 32]}``
+    """
 
     kind: Literal["deepfm"] = "deepfm"
 
@@ -250,7 +269,10 @@ class DeepFmClient(_FieldClient):
 
 
 class WideDeepClient(_FieldClient):
-    """Wide & Deep (Cheng et al. 2016): a linear model beside a perceptron on numbers and vectors of categories."""
+    """Wide & Deep (Cheng et al. 2016): a linear model beside a perceptron on numbers and vectors of categories.
+
+    Example: ``{kind: wide_deep, embedding: 16, factors: 8, hidden: [64, 32]}``
+    """
 
     kind: Literal["wide_deep"] = "wide_deep"
 
@@ -263,6 +285,8 @@ class ModuleClient(ClientModel):
     """Any ``torch.nn.Module`` of the user's, by Python import path.
 
     Importing runs the Python module that the path names: name only code that you trust.
+
+    Example: ``{kind: module, path: "my_models:Tower", embedding: 16, arguments: {depth: 3}}``
     """
 
     kind: Literal["module"] = "module"

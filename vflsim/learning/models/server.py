@@ -52,7 +52,10 @@ class ServerModel(Part, ABC):
 
 
 class LinearServer(ServerModel):
-    """A linear classifier (or regression) on the aggregated embedding."""
+    """A linear classifier (or regression) on the aggregated embedding.
+
+    Example: ``{kind: linear, bias: false, fan_in: 16}``
+    """
 
     kind: Literal["linear"] = "linear"
     bias: bool = True
@@ -71,7 +74,10 @@ class LinearServer(ServerModel):
 
 
 class MlpServer(ServerModel):
-    """A multi-layer perceptron: Linear [BatchNorm] activation for every hidden layer, then Linear."""
+    """A multi-layer perceptron: Linear [BatchNorm] activation for every hidden layer, then Linear.
+
+    Example: ``{kind: mlp, hidden: [64, 32], batch_norm: true, activation: relu}``
+    """
 
     kind: Literal["mlp"] = "mlp"
     hidden: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -91,6 +97,8 @@ class LayersServer(ServerModel):
 
     FedVS's for the credit data (App. C), Linear-BatchNorm-Linear-ReLU-BatchNorm-WeightNorm-Linear, is
     ``layers: [64, batch_norm, 32, relu, batch_norm]`` with ``weight_norm: true`` (the paper does not say the widths).
+
+    Example: ``{kind: layers, layers: [64, batch_norm, 32, relu], weight_norm: true}``
     """
 
     kind: Literal["layers"] = "layers"
@@ -119,6 +127,8 @@ class VggServer(ServerModel):
 
     Blocks of two 3 × 3 convolutions with ReLU and 2 × 2 max pooling, then linear layers with ReLU, without dropout.
     VGG13, which FedVS's Table 1 has for a server, is ``channels: [64, 128, 256, 512, 512]``, ``hidden: [4096, 4096]``.
+
+    Example: ``{kind: vgg, side: 8, channels: [64, 128], hidden: [256], batch_norm: true}``
     """
 
     kind: Literal["vgg"] = "vgg"
@@ -153,6 +163,8 @@ class LogisticServer(ServerModel):
     """Federated logistic regression (VAFL Sec. 5.1): the aggregated embedding, plus a bias, is the logit.
 
     The weights are the clients'; the embedding has to be as wide as the task has outputs.
+
+    Example: ``{kind: logistic, bias: false}``
     """
 
     kind: Literal["logistic"] = "logistic"
@@ -177,6 +189,8 @@ class ModuleServer(ServerModel):
     """Any ``torch.nn.Module`` of the user's, by Python import path.
 
     Importing runs the Python module that the path names: name only code that you trust.
+
+    Example: ``{kind: module, path: "my_models:Top", arguments: {hidden: 64}}``
     """
 
     kind: Literal["module"] = "module"

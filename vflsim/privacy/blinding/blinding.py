@@ -19,7 +19,10 @@ HEADROOM_BITS = 2
 
 
 class Blinding(Part):
-    """Clients upload fixed-point embeddings under masks that cancel in the sum over all of them (EASTER Eq. 4–6)."""
+    """Clients upload fixed-point embeddings under masks that cancel in the sum over all of them (EASTER Eq. 4–6).
+
+    Example: ``{bits: 64, fraction: 20, missing: skip}``
+    """
 
     bits: Literal[32, 64] = 32
     """Integers are modulo 2^bits, and an element of an upload takes as many bits."""

@@ -22,6 +22,8 @@ class CVfl(Protocol):
 
     C is the ``codec``. A client's steps use its own h_m, always new and uncompressed, and the values held of all
     others; the server's steps use its own θ_0. Clients hold the labels.
+
+    Example: ``{kind: c_vfl, local_steps: 5}``
     """
 
     kind: Literal["c_vfl"] = "c_vfl"

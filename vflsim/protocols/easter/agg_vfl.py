@@ -21,7 +21,10 @@ from vflsim.world.node import Node
 
 class AggVfl(Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
-    gradients; every party steps its two nets. Nothing is trained on top."""
+    gradients; every party steps its two nets. Nothing is trained on top.
+
+    Example: ``{kind: agg_vfl, combine: sum}``
+    """
 
     kind: Literal["agg_vfl"] = "agg_vfl"
     combine: Combine = "mean"

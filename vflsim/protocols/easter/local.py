@@ -19,7 +19,10 @@ from vflsim.world.node import ClientNode, Node
 
 
 class Local(Protocol):
-    """Round t: the active party steps its two nets on B(t) of its own features. No client takes part."""
+    """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
+
+    Example: ``{kind: local}``
+    """
 
     kind: Literal["local"] = "local"
     needs_shared_batches: ClassVar[bool] = True

@@ -31,6 +31,8 @@ class Easter(Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
+
+    Example: ``{kind: easter}``
     """
 
     kind: Literal["easter"] = "easter"

@@ -14,7 +14,10 @@ from vflsim.world.node import ClientNode, ServerNode
 
 class PyVertical(Protocol):
     """Synchronous rounds: bottoms at the parties, the active one included if it holds features; a top on what they
-    put out, side by side."""
+    put out, side by side.
+
+    Example: ``{kind: pyvertical}``
+    """
 
     kind: Literal["pyvertical"] = "pyvertical"
     needs_shared_batches: ClassVar[bool] = True

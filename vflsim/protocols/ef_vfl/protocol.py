@@ -24,6 +24,8 @@ class EfVfl(Protocol):
 
     C is the ``codec``. ``shared`` labels: the server sends everybody all of them and C(θ_0 − θ̂_0), and clients step at
     their own h_m, the others' ĥ_j and θ̂_0. ``private`` labels: the server sends ∂ℓ/∂ĥ_m, and clients step along it.
+
+    Example: ``{kind: ef_vfl, labels: private, local_steps: 1}``
     """
 
     kind: Literal["ef_vfl"] = "ef_vfl"

@@ -26,6 +26,8 @@ class FedBcd(Protocol):
     """Round t: the parties exchange their values for B(t) once, then each takes Q steps, all others' values held.
 
     ``parallel``: all at once. ``sequential``: client after client, then the server; each on the values of those before.
+
+    Example: ``{kind: fedbcd, local_steps: 5, order: sequential, server_steps: 1, gradients: held}``
     """
 
     kind: Literal["fedbcd"] = "fedbcd"

@@ -46,6 +46,10 @@ class FedVS(Protocol):
     The shares of any T clients reveal nothing about the data and models of others (Thm 5.2); nor do the coded
     embeddings of up to T clients to the server (Thm 5.3 covers one). The R used for decoding reveal the sum, and may
     reveal more: they determine a whole polynomial, of which the sums are K values.
+
+    Examples: ``{kind: fedvs, K: 4, T: 1}``, ``{kind: fedvs, K: 2, T: 2, prime: 2^61-1, data_bits: 10, weight_bits:
+    12, weight_bound: 8, late: finished, arithmetic: decoded, sharers: 6, share_delay_factor: 0.1, log_base: 10,
+    deadline: 5 s, too_few: skip}``
     """
 
     kind: Literal["fedvs"] = "fedvs"

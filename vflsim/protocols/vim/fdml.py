@@ -25,6 +25,8 @@ class Fdml(LinearHeads):
     """Round t: clients send logits of B(t), the server returns the gradient by them, clients step.
 
     A round sends b d_c numbers up and b d_c down for each client.
+
+    Example: ``{kind: fdml, combine: mean, exclude: 3}``
     """
 
     kind: Literal["fdml"] = "fdml"

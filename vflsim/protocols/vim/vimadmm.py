@@ -37,6 +37,8 @@ class VimAdmm(Admm):
     """Round t: clients embed B(t), the server updates z, λ and W_k, clients take ``local_steps`` on what it sends.
 
     A round sends b d_f numbers up and (2b + d_f) d_c down for each client.
+
+    Example: ``{kind: vimadmm, rho: 2, local_steps: 20, residual_heads: old, exclude: 3}``
     """
 
     kind: Literal["vimadmm"] = "vimadmm"

@@ -21,6 +21,8 @@ class VimAdmmJ(Admm):
     """Round t: clients send logits of B(t), the server updates z and λ, clients take ``local_steps`` of W_k and θ_k.
 
     A round sends b d_c numbers up and 2 b d_c down for each client.
+
+    Example: ``{kind: vimadmm_j, rho: 2, local_steps: 20, exclude: 3}``
     """
 
     kind: Literal["vimadmm_j"] = "vimadmm_j"

@@ -21,6 +21,8 @@ class VimSgd(LinearHeads):
     """Round t: clients embed B(t), the server steps its heads, clients step on gradients through the new heads.
 
     In ``synchronous`` training with the same models, both gradients are taken at the old heads.
+
+    Example: ``{kind: vimsgd, exclude: 3}``
     """
 
     kind: Literal["vimsgd"] = "vimsgd"
