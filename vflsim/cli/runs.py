@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.options import Anew, CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def run(
     ] = "auto",
     workers: Workers = 1,
     resume: Resume = False,
+    anew: Anew = False,
     checkpoint_every: CheckpointEvery = "60 s",
     eager: Eager = False,
     device: Device = "auto",
@@ -50,6 +51,7 @@ def run(
     options = RunOptions.of(
         workers=workers,
         resume=resume,
+        anew=anew,
         checkpoint_every=checkpoint_every,
         eager=eager,
         device=device,
