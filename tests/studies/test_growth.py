@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from tiny_worlds import raw
 
 from vflsim.checkpoints import Keeper
+from vflsim.results import aside
 from vflsim.results.folder import Prepared
 from vflsim.results.verify import verify_folder
+from vflsim.results.write import write_file
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.growth import Growth
@@ -254,3 +257,97 @@ def test_after_any_changes_a_folder_has_the_bytes_of_a_fresh_one_and_no_run_is_l
         assert_like_fresh(place / "out", scenario)
         computed |= runs_in(place / "out")
         assert computed == runs_in(place)
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------------
+
+MIXED = {"async": {"kind": "asynchronous", "training": {"batch": 30}}, "wait": PROTOCOLS["wait"]}
+"""Beside ``said()`` this continues ``wait`` and computes ``async`` anew."""
+
+
+def mixed() -> Scenario:
+    return load(raw(MIXED, timing=TIMING, stop={"rounds": 12}, seeds=[0, 1]))
+
+
+class Stopping(Watcher):
+    """Raises an interrupt at the ``number``-th word of the study."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def _word(self, *_: object) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
+
+    grown = began = progressed = ended = _word
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 12])
+def test_an_interruption_anywhere_loses_nothing_and_the_next_run_finishes(number: int, tmp_path: Path) -> None:
+    run_study(said(), tmp_path / "out", options=OFTEN)
+    computed = runs_in(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(mixed(), tmp_path / "out", options=OFTEN, watcher=Stopping(number))
+    assert computed <= runs_in(tmp_path)
+    computed = runs_in(tmp_path)
+    grown(mixed(), tmp_path / "out")
+    assert computed <= runs_in(tmp_path)
+    assert_like_fresh(tmp_path / "out", mixed())
+
+
+class Killed(BaseException):
+    """Ends a process where it stands."""
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_process_killed_while_runs_are_moved_leaves_two_sound_folders(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_study(said(), tmp_path / "out", options=OFTEN)
+    computed, left = runs_in(tmp_path), iter(range(step, -1, -1))
+    moved, wrote = Path.rename, write_file
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*arguments: Any) -> Any:
+            if next(left, 0) == 0:
+                raise Killed
+            return real(*arguments)
+
+        return do
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", dying(moved))
+        patch.setattr(aside, "write_file", dying(wrote))
+        with pytest.raises(Killed):
+            run_study(mixed(), tmp_path / "out", options=OFTEN)
+    assert runs_in(tmp_path) == computed
+    for folder in tmp_path.iterdir():
+        scenario = load(folder / "scenario.yaml")
+        for run in runs_of(folder):
+            assert (folder / run / "metrics.parquet").read_bytes() == fresh(scenario)[f"{run}/metrics.parquet"]
+    grown(mixed(), tmp_path / "out")
+    assert computed < runs_in(tmp_path)
+    assert_like_fresh(tmp_path / "out", mixed())
+
+
+def runs_of(folder: Path) -> list[str]:
+    return [path.parent.relative_to(folder).as_posix() for path in folder.glob("*/seed-*/run.json")]
+
+
+# --- files that runs read ---------------------------------------------------------------------------------------------
+
+
+def test_runs_of_changed_code_of_ones_own_no_longer_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "own_of_growth.py").write_text("import helping_growth\nfrom normed_module import Normed as Mine\n")
+    (tmp_path / "helping_growth.py").write_text("NUMBER = 1\n")
+    client = {"kind": "module", "path": "own_of_growth:Mine", "embedding": 6}
+    protocols = {"own": {"kind": "synchronous", "models": {"client": client}}, "wait": PROTOCOLS["wait"]}
+    now = load(raw(protocols, timing=TIMING, stop={"rounds": 3}, modules=str(tmp_path)))
+    run_study(now, tmp_path / "out")
+    assert grown(now, tmp_path / "out").runs == []
+    (tmp_path / "helping_growth.py").write_text("NUMBER = 2\n")
+    watcher = grown(now, tmp_path / "out")
+    assert watcher.runs == [("own", 0)]
+    assert watcher.lines[2].endswith("1 run: seed 0 of own (helping_growth.py has changed since)")
