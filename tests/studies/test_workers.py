@@ -199,10 +199,10 @@ def test_a_protocol_from_the_main_module_works_or_is_refused_at_once(
     scenario = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}).with_protocols({"mine": main.Mine()})
     with workers_module.Crew(1) as crew:
         if case == "at the outermost level":
-            assert run_study(scenario, tmp_path / "out", options=TWO, crew=crew).failures == {}
+            assert run_study(scenario, tmp_path / "out", options=TWO, engine=crew).failures == {}
             return
         with pytest.raises(ScenarioError, match=r"cannot be handed to another process: .*Mine") as caught:
-            run_study(scenario, tmp_path / "out", options=TWO, crew=crew)
+            run_study(scenario, tmp_path / "out", options=TWO, engine=crew)
     assert "into a module of its own" in caught.value.remedy
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
     assert multiprocessing.active_children() == []

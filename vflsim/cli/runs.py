@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.options import Anew, CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.cli.report import report_on
 from vflsim.errors import DataError
 
@@ -36,6 +36,7 @@ def run(
     ] = "auto",
     workers: Workers = 1,
     resume: Resume = False,
+    anew: Anew = False,
     checkpoint_every: CheckpointEvery = "60 s",
     eager: Eager = False,
     device: Device = "auto",
@@ -54,6 +55,7 @@ def run(
     options = RunOptions.of(
         workers=workers,
         resume=resume,
+        anew=anew,
         checkpoint_every=checkpoint_every,
         eager=eager,
         device=device,

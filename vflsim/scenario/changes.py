@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vflsim.scenario.emit import flow
@@ -20,6 +20,12 @@ def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
             yield from changed(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else str(name))
     elif old is _ABSENT or new is _ABSENT or flow(old) != flow(new):
         yield f"{key}: {_shown(old)} → {_shown(new)}"
+
+
+def at_most(lines: Iterable[str], most: int = 8) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    every = list(lines)
+    return [*every[:most], *([f"… and {len(every) - most} more"] if len(every) > most else [])]
 
 
 def _shown(value: object) -> str:

@@ -21,14 +21,16 @@ _COUNT = Quantity(at_least=1, at_most=1024, whole=True)
 class RunOptions:
     """Options of a study. Only ``execution`` affects what the runs compute.
 
-    ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: keep finished runs
-    and continue interrupted ones. ``checkpoint_every``: seconds of wall-clock time, None for no checkpoints.
+    ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
+    with results of another scenario; ``anew``: keep no earlier run. ``checkpoint_every``: seconds of wall-clock time,
+    None for no checkpoints.
     """
 
     workers: int = 1
     resume: bool = False
     checkpoint_every: float | None = 60.0
     execution: Execution = USUAL
+    anew: bool = False
 
     @classmethod
     def of(
@@ -41,6 +43,7 @@ class RunOptions:
         device: DeviceWish = "auto",
         threads: int = 1,
         tf32: bool = False,
+        anew: bool = False,
     ) -> RunOptions:
         """Read the options that a user gives. Raises ScenarioError with every invalid option."""
         problems: list[str] = []
@@ -58,12 +61,14 @@ class RunOptions:
         every = None if off else read("checkpoint-every", _SECONDS, checkpoint_every)
         if len(problems) > known:
             problems[-1] += "; a time such as 60 s or 5 min, or off"
+        if resume and anew:
+            problems.append("--resume --anew: one keeps the finished runs, the other does not; leave one out")
         if device not in ("auto", "cpu", "cuda"):
             problems.append(f"--device {device}: unknown device; allowed: auto, cpu, cuda")
         if problems:
             raise ScenarioError("\n  ".join(problems), remedy="vflsim run --help says what each option means")
         resolved: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and cuda_available() else "cpu"
-        return cls(int(count), resume, every, Execution(eager, resolved, int(fixed), tf32))
+        return cls(int(count), resume, every, Execution(eager, resolved, int(fixed), tf32), anew)
 
 
 def cuda_available() -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import write_closed_forms
-from vflsim.results.folder import Prepared, prepare_folder, withdraw
+from vflsim.results.folder import Prepared, withdraw
 from vflsim.results.lock import locked
 from vflsim.results.manifest import ManifestWriter
 from vflsim.results.read import Results
@@ -20,18 +21,20 @@ from vflsim.scenario.checks import location_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
-from vflsim.simulation.conductor import Progress
 from vflsim.studies.checks import read_and_check
 from vflsim.studies.closed_forms import closed_forms
 from vflsim.studies.described import described
+from vflsim.studies.growth import planned
+from vflsim.studies.here import Here
 from vflsim.studies.hopeless import refuse_hopeless
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.paths import PathWish, choices
-from vflsim.studies.resume import differences, finished, refuse_another
-from vflsim.studies.watching import StudyRun, Watcher
+from vflsim.studies.resume import refuse_another
+from vflsim.studies.unit import Engine, Unit
+from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.studies.work import Work
-from vflsim.studies.workers import Crew, Reports
+from vflsim.studies.workers import Crew
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,58 +68,100 @@ def run_study(
     path: PathWish = "auto",
     options: RunOptions = DEFAULT_OPTIONS,
     watcher: Watcher | None = None,
-    crew: Crew | None = None,
+    engine: Engine | None = None,
 ) -> Study:
     """Run every protocol with every seed and write ``results/<scenario>`` (``…-timing``; or ``out``).
 
     A failed run keeps its partial tables and does not stop the others. All protocols run with one seed before the next
     seed begins, so that an interrupted study has compared all protocols on its first seeds. An interrupted study keeps
     its finished runs; without any it restores the folder. ``path`` selects how to simulate timing-only runs. Neither
-    ``path`` nor the number of workers (of ``crew``, or of the study's own) changes the files.
+    ``path`` nor what executes the runs (``engine``, or this study's own workers) changes the files.
     Raises ``ScenarioError``, ``DataError`` and ``ResultsError`` (also if another process uses the folder).
     """
     watcher = watcher or Watcher()
-    began = time.monotonic()
     folder = Path(out) if out is not None else default_folder(scenario, timing_only)
     work = Work(scenario, folder, choices(scenario, path, timing_only), timing_only, options)
     data = checked(scenario, timing_only)  # report all errors before writing anything
     watcher.described(described(scenario, data))
-    with locked(folder), Interrupt() as interrupt:
-        runs, prepared, kept = _begun(work, watcher)
-        failures: dict[tuple[str, int], VflsimError] = {}
-        manifest, written = ManifestWriter(prepared.folder), set[StudyRun]()
+    with locked(folder), Interrupt() as interrupt, OpenStudy(work, watcher) as study:
+        with contextlib.ExitStack() as stack:
+            engine = engine or stack.enter_context(engine_of(options, len(study.units), work, data))
+            for unit, report in stack.enter_context(contextlib.closing(engine.carry_out(study.units, interrupt))):
+                study.ended(unit.run, report)
+        return study.finish(data)
+
+
+def engine_of(options: RunOptions, units: int, work: Work | None = None, data: ScenarioData | None = None) -> Engine:
+    """Choose what executes units: this process, which may hold a study's data already, or workers."""
+    return Here(work, data) if options.workers == 1 else Crew(min(options.workers, units))
+
+
+class OpenStudy:
+    """A study whose runs are under way; its folder must be locked.
+
+    Invariants: the manifest lists every written run; leaving the ``with`` block before ``finish`` keeps the written
+    runs with a summary, or restores the folder if there is none.
+    """
+
+    def __init__(self, work: Work, watcher: Watcher) -> None:
+        self._work, self._watcher = work, watcher
+        self._began = time.monotonic()
+        self._failures: dict[tuple[str, int], VflsimError] = {}
+        self._written: set[StudyRun] = set()
+        self._complete = False
+
+    def __enter__(self) -> Self:
+        runs, self._prepared, self._kept = _begun(self._work, self._watcher)
+        self.units = [Unit(self._work, run, self._watcher) for run in runs]
+        self._manifest = ManifestWriter(self._prepared.folder)
         try:
-            manifest.begin(kept, [(run.protocol, run.seed) for run in runs])
-            with _carried_out(work, runs, data, watcher, interrupt, crew) as reports:
-                for run, report in reports:
-                    written.add(run)
-                    _see_to_page(work)
-                    manifest.add(run.protocol, run.seed)
-                    if report.error is not None:
-                        failures[run.protocol, run.seed] = report.error
-                    watcher.ended(run, report)
-        except BaseException:  # interrupted, or out of disk
-            with contextlib.suppress(VflsimError, OSError):
-                for run in runs:  # a written run may not have been reported
-                    if run in written or manifest.written(run.protocol, run.seed):
-                        written.add(run)
-                        manifest.add(run.protocol, run.seed)
-                        watcher.found(run)
-                if written:
-                    write_summary(Results.open(folder))
-                    manifest.finish(SUMMARIES)
-                else:
-                    manifest.undo()
-            if not written:
-                withdraw(prepared)
+            self._manifest.begin(self._kept, [(run.protocol, run.seed) for run in runs])
+        except BaseException:
+            self._abandon()
             raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._complete:  # interrupted, or out of disk
+            self._abandon()
+
+    def ended(self, run: StudyRun, report: Report) -> None:
+        """Enter a written run into the manifest, and keep its error."""
+        self._written.add(run)
+        _see_to_page(self._work)
+        self._manifest.add(run.protocol, run.seed)
+        if report.error is not None:
+            self._failures[run.protocol, run.seed] = report.error
+        self._watcher.ended(run, report)
+
+    def finish(self, data: ScenarioData) -> Study:
+        """Write the summary and the closed forms, which need the study's data. Raises ResultsError."""
+        self._complete = True
+        folder = self._work.folder
         write_summary(Results.open(folder))
-        forms = closed_forms(scenario, data)  # last, since nothing depends on it
+        forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
         write_closed_forms(folder, forms.table)
         if failed := [each for each in forms.left_out if each.failed]:
-            watcher.failed_analysis(failed)
-        manifest.finish(PAGES)
-    return Study(Results.open(folder), failures, len(kept), time.monotonic() - began)
+            self._watcher.failed_analysis(failed)
+        self._manifest.finish(PAGES)
+        return Study(Results.open(folder), self._failures, len(self._kept), time.monotonic() - self._began)
+
+    def _abandon(self) -> None:
+        """Keep the written runs, with their summary; without any, restore the folder."""
+        with contextlib.suppress(VflsimError, OSError):
+            for unit in self.units:  # a written run may not have been reported
+                run = unit.run
+                if run in self._written or self._manifest.written(run.protocol, run.seed):
+                    self._written.add(run)
+                    self._manifest.add(run.protocol, run.seed)
+                    self._watcher.found(run)
+            if self._written:
+                write_summary(Results.open(self._work.folder))
+                self._manifest.finish(SUMMARIES)
+            else:
+                self._manifest.undo()
+        if not self._written:
+            withdraw(self._prepared)
 
 
 def checked(scenario: Scenario, timing_only: bool) -> ScenarioData:
@@ -137,56 +182,27 @@ def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[StudyRun], Prepared, 
     """Prepare the folder; return the runs to do, in starting order, the preparation, and the kept runs."""
     if work.options.resume:
         refuse_another(work.folder, work.text)
-    prepared = prepare_folder(work.folder, work.text)
-    runs = [(name, seed) for seed in work.scenario.seeds for name in work.scenario.protocols]
-    done, damaged = finished(work) if work.options.resume else ({}, [])
-    for run in done:
-        work.clear(*run)  # a process killed at the very end of a run leaves its checkpoints
+    growth = planned(work)
+    prepared = growth.prepare(work)
+    for run in growth.kept:
+        work.settle(*run)  # a process killed at the very end of a run leaves several checkpoints
+    left, kept = growth.left, len(growth.kept)
     if work.options.resume:
-        watcher.resumed(prepared, len(done), len(runs), [*damaged, *differences([*done.values()], work)])
+        watcher.resumed(prepared, kept, kept + len(left), growth.notes)
+    elif growth.there and not work.options.anew:
+        watcher.grown(prepared, growth)
     else:
         watcher.prepared(prepared)
     if work.timing_only:
         watcher.chosen(work.paths)
-    left = [run for run in runs if run not in done]
-    return [StudyRun(*run, number, len(left)) for number, run in enumerate(left, start=1)], prepared, [*done]
+    runs = [StudyRun(*run, number, len(left), run in growth.continued) for number, run in enumerate(left, start=1)]
+    return runs, prepared, [*growth.kept]
 
 
 def _see_to_page(work: Work) -> None:
     """Write the scenario again if the folder was removed or moved: reading runs needs it."""
     if not (work.folder / SCENARIO).exists():
         write_file(work.folder / SCENARIO, work.text)
-
-
-@contextlib.contextmanager
-def _carried_out(
-    work: Work, runs: Sequence[StudyRun], data: ScenarioData, watcher: Watcher, interrupt: Interrupt, crew: Crew | None
-) -> Iterator[Reports]:
-    """Give the reports of all runs as they end; stop all work when the body ends."""
-    with contextlib.ExitStack() as stack:
-        if work.options.workers == 1:
-            yield _one_by_one(work, runs, data, watcher, interrupt)
-            return
-        crew = crew or stack.enter_context(Crew(min(work.options.workers, len(runs))))
-        yield stack.enter_context(contextlib.closing(crew.carry_out(work, runs, watcher, interrupt)))
-
-
-def _one_by_one(
-    work: Work, runs: Sequence[StudyRun], data: ScenarioData, watcher: Watcher, interrupt: Interrupt
-) -> Reports:
-    """Execute runs in this process, one after the other."""
-    for run in runs:
-        interrupt.check()
-        watcher.began(run)
-        yield run, work.carry_out(run, data, _reporting(watcher, run, interrupt), interrupt)
-
-
-def _reporting(watcher: Watcher, run: StudyRun, interrupt: Interrupt) -> Callable[[Progress], None]:
-    def report(progress: Progress) -> None:
-        interrupt.check()
-        watcher.progressed(run, progress)
-
-    return report
 
 
 def _must_end(scenario: Scenario) -> None:

@@ -21,10 +21,9 @@ from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.resume import another, refuse_another
-from vflsim.studies.study import Study, checked, run_study
+from vflsim.studies.study import Study, checked, engine_of, run_study
 from vflsim.studies.watching import Watcher
 from vflsim.studies.work import stored_text
-from vflsim.studies.workers import Crew
 
 _NAME_LENGTH = 48
 _INSTEAD = {
@@ -96,7 +95,7 @@ def run_sweep(
     )
     page = SweepPage(scenario=scenarios[0].name, key=key, timing_only=timing_only, values=entries)
     failures: dict[tuple[int, str, int], VflsimError] = {}
-    with locked(folder), Crew(options.workers) as crew:
+    with locked(folder), engine_of(options, options.workers) as engine:
         page, moved = _make_room(folder, page, texts, options.resume)
         try:
             write_file(folder / SWEEP, page.text())
@@ -105,7 +104,7 @@ def run_sweep(
                 step, place = Step(position + 1, len(scenarios), values[position], scenario), folder / names[position]
                 with watcher.watching(step) as each:
                     study = run_study(
-                        scenario, place, timing_only=timing_only, options=options, watcher=each, crew=crew
+                        scenario, place, timing_only=timing_only, options=options, watcher=each, engine=engine
                     )
                 failures |= {(position, *run): error for run, error in study.failures.items()}
                 page = page.with_finished(position)

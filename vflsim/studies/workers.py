@@ -10,24 +10,24 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import Any, Self
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.lost import death, mention_log, not_handed_over, report_of_lost, stillborn
-from vflsim.studies.watching import Report, StudyRun, Watcher
+from vflsim.studies.unit import Reports, Unit
+from vflsim.studies.watching import Report
 from vflsim.studies.work import Work
 from vflsim.studies.worker import Begun, Order, Word, serve
 
-Reports: TypeAlias = Generator[tuple[StudyRun, Report], None, None]
 GRACE_S = 30.0
 """Seconds that workers have to end by themselves."""
 _PAUSE_S = 1.0
@@ -36,7 +36,7 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A worker process, this side's end of its pipe, and its current run.
+    """A worker process, this side's end of its pipe, and its current unit.
 
     ``work`` is the study that it holds; ``begun``: it has begun at least one run.
     """
@@ -44,7 +44,7 @@ class _Member:
     process: SpawnProcess
     link: Connection
     work: Work | None = None
-    run: StudyRun | None = None
+    unit: Unit | None = None
     since: float = 0.0
     latest: Progress | None = None
     begun: bool = False
@@ -61,34 +61,35 @@ class Crew:
         self._size = size
         self._members: list[_Member] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.dismiss()
 
-    def carry_out(self, work: Work, runs: Sequence[StudyRun], watcher: Watcher, interrupt: Interrupt) -> Reports:
-        """Start runs in the given order; yield their reports in the order in which they end.
+    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
+        """Start units in the given order; yield their reports in the order in which they end.
 
-        Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read the study, and RunError if
+        Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        payload, waiting = _pickled(work), deque(runs)
+        waiting = deque((unit, payload) for unit, payload in zip(units, _payloads(units), strict=True))
         try:
             while waiting or self._busy():
                 interrupt.check()
                 for member in self._free(len(waiting)):
-                    _send(member, waiting[0], work, payload)
-                    watcher.began(waiting.popleft())
-                for member, run in self._talking():
+                    unit, payload = waiting.popleft()
+                    _send(member, unit, payload)
+                    unit.watcher.began(unit.run)
+                for member, unit in self._talking():
                     word = _heard(member)
                     if isinstance(word, Progress):
                         member.latest = word
-                        watcher.progressed(run, word)
+                        unit.watcher.progressed(unit.run, word)
                     elif isinstance(word, Begun):
                         member.begun = True
                     else:
-                        yield run, self._ended(member, run, word)
+                        yield unit, self._ended(member, unit, word)
         finally:
             if self._busy():
                 self.dismiss()
@@ -114,38 +115,37 @@ class Crew:
                 member.process.kill()
                 member.process.join()
                 member.link.close()
-                if member.work is not None and member.run is not None:
+                if (unit := member.unit) is not None:
                     with contextlib.suppress(OSError):
-                        member.work.log_of(member.run).unlink()
+                        unit.work.log_of(unit.run).unlink()
 
     def _busy(self) -> list[_Member]:
-        return [member for member in self._members if member.run is not None]
+        return [member for member in self._members if member.unit is not None]
 
     def _free(self, wanted: int) -> list[_Member]:
         """Return idle workers for up to ``wanted`` runs; start new ones within ``size``."""
-        self._members = [member for member in self._members if member.run is not None or member.process.is_alive()]
-        free = [member for member in self._members if member.run is None]
+        self._members = [member for member in self._members if member.unit is not None or member.process.is_alive()]
+        free = [member for member in self._members if member.unit is None]
         for _ in range(min(wanted - len(free), self._size - len(self._members))):
             self._members.append(_started())
             free.append(self._members[-1])
         return free[:wanted]
 
-    def _talking(self) -> list[tuple[_Member, StudyRun]]:
-        """Wait briefly; return the workers that have sent a message or died, and their runs."""
+    def _talking(self) -> list[tuple[_Member, Unit]]:
+        """Wait briefly; return the workers that have sent a message or died, and their units."""
         ready = wait([each for member in self._busy() for each in (member.link, member.process.sentinel)], _PAUSE_S)
         return [
-            (member, member.run)
+            (member, member.unit)
             for member in self._busy()
-            if member.run is not None and (member.link in ready or member.process.sentinel in ready)
+            if member.unit is not None and (member.link in ready or member.process.sentinel in ready)
         ]
 
-    def _ended(self, member: _Member, run: StudyRun, word: Report | VflsimError | None) -> Report:
-        """Return the report of a run from its worker's last message, None if the worker died without one."""
-        work, seconds = member.work, time.monotonic() - member.since
-        assert work is not None
+    def _ended(self, member: _Member, unit: Unit, word: Report | VflsimError | None) -> Report:
+        """Return the report of a unit from its worker's last message, None if the worker died without one."""
+        seconds = time.monotonic() - member.since
         if isinstance(word, ResultsError | ScenarioError):
             raise word
-        member.run = None
+        member.unit = None
         if word is None:
             self._members.remove(member)
             member.process.join()
@@ -154,9 +154,9 @@ class Crew:
             if not member.begun and status is not None and status >= 0:
                 raise stillborn(status)
             word = death(status, member.latest)
-        report = word if isinstance(word, Report) else report_of_lost(work, run, word, seconds)
+        report = word if isinstance(word, Report) else report_of_lost(unit.work, unit.run, word, seconds)
         if report.error is not None:
-            mention_log(report.error, work.log_of(run))
+            mention_log(report.error, unit.work.log_of(unit.run))
         return report
 
 
@@ -174,9 +174,10 @@ def _started() -> _Member:
     return _Member(process, ours)
 
 
-def _send(member: _Member, run: StudyRun, work: Work, payload: bytes) -> None:
-    order = Order(run, work.log_of(run), None if member.work is work else payload)
-    member.work, member.run, member.since, member.latest = work, run, time.monotonic(), None
+def _send(member: _Member, unit: Unit, payload: bytes) -> None:
+    known = member.work is unit.work
+    order = Order(unit.run, unit.work.log_of(unit.run), None if known else payload)
+    member.work, member.unit, member.since, member.latest = unit.work, unit, time.monotonic(), None
     with contextlib.suppress(OSError):  # a dead worker is noticed later
         member.link.send(order)
 
@@ -188,6 +189,15 @@ def _heard(member: _Member) -> Word | None:
     except (EOFError, OSError):
         word = None
     return word
+
+
+def _payloads(units: Sequence[Unit]) -> list[bytes]:
+    """Pickle the study of every unit, each once."""
+    pickled: dict[int, bytes] = {}
+    for unit in units:
+        if id(unit.work) not in pickled:
+            pickled[id(unit.work)] = _pickled(unit.work)
+    return [pickled[id(unit.work)] for unit in units]
 
 
 class _Noting(ForkingPickler):
