@@ -78,10 +78,11 @@ def calibrated(
     """
     often = _trial(scenario, name, data, execution, 1, budget_s / 3, timing_only, clock)
     wanted = 1 / max((expected or expectation(scenario, name, data)).evaluations_per_round, 1e-9)
-    fitting = 0 if not often.intervals else int(budget_s / 3 / max(often.round_s, 1e-9))
     rarely = often
-    if often.spent_s < budget_s:
-        every = max(1, int(min(wanted, max(2, fitting))))
+    if often.intervals and often.spent_s < budget_s:
+        # At least the time of a round alone, since the first row takes at least that of an evaluation.
+        alone = max(often.round_s - often.rows[0][1], often.round_s / 4, 1e-9)
+        every = max(1, int(min(wanted, max(2, budget_s / 3 / alone))))
         rarely = _trial(scenario, name, data, execution, every, budget_s - often.spent_s, timing_only, clock)
     if not rarely.intervals:
         rarely = often
