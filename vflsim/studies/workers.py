@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import multiprocessing
-import os
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -15,14 +12,13 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.reduction import ForkingPickler
-from types import FunctionType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.simulation.conductor import Progress
+from vflsim.studies.handed import pickled, without_main_module
 from vflsim.studies.interrupt import Interrupt
-from vflsim.studies.lost import death, mention_log, not_handed_over, report_of_lost, stillborn
+from vflsim.studies.lost import death, mention_log, report_of_lost, stillborn
 from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.studies.work import Work
 from vflsim.studies.worker import Begun, Order, Word, serve
@@ -73,7 +69,7 @@ class Crew:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read the study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        payload, waiting = _pickled(work), deque(runs)
+        payload, waiting = pickled(work), deque(runs)
         try:
             while waiting or self._busy():
                 interrupt.check()
@@ -167,7 +163,8 @@ def _started() -> _Member:
     resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        with without_main_module():
+            process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         its.close()
@@ -188,34 +185,3 @@ def _heard(member: _Member) -> Word | None:
     except (EOFError, OSError):
         word = None
     return word
-
-
-class _Noting(ForkingPickler):
-    """Pickler that notes the classes and functions of the main module."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.of_main: list[str] = []
-
-    def reducer_override(self, each: Any) -> Any:
-        """Note an object of the main module; leave the pickling to the base class."""
-        if isinstance(each, type | FunctionType) and each.__module__ == "__main__":
-            self.of_main.append(each.__qualname__)
-        return NotImplemented
-
-
-def _pickled(work: Work) -> bytes:
-    """Pickle a study for workers. Raises ScenarioError if no other process could read it.
-
-    A worker imports the main module if that is a file; it cannot see definitions of a prompt or notebook.
-    """
-    buffer = io.BytesIO()
-    pickler = _Noting(buffer)
-    try:
-        pickler.dump(work)
-    except Exception as error:
-        raise not_handed_over(str(error)) from error
-    main = getattr(sys.modules["__main__"], "__file__", None)
-    if pickler.of_main and not (main and os.path.isfile(main)):
-        raise not_handed_over(f"{pickler.of_main[0]} is defined in no file")
-    return buffer.getvalue()
