@@ -16,7 +16,7 @@ from vflsim.results.sweep import SweepPage, SweepPoint
 from vflsim.scenario.emit import flow
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.overrides import values_of
+from vflsim.studies.axes import Axis
 from vflsim.studies.depends import run_text
 from vflsim.studies.described import described
 from vflsim.studies.study import checked
@@ -28,32 +28,6 @@ _INSTEAD = {
     "seeds": "give the seeds with --seeds; every point is run with all of them",
     "name": "the name says nothing about timing or learning; sweep over what does",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A key of a sweep and its values. A key may name several keys, with commas: all get the same value."""
-
-    key: str
-    values: tuple[Any, ...]
-
-    @property
-    def keys(self) -> list[str]:
-        """The dotted keys. Raises ScenarioError for empty and repeated ones."""
-        keys = [each.strip() for each in self.key.split(",")]
-        for each in keys:
-            if not all(each.split(".")) or keys.count(each) > 1:
-                what = f"the key {each} stands twice" if each else "a key is missing"
-                raise ScenarioError(
-                    what, f"--over {self.key}", "KEY=V1,V2,… or KEY,KEY=V1,V2,… for keys that go together"
-                )
-        return keys
-
-
-def axes_of(over: Iterable[str]) -> list[Axis]:
-    """Read ``KEY=V1,V2,…`` of the command line. Raises ScenarioError."""
-    pairs = (values_of(each, "--over") for each in over)
-    return [Axis(key, tuple(values)) for key, values in pairs]
 
 
 @dataclass(frozen=True, slots=True)
