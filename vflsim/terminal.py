@@ -14,19 +14,15 @@ from rich.text import Text
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import LeftOut
 from vflsim.results.folder import Prepared
-from vflsim.results.layout import TextTable, say
-from vflsim.results.notes import target_note
+from vflsim.results.layout import say
 from vflsim.results.read import Results
 from vflsim.results.report import comparison_table
-from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
-from vflsim.studies.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.growth import Growth
 from vflsim.studies.growth_text import sentences
 from vflsim.studies.paths import Choice
 from vflsim.studies.study import Study
-from vflsim.studies.sweep import Step, SweepDone, SweepWatcher
 from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.vocabulary.amounts import quantity
 
@@ -188,91 +184,6 @@ class Display(Watcher):
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
 
 
-class SweepDisplay(SweepWatcher):
-    """Like ``Display`` for the runs under way, but prints one line per value of a sweep."""
-
-    def __init__(self, console: Console, key: str) -> None:
-        self._console, self._key = console, key
-        self._folder = Path()
-        self._moved_to: Path | None = None
-        self._count = self._total = 0
-        self._printed: set[str] = set()
-
-    def prepared(self, folder: Path, moved_to: Path | None) -> None:
-        """Remember the results folder."""
-        self._folder, self._moved_to = folder, moved_to
-
-    def watching(self, step: Step) -> Display:
-        """Make the display for the runs of one value."""
-        self._total = step.total
-        head = f"{step.number}/{step.total} {self._setting(step.value)}"
-        return _ValueDisplay(self._console, step.scenario, head, self._printed)
-
-    def ended(self, step: Step, study: Study) -> None:
-        """Print a line for the value."""
-        if not self._count and self._moved_to is not None:
-            say(self._console, f"another sweep that was there is now in {self._moved_to}")
-        self._count = step.number
-        head = f"{step.number:>{len(str(step.total))}}/{step.total} "
-        count = f"  {study.summary}"
-        failed = (f", {len(study.failures)} failed", "red") if study.failures else ""
-        self._console.print(Text.assemble(head, (self._setting(step.value), "bold"), count, failed))
-
-    def _setting(self, value: object) -> str:
-        """Format a value with its key: ``t = 4``."""
-        return f"{self._key.rpartition('.')[2]} = {flow(value)}"
-
-    def failures(self, done: SweepDone) -> list[str]:
-        """Describe the failed runs, each with its value."""
-        values, results = done.sweep.values, done.sweep.results
-        return [
-            f"{self._setting(values[position])}: {failure(protocol, seed, error, results[position])}"
-            for (position, protocol, seed), error in done.failures.items()
-        ]
-
-    def interrupted(self, again: str) -> str:
-        """Describe an interruption: how many values are kept and where, and how to resume."""
-        if not self._count:
-            left = f"ended runs are kept in {self._folder}" if self._folder.exists() else "nothing was written"
-            on = f"\n  resume with: {again}" if self._folder.exists() else ""
-            return f"interrupted before the first value had finished: {left}{on}"
-        return (
-            f"interrupted: {self._count} of {self._total} values had finished and are kept in {self._folder}\n"
-            f"  see them with: vflsim compare {quote(str(self._folder))}\n  resume with: {again}"
-        )
-
-
-class _ValueDisplay(Display):
-    """The runs of one value of a sweep: prints only warnings, each once per sweep (``printed``)."""
-
-    def __init__(self, console: Console, scenario: Scenario, head: str, printed: set[str]) -> None:
-        super().__init__(console, scenario)
-        self._head, self._printed = head, printed
-
-    def described(self, lines: Sequence[str]) -> None:
-        """Print warnings only."""
-        super().described([line for line in lines if line.startswith("warning")])
-
-    def prepared(self, what: Prepared) -> None:
-        """Print nothing: the sweep has printed the folder."""
-
-    def grown(self, what: Prepared, growth: Growth) -> None:
-        """Count the kept runs, and print warnings only."""
-        self.count = len(growth.kept)
-        for note in growth.notes:
-            say(self._console, f"  warning: {note}")
-
-    def chosen(self, paths: Mapping[str, Choice]) -> None:
-        """Print nothing."""
-
-    def ended(self, stage: StudyRun, report: Report) -> None:
-        """Count the run, and print nothing."""
-        self._end(stage)
-
-    def _bar(self) -> Text:
-        return Text.assemble((f"{self._head}  ", "bold"), super()._bar())
-
-
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
     """Print the comparison and the results folder."""
     console.print()
@@ -303,40 +214,3 @@ def interrupted(display: Display, folder: Path, again: str) -> str:
 
 def _moved(place: Path) -> str:
     return f"the results that were there are now in {place}"
-
-
-def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable:
-    """Tabulate the expected size and duration of each protocol's runs."""
-    header = ("protocol", "kind", "clients", "a step takes", "rounds at most", "bytes a round", "parameters", "memory")
-    rows = [
-        (
-            each.protocol,
-            each.kind,
-            str(each.clients),
-            quantity(each.step_s, "s"),
-            _rounds(each.rounds),
-            quantity(each.round_bytes, "B"),
-            f"{each.size.parameters:,}",
-            quantity(each.size.bytes, "B"),
-        )
-        for each in found
-    ]
-    steps = max(each.steps for each in found)
-    many = f"up to {steps}" if steps == TRIAL_STEPS else f"{steps}"
-    notes = [
-        f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
-        "Rounds at most: by stop's time, rounds, updates or epochs; a target or a budget ε may end a run earlier.",
-        "Memory: features, weights with gradients, and the table of a server that keeps one.",
-        *map(target_note, scenario.targets),
-    ]
-    notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
-    notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
-    if any(scenario.stop_of(each.protocol).precision for each in found):
-        notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
-    return TextTable(header, rows, notes=notes, left=(0, 1))
-
-
-def _rounds(limit: float) -> str:
-    if limit != limit:
-        return "none"
-    return "unlimited" if limit == float("inf") else f"{int(limit * (1 + 1e-9)):,}"

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import multiprocessing
-import os
 import signal
-import sys
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.reduction import ForkingPickler
-from types import FunctionType
-from typing import Any, Self
+from typing import Self
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.simulation.conductor import Progress
+from vflsim.studies.handed import pickled, without_main_module
 from vflsim.studies.interrupt import Interrupt
-from vflsim.studies.lost import death, mention_log, not_handed_over, report_of_lost, stillborn
+from vflsim.studies.lost import death, mention_log, report_of_lost, stillborn
 from vflsim.studies.unit import Reports, Unit
 from vflsim.studies.watching import Report
 from vflsim.studies.work import Work
@@ -67,20 +63,21 @@ class Crew:
     def __exit__(self, *_: object) -> None:
         self.dismiss()
 
-    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
-        """Start units in the given order; yield their reports in the order in which they end.
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Take a unit whenever a worker is free; yield the reports in the order in which they end.
 
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        waiting = deque((unit, payload) for unit, payload in zip(units, _payloads(units), strict=True))
+        left = _with_payloads(units)
         try:
-            while waiting or self._busy():
+            while True:
                 interrupt.check()
-                for member in self._free(len(waiting)):
-                    unit, payload = waiting.popleft()
-                    _send(member, unit, payload)
+                for unit, payload in islice(left, self._size - len(self._busy())):
+                    _send(self._free(), unit, payload)
                     unit.watcher.began(unit.run)
+                if not self._busy():
+                    break
                 for member, unit in self._talking():
                     word = _heard(member)
                     if isinstance(word, Progress):
@@ -122,14 +119,14 @@ class Crew:
     def _busy(self) -> list[_Member]:
         return [member for member in self._members if member.unit is not None]
 
-    def _free(self, wanted: int) -> list[_Member]:
-        """Return idle workers for up to ``wanted`` runs; start new ones within ``size``."""
+    def _free(self) -> _Member:
+        """Return an idle worker, or start one: fewer than ``size`` are busy."""
         self._members = [member for member in self._members if member.unit is not None or member.process.is_alive()]
-        free = [member for member in self._members if member.unit is None]
-        for _ in range(min(wanted - len(free), self._size - len(self._members))):
-            self._members.append(_started())
-            free.append(self._members[-1])
-        return free[:wanted]
+        for member in self._members:
+            if member.unit is None:
+                return member
+        self._members.append(_started())
+        return self._members[-1]
 
     def _talking(self) -> list[tuple[_Member, Unit]]:
         """Wait briefly; return the workers that have sent a message or died, and their units."""
@@ -167,7 +164,8 @@ def _started() -> _Member:
     resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        with without_main_module():
+            process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         its.close()
@@ -191,41 +189,10 @@ def _heard(member: _Member) -> Word | None:
     return word
 
 
-def _payloads(units: Sequence[Unit]) -> list[bytes]:
-    """Pickle the study of every unit, each once."""
-    pickled: dict[int, bytes] = {}
+def _with_payloads(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes]]:
+    """Yield every unit with its pickled study, pickled once for units that follow each other."""
+    work, payload = None, b""
     for unit in units:
-        if id(unit.work) not in pickled:
-            pickled[id(unit.work)] = _pickled(unit.work)
-    return [pickled[id(unit.work)] for unit in units]
-
-
-class _Noting(ForkingPickler):
-    """Pickler that notes the classes and functions of the main module."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.of_main: list[str] = []
-
-    def reducer_override(self, each: Any) -> Any:
-        """Note an object of the main module; leave the pickling to the base class."""
-        if isinstance(each, type | FunctionType) and each.__module__ == "__main__":
-            self.of_main.append(each.__qualname__)
-        return NotImplemented
-
-
-def _pickled(work: Work) -> bytes:
-    """Pickle a study for workers. Raises ScenarioError if no other process could read it.
-
-    A worker imports the main module if that is a file; it cannot see definitions of a prompt or notebook.
-    """
-    buffer = io.BytesIO()
-    pickler = _Noting(buffer)
-    try:
-        pickler.dump(work)
-    except Exception as error:
-        raise not_handed_over(str(error)) from error
-    main = getattr(sys.modules["__main__"], "__file__", None)
-    if pickler.of_main and not (main and os.path.isfile(main)):
-        raise not_handed_over(f"{pickler.of_main[0]} is defined in no file")
-    return buffer.getvalue()
+        if unit.work is not work:
+            work, payload = unit.work, pickled(unit.work)
+        yield unit, payload
