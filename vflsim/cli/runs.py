@@ -16,9 +16,6 @@ from vflsim.errors import DataError
 if TYPE_CHECKING:
     from vflsim.results.read import StoredRun
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
-
 
 @app.command()
 def run(
@@ -43,6 +40,7 @@ def run(
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
+    from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
     from vflsim.terminal import Display, failure, interrupted, show_comparison
@@ -63,9 +61,9 @@ def run(
     try:
         with display:
             study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         complain(interrupted(display, folder, again()))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(error)) from None
     show_comparison(page, study, folder)
     for (protocol, seed), error in study.failures.items():
         complain(failure(protocol, seed, error, study.results))

@@ -9,7 +9,7 @@ import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
 from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
-from vflsim.cli.runs import INTERRUPTED, conclude
+from vflsim.cli.runs import conclude
 from vflsim.errors import ScenarioError
 
 
@@ -40,6 +40,7 @@ def sweep(
     """Run a scenario once for every value of one of its keys, and compare round times against it."""
     from vflsim.results.sweep_table import sweep_tables
     from vflsim.scenario.overrides import values_of
+    from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
     from vflsim.studies.sweep import keys_of, run_sweep
     from vflsim.terminal import SweepDisplay
@@ -63,9 +64,9 @@ def sweep(
         done = run_sweep(
             scenario, key, values, given, out_folder, timing_only=timing_only, options=options, watcher=display
         )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         complain(display.interrupted(again()))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(error)) from None
     for table in sweep_tables(done.sweep):
         page.print()
         page.print(table)
