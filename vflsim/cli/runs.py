@@ -61,9 +61,9 @@ def run(
     try:
         with display:
             study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display)
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt as interruption:
         complain(interrupted(display, folder, again()))
-        raise typer.Exit(exit_status(error)) from None
+        raise typer.Exit(exit_status(interruption)) from None
     show_comparison(page, study, folder)
     for (protocol, seed), error in study.failures.items():
         complain(failure(protocol, seed, error, study.results))

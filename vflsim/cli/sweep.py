@@ -64,9 +64,9 @@ def sweep(
         done = run_sweep(
             scenario, key, values, given, out_folder, timing_only=timing_only, options=options, watcher=display
         )
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
-        raise typer.Exit(exit_status(error)) from None
+        raise typer.Exit(exit_status(interruption)) from None
     for table in sweep_tables(done.sweep):
         page.print()
         page.print(table)

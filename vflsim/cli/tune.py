@@ -88,9 +88,9 @@ def tune(
             options=options,
             watcher=display,
         )
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
-        raise typer.Exit(exit_status(error)) from None
+        raise typer.Exit(exit_status(interruption)) from None
     page.print()
     page.print(tuning_table(found.tuning))
     page.print()

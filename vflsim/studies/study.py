@@ -133,15 +133,16 @@ class OpenStudy:
             self._failures[run.protocol, run.seed] = report.error
         self._watcher.ended(run, report)
 
-    def finish(self, data: ScenarioData) -> Study:
-        """Write the summary and the closed forms, which need the study's data. Raises ResultsError."""
+    def finish(self, data: ScenarioData | None) -> Study:
+        """Write the summary and, from the study's data if they are given, the closed forms. Raises ResultsError."""
         self._complete = True
         folder = self._work.folder
         write_summary(Results.open(folder))
-        forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
-        write_closed_forms(folder, forms.table)
-        if failed := [each for each in forms.left_out if each.failed]:
-            self._watcher.failed_analysis(failed)
+        if data is not None:
+            forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
+            write_closed_forms(folder, forms.table)
+            if failed := [each for each in forms.left_out if each.failed]:
+                self._watcher.failed_analysis(failed)
         self._manifest.finish(PAGES)
         return Study(Results.open(folder), self._failures, len(self._kept), time.monotonic() - self._began)
 
@@ -182,7 +183,7 @@ def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[StudyRun], Prepared, 
     if work.options.resume:
         refuse_another(work.folder, work.text)
     prepared = prepare_folder(work.folder, work.text)
-    runs = [(name, seed) for seed in work.scenario.seeds for name in work.scenario.protocols]
+    runs = work.runs
     done, damaged = finished(work) if work.options.resume else ({}, [])
     for run in done:
         work.clear(*run)  # a process killed at the very end of a run leaves its checkpoints

@@ -1,0 +1,158 @@
+"""Results of shards in one folder: runs are copied unchanged, pages are written as by a single process."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pyarrow.parquet as pq
+
+from vflsim.errors import NonFiniteError, ResultsError, RunError
+from vflsim.files import opened
+from vflsim.results.digests import changes, facts_of
+from vflsim.results.manifest import Manifest, entry_of
+from vflsim.results.pages import read_info
+from vflsim.results.schema import RunInfo
+from vflsim.results.write import RUN, SCENARIO, errors_named, run_folder, written_aside
+from vflsim.studies.interrupt import Interrupt
+from vflsim.studies.planned import PlannedUnit, UnitPlan
+from vflsim.studies.resume import differences
+from vflsim.studies.shards import FOLDER, dealt
+from vflsim.studies.study import Study, run_study
+from vflsim.studies.unit import Reports, Unit
+from vflsim.studies.watching import Report, Watcher
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A run's folder with all its files as they were written."""
+
+    place: Path
+    info: RunInfo
+
+
+class Collected:
+    """The engine that copies runs instead of executing them."""
+
+    def __init__(self, found: Mapping[tuple[str, str, int], _Found]) -> None:
+        self._found = found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
+        """Copy the run of every unit. Raises ResultsError if a file has changed or cannot be written."""
+        for unit in units:
+            interrupt.check()
+            unit.watcher.began(unit.run)
+            digest = hashlib.sha256(unit.work.text.encode()).hexdigest()
+            found = self._found[digest, unit.run.protocol, unit.run.seed]
+            copy_run(found.place, run_folder(unit.work.folder, unit.run.protocol, unit.run.seed), found.info)
+            unit.work.clear(unit.run.protocol, unit.run.seed)
+            yield unit, report_of(found.place, found.info)
+
+
+def collect(
+    plan: UnitPlan, file: Path, folders: Sequence[Path], out: Path | None = None, watcher: Watcher | None = None
+) -> tuple[Study, list[str]]:
+    """Merge the results of shards in ``folders`` (those of shards, or folders that hold them) into ``out``.
+
+    The files are those of a single process. Also return sentences about runs that were executed otherwise than here
+    would be: with other versions of packages, say. Raises ResultsError with every missing or changed run and the
+    command that computes it, and the errors of ``run_study``.
+    """
+    roots = list(dict.fromkeys(root for folder in folders for root in (folder, *sorted(folder.glob("shard-*")))))
+    found: dict[tuple[str, str, int], _Found] = {}
+    problems: dict[int, str] = {}
+    for place, unit in enumerate(plan.units):
+        tried = [_of(root, unit) for root in roots]
+        sound = sorted((each for each in tried if isinstance(each, _Found)), key=lambda each: each.info.status)
+        if sound:
+            best = next((each for each in sound if each.info.status != "failed"), sound[0])
+            found[unit.scenario, *unit.run] = best
+        else:
+            whys = [each for each in tried if isinstance(each, str)]
+            problems[place] = f"{unit.folder}: {whys[0] if whys else 'missing'}"
+    if problems:
+        raise _incomplete(file, plan, problems, roots, folders)
+    digest = plan.units[0].scenario
+    options = plan.head.options()
+    study = run_study(
+        plan.scenarios[digest], out, timing_only=plan.head.timing_only, path=plan.head.path, options=options,
+        watcher=watcher, engine=Collected(found),
+    )  # fmt: skip
+    work = plan.work(digest, study.results.folder, options)
+    return study, differences([each.info for each in found.values()], work)
+
+
+def copy_run(source: Path, place: Path, info: RunInfo) -> None:
+    """Copy a run's folder, whole or not at all. Raises ResultsError if a file is missing or has changed."""
+    with errors_named(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_aside(place) as aside:
+            aside.mkdir()
+            for name in (*(info.files or {}), RUN):
+                with opened(source / name) as file, open(aside / name, "xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            if problems := [*changes(aside, info.files or {})]:
+                raise ResultsError(problems[0], str(source), remedy="collect again")
+
+
+def report_of(place: Path, info: RunInfo) -> Report:
+    """Return the report of a run from its folder."""
+    with opened(place / "metrics.parquet") as file:
+        rows = pq.read_table(file, partitioning=None)
+    error = None
+    if info.error is not None:
+        error = (NonFiniteError if info.status == "diverged" else RunError)(info.error)
+    return Report(info, dict(*rows.slice(max(0, rows.num_rows - 1)).to_pylist()), error=error)
+
+
+def _of(root: Path, unit: PlannedUnit) -> _Found | str | None:
+    """Look for a unit in the folder of a shard; a sentence if its files are not as they were written."""
+    place = root / unit.folder
+    page = place.parents[1] / SCENARIO
+    try:
+        if not (place / RUN).is_file() or facts_of(page).sha256 != unit.scenario:
+            return None
+        info = read_info(place)
+        manifest = Manifest.read(page.parent)
+    except OSError as error:
+        return str(error)
+    except ResultsError as error:
+        return f"{error.where}: {error.what}"
+    files, entry = info.files or {}, entry_of(*unit.run)
+    if strange := [name for name in files if Path(name).name != name or (place / name).is_symlink()]:
+        return f"{strange[0]!r} is no file of a run"
+    if "metrics.parquet" not in files:
+        return "run.json lists no metrics.parquet"
+    listed = {} if manifest is None else manifest.files
+    problems = [*changes(page.parent, {entry: listed[entry]} if entry in listed else {}), *changes(place, files)]
+    return f"in {root}: {problems[0]}" if problems else _Found(place, info)
+
+
+def _incomplete(
+    file: Path, plan: UnitPlan, problems: Mapping[int, str], roots: Sequence[Path], folders: Sequence[Path]
+) -> ResultsError:
+    """Make the error that names missing units, and the commands that compute them."""
+    counts = {int(match[2]) for root in roots if (match := FOLDER.fullmatch(root.name)) is not None}
+    shards = dealt(plan, counts.pop() if len(counts) == 1 else 1)
+    out = next((root.parent for root in roots if FOLDER.fullmatch(root.name)), folders[0])
+    lines = [f"{text} (shard {shards[place]})" for place, text in problems.items()]
+    more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    commands = [
+        shlex.join(["vflsim", "work", str(file), "--shard", str(own), "--out", str(out)])
+        for own in dict.fromkeys(shards[place] for place in problems)
+    ]
+    what = "\n    ".join([f"{len(lines)} of {len(plan.units)} units are missing", *lines[:_SHOWN], *more])
+    return ResultsError(what, str(file), remedy="\n    ".join(["compute them:", *commands]))
