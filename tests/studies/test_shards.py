@@ -14,7 +14,7 @@ from warm import command
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.studies.planned import PlanHead, UnitPlan
+from vflsim.studies.unit_file import PlanHead, UnitPlan
 from vflsim.studies.shards import Shard, dealt
 
 SCENARIO = """\

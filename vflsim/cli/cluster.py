@@ -34,7 +34,7 @@ def plan(
     """Print one line for each run of a study, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
     loaded = load(scenario, overrides, seeds)
     from vflsim.studies.paths import choices
-    from vflsim.studies.planned import PlanHead, UnitPlan
+    from vflsim.studies.unit_file import PlanHead, UnitPlan
     from vflsim.studies.study import checked
 
     head = PlanHead(timing_only=timing_only, path=path, eager=eager, device=device, threads=threads, tf32=tf32)
@@ -59,7 +59,7 @@ def work(
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import remark
-    from vflsim.studies.planned import UnitPlan
+    from vflsim.studies.unit_file import UnitPlan
     from vflsim.studies.shards import Shard, work_on
     from vflsim.terminal import Display, failure, interrupted
 
@@ -103,7 +103,7 @@ def collect(
 ) -> None:
     """Merge the results of shards into one folder, as a single process would have written it."""
     from vflsim.studies.collected import collect as collected
-    from vflsim.studies.planned import UnitPlan
+    from vflsim.studies.unit_file import UnitPlan
     from vflsim.terminal import Display, failure, show_comparison
 
     read = UnitPlan.read(units)

@@ -20,7 +20,7 @@ from vflsim.results.pages import read_info
 from vflsim.results.schema import RunInfo
 from vflsim.results.write import RUN, SCENARIO, errors_named, run_folder, written_aside
 from vflsim.studies.interrupt import Interrupt
-from vflsim.studies.planned import PlannedUnit, UnitPlan
+from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.resume import differences
 from vflsim.studies.shards import FOLDER, dealt
 from vflsim.studies.study import Study, run_study

@@ -12,7 +12,7 @@ from vflsim.errors import ScenarioError
 from vflsim.results.lock import locked
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import RunOptions
-from vflsim.studies.planned import PlannedUnit, UnitPlan
+from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.study import OpenStudy, Study, checked, engine_of
 from vflsim.studies.watching import Watcher
 
