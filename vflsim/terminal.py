@@ -18,13 +18,11 @@ from vflsim.results.layout import TextTable, say
 from vflsim.results.notes import target_note
 from vflsim.results.read import Results
 from vflsim.results.report import comparison_table
-from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.paths import Choice
 from vflsim.studies.study import Study
-from vflsim.studies.sweep import Step, SweepDone, SweepWatcher
 from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.vocabulary.amounts import quantity
 
@@ -180,85 +178,6 @@ class Display(Watcher):
         wanted = [*targets, *(n for n in row if n.startswith("test_"))]
         known = [name for name in wanted if name in row and name != "test_loss"]
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
-
-
-class SweepDisplay(SweepWatcher):
-    """Like ``Display`` for the runs under way, but prints one line per value of a sweep."""
-
-    def __init__(self, console: Console, key: str) -> None:
-        self._console, self._key = console, key
-        self._folder = Path()
-        self._moved_to: Path | None = None
-        self._count = self._total = 0
-        self._printed: set[str] = set()
-
-    def prepared(self, folder: Path, moved_to: Path | None) -> None:
-        """Remember the results folder."""
-        self._folder, self._moved_to = folder, moved_to
-
-    def watching(self, step: Step) -> Display:
-        """Make the display for the runs of one value."""
-        self._total = step.total
-        head = f"{step.number}/{step.total} {self._setting(step.value)}"
-        return _ValueDisplay(self._console, step.scenario, head, self._printed)
-
-    def ended(self, step: Step, study: Study) -> None:
-        """Print a line for the value."""
-        if not self._count and self._moved_to is not None:
-            say(self._console, f"another sweep that was there is now in {self._moved_to}")
-        self._count = step.number
-        head = f"{step.number:>{len(str(step.total))}}/{step.total} "
-        count = f"  {study.summary}"
-        failed = (f", {len(study.failures)} failed", "red") if study.failures else ""
-        self._console.print(Text.assemble(head, (self._setting(step.value), "bold"), count, failed))
-
-    def _setting(self, value: object) -> str:
-        """Format a value with its key: ``t = 4``."""
-        return f"{self._key.rpartition('.')[2]} = {flow(value)}"
-
-    def failures(self, done: SweepDone) -> list[str]:
-        """Describe the failed runs, each with its value."""
-        values, results = done.sweep.values, done.sweep.results
-        return [
-            f"{self._setting(values[position])}: {failure(protocol, seed, error, results[position])}"
-            for (position, protocol, seed), error in done.failures.items()
-        ]
-
-    def interrupted(self, again: str) -> str:
-        """Describe an interruption: how many values are kept and where, and how to resume."""
-        if not self._count:
-            left = f"ended runs are kept in {self._folder}" if self._folder.exists() else "nothing was written"
-            on = f"\n  resume with: {again}" if self._folder.exists() else ""
-            return f"interrupted before the first value had finished: {left}{on}"
-        return (
-            f"interrupted: {self._count} of {self._total} values had finished and are kept in {self._folder}\n"
-            f"  see them with: vflsim compare {quote(str(self._folder))}\n  resume with: {again}"
-        )
-
-
-class _ValueDisplay(Display):
-    """The runs of one value of a sweep: prints only warnings, each once per sweep (``printed``)."""
-
-    def __init__(self, console: Console, scenario: Scenario, head: str, printed: set[str]) -> None:
-        super().__init__(console, scenario)
-        self._head, self._printed = head, printed
-
-    def described(self, lines: Sequence[str]) -> None:
-        """Print warnings only."""
-        super().described([line for line in lines if line.startswith("warning")])
-
-    def prepared(self, what: Prepared) -> None:
-        """Print nothing: the sweep has printed the folder."""
-
-    def chosen(self, paths: Mapping[str, Choice]) -> None:
-        """Print nothing."""
-
-    def ended(self, stage: StudyRun, report: Report) -> None:
-        """Count the run, and print nothing."""
-        self._end(stage)
-
-    def _bar(self) -> Text:
-        return Text.assemble((f"{self._head}  ", "bold"), super()._bar())
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from swept import run_sweep
 from tiny_worlds import raw
 
 import vflsim
 from vflsim.results.sweep import Sweep
-from vflsim.studies.sweep import run_sweep
 
 PLOTS = Path(__file__).parents[2] / "plots"
 WORLD: dict[str, Any] = {

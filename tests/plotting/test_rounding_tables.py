@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from attacked_runs import finished
+from swept import run_sweep
 from tiny_worlds import raw
 
 from vflsim.attacks import chosen, evaluate, save
 from vflsim.errors import ResultsError
 from vflsim.results import Results
 from vflsim.results.sweep import Sweep
-from vflsim.studies.sweep import run_sweep
 
 PLOTS = Path(__file__).parents[2] / "plots"
 ENTRIES = {

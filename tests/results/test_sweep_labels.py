@@ -19,4 +19,4 @@ from vflsim.results.sweep import Sweep
     ],
 )
 def test_the_label_of_a_key_is_in_words(key: str, label: str) -> None:
-    assert Sweep(Path(), "tiny", key, True, (), (), ()).label == label
+    assert Sweep(Path(), "tiny", (key,), True, ((1,),), (), ()).label == label

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from protocols_by_kind import KINDS
+from swept import run_sweep
 from tiny_worlds import NEEDS_ACTIVE, raw, tiny
 from toy_runs import list_runs
 
@@ -22,7 +23,6 @@ from vflsim.results import verify_folder
 from vflsim.results.digests import facts_of
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
-from vflsim.studies.sweep import run_sweep
 from vflsim.world.node import Node
 
 Tamper = Callable[[Path], object]

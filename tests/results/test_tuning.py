@@ -15,7 +15,7 @@ import torch
 from vflsim.errors import ResultsError
 from vflsim.results import RunInfo, RunTables, run_folder, write_file, write_run
 from vflsim.results.folder_tables import tables_of
-from vflsim.results.sweep import Sweep, SweepPage, SweepValue
+from vflsim.results.sweep import Sweep, SweepPage, SweepPoint
 from vflsim.results.tuning import Tuning, score_of
 from vflsim.results.tuning_table import tuning_markdown
 
@@ -42,8 +42,8 @@ def tuning(
         for name, of in scores.items():
             for seed in range(seeds):
                 _write(place, name, seed, of[position], metric)
-    entries = tuple(SweepValue(value=each, folder=f"v-{k}", finished=True) for k, each in enumerate(values))
-    page = SweepPage(scenario="toy", key="training.a.lr,training.b.lr", timing_only=False, values=entries)
+    entries = tuple(SweepPoint(values=(each,), folder=f"v-{k}", finished=True) for k, each in enumerate(values))
+    page = SweepPage(scenario="toy", keys=("training.a.lr,training.b.lr",), timing_only=False, points=entries)
     write_file(folder / "sweep.json", page.text())
     return Tuning(Sweep.open(folder), metric)
 
@@ -220,7 +220,7 @@ def test_what_was_not_evaluated_or_not_finished_cannot_be_chosen_by(tmp_path: Pa
     with pytest.raises(ResultsError, match="'validation_auc' was not evaluated"):
         Tuning(found.sweep, "validation_auc")
     page = SweepPage.read(tmp_path)
-    last = page.values[2].model_copy(update={"finished": False})
-    write_file(tmp_path / "sweep.json", page.model_copy(update={"values": (*page.values[:2], last)}).text())
+    last = page.points[2].model_copy(update={"finished": False})
+    write_file(tmp_path / "sweep.json", page.model_copy(update={"points": (*page.points[:2], last)}).text())
     with pytest.raises(ResultsError, match=r"= 0\.1 has not finished"):
         Tuning(Sweep.open(tmp_path), METRIC)

@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from swept import run_sweep
 from tiny_worlds import raw
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
@@ -13,8 +14,9 @@ from vflsim.results import Results
 from vflsim.results.sweep import Sweep
 from vflsim.results.sweep_table import sweep_tables
 from vflsim.scenario import load
+from vflsim.studies.planned import folder_names
 from vflsim.studies.study import Study, run_study
-from vflsim.studies.sweep import Step, SweepWatcher, default_folder, folder_names, run_sweep
+from vflsim.studies.sweep import Step, SweepWatcher
 
 KEY, VALUES = "protocols.fast.t", [1, 3]
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
@@ -63,11 +65,11 @@ def test_the_page_says_which_folder_holds_which_value(tmp_path: Path) -> None:
     digests = {k: sha256((tmp_path / f"sweep/t-{k}/scenario.yaml").read_bytes()).hexdigest() for k in VALUES}
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text()) == {
         "scenario": "tiny",
-        "key": KEY,
+        "keys": [KEY],
         "timing_only": True,
-        "values": [
-            {"value": 1, "folder": "t-1", "finished": True, "scenario_sha256": digests[1]},
-            {"value": 3, "folder": "t-3", "finished": True, "scenario_sha256": digests[3]},
+        "points": [
+            {"values": [1], "folder": "t-1", "finished": True, "scenario_sha256": digests[1]},
+            {"values": [3], "folder": "t-3", "finished": True, "scenario_sha256": digests[3]},
         ],
     }
     assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"sweep.json", "t-1", "t-3"}
@@ -82,16 +84,16 @@ def test_watchers_are_told_value_by_value_and_the_page_is_there_from_the_start(t
 
         def ended(self, step: Step, study: Study) -> None:
             folder = study.results.folder.parent
-            told.append((step.number, step.total, step.value, [v["finished"] for v in self.page(folder)]))
+            told.append((step.number, step.total, step.setting, [v["finished"] for v in self.page(folder)]))
 
         def page(self, folder: Path) -> list[dict]:
-            return json.loads((folder / "sweep.json").read_text())["values"]
+            return json.loads((folder / "sweep.json").read_text())["points"]
 
     run_sweep(said(), KEY, VALUES, out=tmp_path / "sweep", timing_only=True, watcher=Listening())
     assert told == [
         ("sweep", None, [False, False]),
-        (1, 2, 1, [True, False]),
-        (2, 2, 3, [True, True]),
+        (1, 2, "t = 1", [True, False]),
+        (2, 2, "t = 3", [True, True]),
     ]
 
 
@@ -113,7 +115,6 @@ def test_the_default_folder_names_scenario_and_key(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     sweep = run_sweep(said(seeds=[0]), KEY, [1], timing_only=True).sweep
     assert sweep.folder == Path("results/tiny-sweep-protocols.fast.t-timing")
-    assert default_folder(load(said()), KEY, timing_only=False) == Path("results/tiny-sweep-protocols.fast.t")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_the_default_folder_names_scenario_and_key(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_names_of_folders_are_plain_short_and_different(key: str, values: list[object], names: list[str]) -> None:
-    assert folder_names(key, values) == names
+    assert folder_names([key], [(value,) for value in values]) == names
 
 
 # --- what it refuses, before anything is written ----------------------------------------------------------------------
@@ -152,7 +153,7 @@ def test_names_of_folders_are_plain_short_and_different(key: str, values: list[o
 def test_every_value_is_checked_before_anything_runs(
     key: str, values: list[object], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.studies.sweep.run_study", None)
+    monkeypatch.setattr("vflsim.studies.sweep.Pool", None)
     with pytest.raises(ScenarioError, match=what):
         run_sweep(said(), key, values, out=tmp_path / "sweep", timing_only=True)
     assert not (tmp_path / "sweep").exists()
@@ -200,7 +201,7 @@ def test_an_interrupted_sweep_keeps_the_values_that_have_finished(
         with pytest.raises(KeyboardInterrupt):
             run_sweep(said(), KEY, VALUES, out=out)
     sweep = Sweep.open(out)
-    assert (sweep.values, sweep.pending) == ((1,), (3,))
+    assert (sweep.values, sweep.pending) == ((1,), ((3,),))
     assert len(Results.open(out / "t-3").runs) == 1
     kept = tables(out / "t-1")
     run_sweep(said(), KEY, VALUES, out=out)
@@ -275,7 +276,7 @@ def page(folder: Path, **changes: object) -> Path:
     ],
 )
 def test_values_as_numbers_in_si_units(values: list, numbers: tuple | None) -> None:
-    assert Sweep(Path(), "s", "k", True, tuple(values), (), ()).numbers == numbers
+    assert Sweep(Path(), "s", ("k",), True, tuple((value,) for value in values), (), ()).numbers == numbers
 
 
 def test_what_is_no_sweep_or_a_damaged_one_is_said(tmp_path: Path) -> None:

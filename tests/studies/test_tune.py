@@ -156,7 +156,7 @@ def test_an_interrupted_tuning_is_resumed_with_the_same_choice(
         patch.setattr(ServerLearner, "server_step", server_step)
         with pytest.raises(KeyboardInterrupt):
             tune(out, in_tuning=LONGER)
-    assert [value.finished for value in SweepPage.read(out).values] == [True, False, False]
+    assert [value.finished for value in SweepPage.read(out).points] == [True, False, False]
     assert not (out / "tuning.json").exists()
     kept = (out / "lr-1e-06/wait/seed-10000/run.json").read_bytes()
     again = tune(out, in_tuning=LONGER, options=RunOptions.of(resume=True))
@@ -195,7 +195,7 @@ def test_an_interrupted_tuning_is_resumed_with_the_same_choice(
 def test_an_unfair_or_impossible_tuning_is_refused_before_anything_runs(
     source: dict[str, Any], more: dict[str, Any], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.studies.sweep.run_study", None)
+    monkeypatch.setattr("vflsim.studies.sweep.Pool", None)
     with pytest.raises(ScenarioError, match=what):
         tune(tmp_path / "t", source, **more)
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from unittest.mock import Mock
 
 import pytest
+from swept import run_sweep
 from tiny_worlds import RANDOM_TIMING, raw, tiny
 
 from vflsim.errors import NonFiniteError, ResultsError, RunError, ScenarioError
@@ -21,7 +22,6 @@ from vflsim.simulation.conductor import Progress
 from vflsim.studies import workers as workers_module
 from vflsim.studies.options import RunOptions
 from vflsim.studies.study import run_study
-from vflsim.studies.sweep import run_sweep
 from vflsim.studies.watching import Report, StudyRun, Watcher
 
 TWO = RunOptions(workers=2)

@@ -1,4 +1,4 @@
-"""``vflsim sweep``: run a scenario once for every value of a key."""
+"""``vflsim sweep``: run a scenario at every point of a grid of values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
 from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
 from vflsim.cli.runs import conclude
-from vflsim.errors import ScenarioError
 
 
 @app.command()
@@ -19,10 +18,14 @@ def sweep(
     over: Annotated[
         list[str],
         typer.Option(
-            help="The key and its values: protocols.t-sync.t=1,2,4 or constants.slow=1:9:2 (for 1, 3, 5, 7).",
+            help="A key and its values: protocols.t-sync.t=1,2,4 or constants.slow=1:9:2 (for 1, 3, 5, 7); several "
+            "keys make a grid.",
             metavar="KEY=V1,V2,…",
         ),
     ],
+    zipped: Annotated[
+        bool, typer.Option("--zip", help="First values of all keys together, then the second ones, … instead.")
+    ] = False,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Where results go (default: results/NAME-sweep-KEY, or …-timing).")
     ] = None,
@@ -37,13 +40,13 @@ def sweep(
     threads: Threads = 1,
     tf32: Tf32 = False,
 ) -> None:
-    """Run a scenario once for every value of one of its keys, and compare round times against it."""
+    """Run a scenario with every combination of values of its keys, and compare round times."""
+    from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.sweep_table import sweep_tables
-    from vflsim.scenario.overrides import values_of
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
-    from vflsim.studies.sweep import keys_of, run_sweep
-    from vflsim.terminal import SweepDisplay
+    from vflsim.studies.planned import axes_of, planned
+    from vflsim.studies.sweep import run_sweep
 
     options = RunOptions.of(
         workers=workers,
@@ -55,15 +58,15 @@ def sweep(
         tf32=tf32,
     )
     page = console()
-    key, values = values_of(the_one(over), "--over")
-    given = overriding(overrides, seeds, keys_of(key))
-    display = SweepDisplay(page, key)
+    axes = axes_of(over)
+    given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
+    display = SweepDisplay(page)
     if note := remark(device, options):
         say(note)
+    plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
     try:
-        done = run_sweep(
-            scenario, key, values, given, out_folder, timing_only=timing_only, options=options, watcher=display
-        )
+        with display:
+            done = run_sweep(plan, out_folder, options=options, watcher=display)
     except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
         raise typer.Exit(exit_status(interruption)) from None
@@ -75,15 +78,3 @@ def sweep(
     for text in display.failures(done):
         complain(text)
     conclude([run for found in done.sweep.results for run in found.failed])
-
-
-def the_one(over: list[str]) -> str:
-    """Return the key and values of a sweep. Raises ScenarioError for several: there are no grids."""
-    if len(over) > 1:
-        raise ScenarioError(
-            f"a sweep goes over one key, not over {len(over)}",
-            " ".join(f"--over {each}" for each in over),
-            "one --over",
-            "sweep once for every value of the other keys, with --set KEY=VALUE and an --out of its own",
-        )
-    return over[0]

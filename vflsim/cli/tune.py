@@ -49,13 +49,12 @@ def tune(
     tf32: Tf32 = False,
 ) -> None:
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
+    from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.tuning_table import tuning_table
-    from vflsim.scenario.overrides import values_of
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
-    from vflsim.studies.sweep import keys_of
+    from vflsim.studies.planned import axes_of
     from vflsim.studies.tune import tune_protocols
-    from vflsim.terminal import SweepDisplay
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"
@@ -70,24 +69,25 @@ def tune(
         tf32=tf32,
     )
     page = console()
-    key, values = values_of(over[0], "--over")
-    display = SweepDisplay(page, key)
+    (axis,) = axes_of(over)
+    display = SweepDisplay(page)
     if note := remark(device, options):
         say(note)
     try:
-        found = tune_protocols(
-            scenario,
-            key,
-            values,
-            overriding(overrides, over=keys_of(key)),
-            out_folder,
-            seeds=seeds,
-            metric=metric,
-            score=score,
-            in_tuning=overriding(in_tuning),
-            options=options,
-            watcher=display,
-        )
+        with display:
+            found = tune_protocols(
+                scenario,
+                axis.key,
+                axis.values,
+                overriding(overrides, over=axis.keys),
+                out_folder,
+                seeds=seeds,
+                metric=metric,
+                score=score,
+                in_tuning=overriding(in_tuning),
+                options=options,
+                watcher=display,
+            )
     except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
         raise typer.Exit(exit_status(interruption)) from None

@@ -11,9 +11,9 @@ from vflsim.results.digests import changes, strangers
 from vflsim.results.manifest import Manifest, entry_of
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.schema import FileFacts
-from vflsim.results.sweep import SweepPage, SweepValue
+from vflsim.results.sweep import SweepPage, SweepPoint
+from vflsim.results.sweep_axis import setting_of
 from vflsim.results.write import MANIFEST, PAGES, RUN, SCENARIO, SWEEP
-from vflsim.scenario.emit import flow
 
 SHOWN = 8
 """Sentences of one sort that are shown; the others are counted."""
@@ -55,9 +55,9 @@ def of_run(run: StoredRun) -> Iterator[str]:
     yield from strangers(run.folder, [RUN, *run.info.files])
 
 
-def of_value(page: SweepPage, entry: SweepValue, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with a value's folder inside the sweep's ``folder``, judged by the sweep's page."""
-    value = f"{page.key} = {flow(entry.value)}"
+def of_value(page: SweepPage, entry: SweepPoint, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a point's folder inside the sweep's ``folder``, judged by the sweep's page."""
+    value = setting_of(page.keys, entry.values)
     if not entry.finished:
         yield f"{value} has not finished"
     if not (folder / entry.folder).is_dir():

@@ -1,58 +1,69 @@
-"""Sweeps: one results folder per value of a key, and ``sweep.json``, which lists them."""
+"""Sweeps: one results folder per point (a value for each key), and ``sweep.json``, which lists them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.files import text
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import summarise
+from vflsim.results.sweep_axis import SweepAxis, axes_of, setting_of
 from vflsim.results.write import SWEEP
-from vflsim.vocabulary.quantities import DIMENSIONS, Quantity
-
-_WORDS = {
-    "batch": "batch size",
-    "down": "bandwidth",
-    "embedding": "embedding size",
-    "lr": "learning rate",
-    "mean": "mean delay",
-    "up": "bandwidth",
-}
-"""The words for the last part of a key, where it does not speak for itself."""
 
 
-class SweepValue(BaseModel):
-    """One value of a sweep, its folder beside ``sweep.json``, and whether all its runs have ended.
+class SweepPoint(BaseModel):
+    """One point of a sweep (a value for each key), its folder beside ``sweep.json``, and whether its runs have ended.
 
-    ``scenario_sha256`` is the digest of the folder's ``scenario.yaml``: it ties results to the value.
+    ``scenario_sha256`` is the digest of the folder's ``scenario.yaml``: it ties results to the values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    value: Any
+    values: tuple[Any, ...]
     folder: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
     finished: bool = False
     scenario_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
 class SweepPage(BaseModel):
-    """Content of ``sweep.json``: the scenario's name, the dotted key, and its values in the given order."""
+    """Content of ``sweep.json``: the scenario's name, the dotted keys, and the points in the order of their runs.
+
+    Pages of earlier versions have one ``key``, and ``values`` with a ``value`` each.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scenario: str
-    key: str
+    keys: tuple[str, ...] = Field(min_length=1)
     timing_only: bool
-    values: tuple[SweepValue, ...] = Field(min_length=1)
+    points: tuple[SweepPoint, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_key(cls, page: Any) -> Any:
+        if not isinstance(page, dict) or "key" not in page:
+            return page
+        rest = {name: item for name, item in page.items() if name not in ("key", "values")}
+        points = [
+            {"values": [each["value"]], **{name: item for name, item in each.items() if name != "value"}}
+            for each in page["values"]
+        ]
+        return {**rest, "keys": [page["key"]], "points": points}
+
+    @model_validator(mode="after")
+    def _complete(self) -> SweepPage:
+        if any(len(point.values) != len(self.keys) for point in self.points):
+            raise ValueError("a point has a value for each key")
+        return self
 
     @classmethod
     def read(cls, folder: Path | str) -> SweepPage:
@@ -60,7 +71,7 @@ class SweepPage(BaseModel):
         path = Path(folder) / SWEEP
         try:
             return cls.model_validate(json.loads(text(path)))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             if not path.is_file():
                 what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"
                 raise ResultsError(what, str(folder), "a folder that vflsim sweep has written") from error
@@ -70,20 +81,20 @@ class SweepPage(BaseModel):
             ) from error
 
     def with_finished(self, position: int) -> SweepPage:
-        """Mark a value as finished."""
-        done = self.values[position].model_copy(update={"finished": True})
-        return self.model_copy(update={"values": (*self.values[:position], done, *self.values[position + 1 :])})
+        """Mark a point as finished."""
+        done = self.points[position].model_copy(update={"finished": True})
+        return self.model_copy(update={"points": (*self.points[:position], done, *self.points[position + 1 :])})
 
     def bare(self) -> SweepPage:
         """Return the page without digests and as if nothing had run: equal pages belong to the same sweep."""
         plain = {"finished": False, "scenario_sha256": None}
-        return self.model_copy(update={"values": tuple(value.model_copy(update=plain) for value in self.values)})
+        return self.model_copy(update={"points": tuple(point.model_copy(update=plain) for point in self.points)})
 
     def resumed(self, earlier: SweepPage) -> SweepPage:
-        """Take over which values an earlier page of the same sweep lists as finished."""
-        pairs = zip(self.values, earlier.values, strict=True)
-        values = tuple(value.model_copy(update={"finished": before.finished}) for value, before in pairs)
-        return self.model_copy(update={"values": values})
+        """Take over which points an earlier page of the same sweep lists as finished."""
+        pairs = zip(self.points, earlier.points, strict=True)
+        points = tuple(point.model_copy(update={"finished": before.finished}) for point, before in pairs)
+        return self.model_copy(update={"points": points})
 
     def text(self) -> str:
         """Return the text of the file."""
@@ -93,64 +104,84 @@ class SweepPage(BaseModel):
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """The finished part of a sweep: ``results[k]`` belongs to ``values[k]``, in the given order.
+    """The finished part of a sweep: ``results[k]`` belongs to ``points[k]`` (a value for each of ``keys``), in order.
 
-    ``pending`` are the values with unfinished runs; ``targets``, if given, replaces the scenario's.
+    ``pending`` are the points with unfinished runs; ``targets``, if given, replaces the scenario's.
     """
 
     folder: Path
     scenario: str
-    key: str
+    keys: tuple[str, ...]
     timing_only: bool
-    values: tuple[Any, ...]
+    points: tuple[tuple[Any, ...], ...]
     results: tuple[Results, ...]
-    pending: tuple[Any, ...]
+    pending: tuple[tuple[Any, ...], ...]
     targets: Mapping[str, Any] | None = None
 
     @classmethod
     def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None) -> Sweep:
         """Open the folder of a sweep; ``targets`` replaces the scenario's.
 
-        Raises ResultsError if it is not a sweep, is damaged, or no value has finished.
+        Raises ResultsError if it is not a sweep, is damaged, or no point has finished.
         """
         folder, page = Path(folder), SweepPage.read(folder)
-        done = [entry for entry in page.values if entry.finished]
+        done = [entry for entry in page.points if entry.finished]
         if not done:
             raise ResultsError("no value of this sweep has finished", str(folder), remedy="run the sweep again")
         results = tuple(Results.open(folder / entry.folder) for entry in done)
-        pending = tuple(entry.value for entry in page.values if not entry.finished)
-        values = tuple(entry.value for entry in done)
-        return cls(folder, page.scenario, page.key, page.timing_only, values, results, pending, targets)
+        pending = tuple(entry.values for entry in page.points if not entry.finished)
+        points = tuple(entry.values for entry in done)
+        return cls(folder, page.scenario, page.keys, page.timing_only, points, results, pending, targets)
 
     def __iter__(self) -> Iterator[tuple[Any, Results]]:
         return iter(zip(self.values, self.results, strict=True))
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.points)
+
+    @property
+    def key(self) -> str:
+        """The swept key; several stand side by side."""
+        return " × ".join(self.keys)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value of each point; with several keys, a mapping of their short names to its values."""
+        if len(self.keys) == 1:
+            return tuple(value for (value,) in self.points)
+        names = [axis.name for axis in self.axes]
+        return tuple(dict(zip(names, point, strict=True)) for point in self.points)
+
+    @cached_property
+    def axes(self) -> tuple[SweepAxis, ...]:
+        """Every key with its values, point by point."""
+        return axes_of(self.keys, self.points)
+
+    def setting(self, point: Sequence[Any]) -> str:
+        """Write a point with its keys: ``t = 2, mean = 5 ms``."""
+        return setting_of(self.keys, point)
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Protocols of all values, in the scenario's order."""
+        """Protocols of all points, in the scenario's order."""
         return tuple(dict.fromkeys(name for found in self.results for name in found.protocols))
 
     @property
     def label(self) -> str:
-        """The swept key in words: ``clients``, ``learning rate``, ``bandwidth``."""
-        names = (key.rpartition(".")[2] for key in self.key.split(","))
-        return ", ".join(dict.fromkeys(_WORDS.get(name, name.replace("_", " ")) for name in names))
+        """The swept keys in words: ``clients``, ``learning rate``, ``bandwidth``."""
+        return ", ".join(axis.label for axis in self.axes)
 
-    @cached_property
+    @property
     def numbers(self) -> tuple[float, ...] | None:
-        """The values as numbers in SI units (``5 Mbps`` is 5e6, ``unlimited`` infinite); None unless all are."""
-        found = [_number(value) for value in self.values]
-        return None if None in found else tuple(number for number in found if number is not None)
+        """The values of a sweep over one key as numbers in SI units; None unless all are (or there are more keys)."""
+        return self.axes[0].numbers if len(self.axes) == 1 else None
 
     def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
-        """Return one measure of :func:`~vflsim.results.summary.summarise`, one row per value and protocol.
+        """Return one measure of :func:`~vflsim.results.summary.summarise`, one row per point and protocol.
 
-        Columns: position (of the value, from 0), value, protocol, unit, failed, diverged, the fields of ``Estimate``.
+        Columns: position (of the point, from 0), value, protocol, unit, failed, diverged, the fields of ``Estimate``.
         ``target`` is written as in the summary (``test_accuracy ≥ 0.9 for 5 evaluations``). Raises NotRecordedError,
-        which lists the allowed ones, for a measure or a target that no value has.
+        which lists the allowed ones, for a measure or a target that no point has.
         """
         frames = []
         self._refuse_unknown(measure, target)
@@ -165,7 +196,7 @@ class Sweep:
 
     @cached_property
     def measures(self) -> dict[str, tuple[str, ...]]:
-        """The measures of all values, each with its targets (most have none)."""
+        """The measures of all points, each with its targets (most have none)."""
         pairs = [pair for summary in self.summaries for pair in zip(summary["measure"], summary["target"], strict=True)]
         found: dict[str, list[str]] = {measure: [] for measure, _ in pairs}
         for measure, target in dict.fromkeys(pairs):
@@ -186,15 +217,5 @@ class Sweep:
 
     @cached_property
     def summaries(self) -> tuple[pd.DataFrame, ...]:
-        """The summary of every value's results."""
+        """The summary of every point's results."""
         return tuple(summarise(found, self.targets) for found in self.results)
-
-
-def _number(value: Any) -> float | None:
-    """Convert a value as a scenario would, in any dimension; None if it is not a number."""
-    for dimension in DIMENSIONS:
-        try:
-            return float(Quantity(dimension, unlimited=True).convert(value, {}))
-        except ValueError:
-            continue
-    return None

@@ -1,4 +1,4 @@
-"""Tables of a sweep: one per measure, with a row per value and a column per protocol."""
+"""Tables of a sweep: one per measure, with a row per point and a column per protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflsim.scenario.emit import flow as shown
 
 
 def sweep_tables(sweep: Sweep) -> list[TextTable]:
-    """Tabulate the mean round duration and, if there was training, the time to each target against the value."""
+    """Tabulate the mean round duration and, if there was training, the time to each target at every point."""
     measures = {round_measure(summary) for summary in sweep.summaries}
     single = measures == {STEADY}
     tables = [_table(sweep, STEADY if single else "round_duration", None, "mean round")]
@@ -32,10 +32,11 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTa
         for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }
     rows = [
-        (shown(value), *(cells.get((position, name), "—") for name in sweep.protocols))
-        for position, value in enumerate(sweep.values)
+        (*map(shown, point), *(cells.get((position, name), "—") for name in sweep.protocols))
+        for position, point in enumerate(sweep.points)
     ]
-    return TextTable((sweep.label, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+    labels = (axis.label for axis in sweep.axes)
+    return TextTable((*labels, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
 
 
 def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
@@ -47,10 +48,10 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield AT_LEAST
-    for value, found in sweep:
+    for point, found in zip(sweep.points, sweep.results, strict=True):
         for run in found.failed:
             problem = (run.info.error or "?").splitlines()[0]
             what = "Diverged" if run.diverged else "Failed and left out"
-            yield f"{what}: {sweep.key} = {shown(value)}, {run.protocol}, seed {run.seed}: {problem}"
+            yield f"{what}: {sweep.setting(point)}, {run.protocol}, seed {run.seed}: {problem}"
     if sweep.pending:
-        yield f"Not finished: {sweep.key} = {', '.join(map(shown, sweep.pending))}."
+        yield f"Not finished: {'; '.join(map(sweep.setting, sweep.pending))}."

@@ -63,7 +63,7 @@ class Tuning:
         """Raise ResultsError if the sweep has not finished, or did not evaluate the metric."""
         folder = str(self.sweep.folder)
         if self.sweep.pending:
-            pending = ", ".join(map(flow, self.sweep.pending))
+            pending = ", ".join(flow(value) for (value,) in self.sweep.pending)
             raise ResultsError(
                 f"{self.sweep.key} = {pending} has not finished", folder, remedy="resume it with --resume"
             )

@@ -42,7 +42,7 @@ def verify_folder(folder: Path | str) -> list[str]:
         return [*_study(folder)]
     problems = []
     page = SweepPage.read(folder)
-    for entry in page.values:
+    for entry in page.points:
         problems += [f"{entry.folder}: {problem}" for problem in of_value(page, entry, folder)]
         try:
             if (folder / entry.folder).is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -50,7 +50,7 @@ class Collected:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
         """Copy the run of every unit. Raises ResultsError if a file has changed or cannot be written."""
         for unit in units:
             interrupt.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Self
 
 from vflsim.scenario.data import ScenarioData
@@ -24,7 +24,7 @@ class Here:
     def __exit__(self, *_: object) -> None:
         self._work = self._data = None
 
-    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
         """Execute units in the given order; yield the report of each. Raises ResultsError and DataError."""
         for unit in units:
             interrupt.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,9 @@ from vflsim.results.manifest import Manifest, entry_of
 from vflsim.results.pages import read_info, read_scenario
 from vflsim.results.schema import FileFacts, RunInfo
 from vflsim.results.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
-from vflsim.scenario.emit import flow
 from vflsim.simulation.info import versions
+from vflsim.studies.depends import at_most, changed
 from vflsim.studies.work import Work
-
-_SHOWN = 8
-_LONG = 60
-_ABSENT = object()
 
 
 def refuse_another(folder: Path, text: str) -> None:
@@ -41,24 +37,12 @@ def refuse_another(folder: Path, text: str) -> None:
 def another(folder: Path, old: Any, new: Any) -> ResultsError:
     """Make the error that lists how the scenario of earlier results differs from the one to resume."""
     changes = [*changed(old, new)] or ["training or timing alone (--timing-only)"]
-    more = [f"… and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else []
     return ResultsError(
-        "\n    ".join(["holds results of another scenario, which cannot be resumed", *changes[:_SHOWN], *more]),
+        "\n    ".join(["holds results of another scenario, which cannot be resumed", *at_most(changes)]),
         str(folder),
         "to resume, the very same scenario, seeds and overrides",
         "change it back, or choose another --out; without --resume these results are moved aside",
     )
-
-
-def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
-    """Yield the differences between two resolved scenarios, one line per key: ``training.batch: 20 → 32``."""
-    if isinstance(old, list) and isinstance(new, list) and any(isinstance(each, Mapping) for each in (*old, *new)):
-        old, new = dict(enumerate(old)), dict(enumerate(new))
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in dict.fromkeys([*old, *new]):
-            yield from changed(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else str(name))
-    elif old is _ABSENT or new is _ABSENT or flow(old) != flow(new):
-        yield f"{key}: {_shown(old)} → {_shown(new)}"
 
 
 def finished(work: Work) -> tuple[dict[tuple[str, int], RunInfo], list[str]]:
@@ -130,8 +114,3 @@ def _complete(folder: Path, work: Work) -> bool:
         return False
     viewed = work.scenario.record.views is None or (folder / VIEWS).is_file()
     return viewed and (folder / WEIGHTS).is_file()
-
-
-def _shown(value: object) -> str:
-    text = "absent" if value is _ABSENT else flow(value)
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"

@@ -17,8 +17,9 @@ from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
+from vflsim.studies.planned import Axis, planned
 from vflsim.studies.study import checked
-from vflsim.studies.sweep import SweepDone, SweepWatcher, keys_of, run_sweep
+from vflsim.studies.sweep import SweepDone, SweepWatcher, run_sweep
 
 SEEDS = "10000:10001"
 """The default tuning seeds."""
@@ -64,7 +65,8 @@ def tune_protocols(
     Raises the errors of ``run_sweep``; ScenarioError without validation rows, for a reported seed, for keys outside
     ``training`` and keys that a protocol overrides, and if only a target would end a run.
     """
-    scenario, keys = load(source, overrides), keys_of(key)
+    axis = Axis(key, tuple(values))
+    scenario, keys = load(source, overrides), axis.keys
     listed = seeds if isinstance(seeds, str) else emit.flow(list(seeds))
     only = [*overrides, *in_tuning, "record=summary", f"seeds={listed}"]
     tuned = load(source, only)
@@ -72,7 +74,7 @@ def tune_protocols(
     only += _without_targets(tuned)
     metric = _metric(load(source, only), metric)
     folder = Path(out) if out is not None else default_folder(scenario)
-    done = run_sweep(source, key, values, only, folder, options=options, watcher=watcher)
+    done = run_sweep(planned(source, [axis], overrides=only), folder, options=options, watcher=watcher)
     tuning = Tuning(Sweep.open(folder), metric, score)
     candidates = [load(source, [*overrides, *(f"{each}={emit.flow(value)}" for each in keys)]) for value in values]
     texts = {OWN: own_text(scenario, candidates, keys, tuning)}

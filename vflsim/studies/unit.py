@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
@@ -30,8 +30,8 @@ Reports: TypeAlias = Generator[tuple[Unit, Report], None, None]
 class Engine(Protocol):
     """Executes units: here, in worker processes, or on other machines. The files do not depend on the engine."""
 
-    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
-        """Start units in the given order; yield their reports in the order in which they end.
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Take units in the given order when they can start; yield their reports in the order in which they end.
 
         Raises ResultsError if a run cannot be written, ScenarioError if a study cannot be handed over.
         """

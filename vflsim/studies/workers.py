@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -67,20 +67,21 @@ class Crew:
     def __exit__(self, *_: object) -> None:
         self.dismiss()
 
-    def carry_out(self, units: Sequence[Unit], interrupt: Interrupt) -> Reports:
-        """Start units in the given order; yield their reports in the order in which they end.
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Take a unit whenever a worker is free; yield the reports in the order in which they end.
 
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        waiting = deque((unit, payload) for unit, payload in zip(units, _payloads(units), strict=True))
+        left = _with_payloads(units)
         try:
-            while waiting or self._busy():
+            while True:
                 interrupt.check()
-                for member in self._free(len(waiting)):
-                    unit, payload = waiting.popleft()
-                    _send(member, unit, payload)
+                for unit, payload in islice(left, self._size - len(self._busy())):
+                    _send(self._free(), unit, payload)
                     unit.watcher.began(unit.run)
+                if not self._busy():
+                    break
                 for member, unit in self._talking():
                     word = _heard(member)
                     if isinstance(word, Progress):
@@ -122,14 +123,14 @@ class Crew:
     def _busy(self) -> list[_Member]:
         return [member for member in self._members if member.unit is not None]
 
-    def _free(self, wanted: int) -> list[_Member]:
-        """Return idle workers for up to ``wanted`` runs; start new ones within ``size``."""
+    def _free(self) -> _Member:
+        """Return an idle worker, or start one: fewer than ``size`` are busy."""
         self._members = [member for member in self._members if member.unit is not None or member.process.is_alive()]
-        free = [member for member in self._members if member.unit is None]
-        for _ in range(min(wanted - len(free), self._size - len(self._members))):
-            self._members.append(_started())
-            free.append(self._members[-1])
-        return free[:wanted]
+        for member in self._members:
+            if member.unit is None:
+                return member
+        self._members.append(_started())
+        return self._members[-1]
 
     def _talking(self) -> list[tuple[_Member, Unit]]:
         """Wait briefly; return the workers that have sent a message or died, and their units."""
@@ -191,13 +192,13 @@ def _heard(member: _Member) -> Word | None:
     return word
 
 
-def _payloads(units: Sequence[Unit]) -> list[bytes]:
-    """Pickle the study of every unit, each once."""
-    pickled: dict[int, bytes] = {}
+def _with_payloads(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes]]:
+    """Yield every unit with its pickled study, pickled once for units that follow each other."""
+    work, payload = None, b""
     for unit in units:
-        if id(unit.work) not in pickled:
-            pickled[id(unit.work)] = _pickled(unit.work)
-    return [pickled[id(unit.work)] for unit in units]
+        if unit.work is not work:
+            work, payload = unit.work, _pickled(unit.work)
+        yield unit, payload
 
 
 class _Noting(ForkingPickler):

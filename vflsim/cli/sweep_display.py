@@ -1,0 +1,137 @@
+"""Terminal output of a sweep: one live display for all points, one line per point that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from vflsim.results.folder import Prepared
+from vflsim.results.layout import say
+from vflsim.studies.paths import Choice
+from vflsim.studies.study import Study
+from vflsim.studies.sweep import Step, SweepDone, SweepWatcher
+from vflsim.studies.watching import Report, StudyRun
+from vflsim.terminal import Display, failure
+
+_BAR = 8
+
+
+class SweepDisplay(SweepWatcher):
+    """Shows a live line for every run under way (in a terminal), and prints a line for every point that has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        self._folder = Path()
+        self._moved_to: Path | None = None
+        self._count = self._total = 0
+        self._printed: set[str] = set()
+        self._under_way: dict[int, _PointDisplay] = {}
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.update("")
+            self._live.stop()
+
+    def prepared(self, folder: Path, moved_to: Path | None) -> None:
+        """Remember the results folder."""
+        self._folder, self._moved_to = folder, moved_to
+
+    def watching(self, step: Step) -> Display:
+        """Make the display for the runs of one point."""
+        self._total = step.total
+        self._under_way[step.number] = _PointDisplay(self._console, step, self._printed, self)
+        return self._under_way[step.number]
+
+    def ended(self, step: Step, study: Study) -> None:
+        """Print a line for the point."""
+        if not self._count and self._moved_to is not None:
+            say(self._console, f"another sweep that was there is now in {self._moved_to}")
+        self._count += 1
+        self._under_way.pop(step.number, None)
+        head = f"{step.number:>{len(str(step.total))}}/{step.total} "
+        failed = (f", {len(study.failures)} failed", "red") if study.failures else ""
+        self._console.print(Text.assemble(head, (step.setting, "bold"), f"  {study.summary}", failed))
+        self.show()
+
+    def show(self) -> None:
+        """Show the lines of the runs under way, after a bar for all points."""
+        if self._live is None or not self._total:
+            return
+        done = self._count + sum(point.share for point in self._under_way.values())
+        filled = min(_BAR, round(_BAR * done / self._total))
+        rest = ("━" * (_BAR - filled), "bright_black")
+        bar = Text.assemble(("━" * filled, "green"), rest, f" {self._count}/{self._total}  ")
+        lines = [line for point in self._under_way.values() for line in point.lines()] or [Text()]
+        heads = [bar, *[Text(" " * bar.cell_len)] * (len(lines) - 1)]
+        pairs = zip(heads, lines, strict=True)
+        self._live.update(Group(*(Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs)))
+
+    def failures(self, done: SweepDone) -> list[str]:
+        """Describe the failed runs, each with its point."""
+        sweep = done.sweep
+        return [
+            f"{sweep.setting(sweep.points[position])}: {failure(protocol, seed, error, sweep.results[position])}"
+            for (position, protocol, seed), error in done.failures.items()
+        ]
+
+    def interrupted(self, again: str) -> str:
+        """Describe an interruption: how many points are kept and where, and how to resume."""
+        if not self._count:
+            left = f"ended runs are kept in {self._folder}" if self._folder.exists() else "nothing was written"
+            on = f"\n  resume with: {again}" if self._folder.exists() else ""
+            return f"interrupted before the first value had finished: {left}{on}"
+        return (
+            f"interrupted: {self._count} of {self._total} values had finished and are kept in {self._folder}\n"
+            f"  see them with: vflsim compare {quote(str(self._folder))}\n  resume with: {again}"
+        )
+
+
+class _PointDisplay(Display):
+    """The runs of one point: prints only warnings, each once per sweep (``printed``)."""
+
+    def __init__(self, console: Console, step: Step, printed: set[str], owner: SweepDisplay) -> None:
+        super().__init__(console, step.scenario)
+        self._setting, self._printed, self._owner = step.setting, printed, owner
+
+    def described(self, lines: Sequence[str]) -> None:
+        """Print warnings only."""
+        super().described([line for line in lines if line.startswith("warning")])
+
+    def prepared(self, what: Prepared) -> None:
+        """Print nothing: the sweep has printed the folder."""
+
+    def chosen(self, paths: Mapping[str, Choice]) -> None:
+        """Print nothing."""
+
+    def ended(self, stage: StudyRun, report: Report) -> None:
+        """Count the run, and print nothing."""
+        self._end(stage)
+
+    @property
+    def share(self) -> float:
+        """The completed share of the point's runs."""
+        shares = (self._share(stage, progress) for stage, progress in self._under_way.items())
+        return (self.count + sum(shares)) / self.total
+
+    def lines(self) -> Iterator[Text]:
+        """Yield a line for every run under way."""
+        for stage, progress in self._under_way.items():
+            yield Text.assemble((f"{self._setting}  ", "bold"), self._line(stage, progress))
+
+    def _show(self) -> None:
+        self._owner.show()

@@ -1,0 +1,82 @@
+"""The keys of a sweep: short names, words, and values as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+from vflsim.scenario.emit import flow
+from vflsim.vocabulary.quantities import DIMENSIONS, Quantity, split_unit
+
+_WORDS = {
+    "batch": "batch size",
+    "down": "bandwidth",
+    "embedding": "embedding size",
+    "lr": "learning rate",
+    "mean": "mean delay",
+    "up": "bandwidth",
+}
+"""The words for the last part of a key, where it does not speak for itself."""
+
+
+@final
+@dataclass(frozen=True)
+class SweepAxis:
+    """A key with its values, point by point. ``name`` is the last part of the key, or all of it if keys share that."""
+
+    key: str
+    name: str
+    values: tuple[Any, ...]
+
+    @property
+    def label(self) -> str:
+        """The key in words: ``clients``, ``learning rate``, ``bandwidth``."""
+        names = (key.rpartition(".")[2] for key in self.key.split(","))
+        return ", ".join(dict.fromkeys(_WORDS.get(name, name.replace("_", " ")) for name in names))
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...] | None:
+        """The values as numbers in SI units (``5 Mbps`` is 5e6, ``unlimited`` infinite); None unless all are."""
+        found = [_number(value) for value in self.values]
+        return None if None in found else tuple(number for number in found if number is not None)
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """The unit of the first value and its size in SI units; for plain numbers ("", 1)."""
+        text = self.values[0]
+        for dimension in DIMENSIONS if isinstance(text, str) else ():
+            _, unit = split_unit(text, dimension)
+            if unit in dimension.units:
+                return unit, float(dimension.units[unit])
+        return "", 1.0
+
+
+def axes_of(keys: Sequence[str], points: Sequence[Sequence[Any]]) -> tuple[SweepAxis, ...]:
+    """Return the axis of every key; each point has a value for each."""
+    return tuple(
+        SweepAxis(key, name, tuple(point[position] for point in points))
+        for position, (key, name) in enumerate(zip(keys, short_names(keys), strict=True))
+    )
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Shorten every key to its last part, unless keys share that: ``t`` of ``protocols.t-sync.t``."""
+    lasts = [key.rpartition(".")[2] for key in keys]
+    return [last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)]
+
+
+def setting_of(keys: Sequence[str], point: Sequence[Any]) -> str:
+    """Write a point with its keys: ``t = 2, mean = 5 ms``."""
+    return ", ".join(f"{name} = {flow(value)}" for name, value in zip(short_names(keys), point, strict=True))
+
+
+def _number(value: Any) -> float | None:
+    """Convert a value as a scenario would, in any dimension; None if it is not a number."""
+    for dimension in DIMENSIONS:
+        try:
+            return float(Quantity(dimension, unlimited=True).convert(value, {}))
+        except ValueError:
+            continue
+    return None

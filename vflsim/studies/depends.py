@@ -1,0 +1,98 @@
+"""What one run of a study depends on: the part of a scenario that can change its bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from vflsim.scenario.emit import dump, flow
+from vflsim.scenario.models import Scenario
+
+_OF_THE_STUDY = {"name", "protocols", "seeds", "target"}
+"""Keys without effect on a run: ``target`` is for tables and figures alone (``stop.target`` ends runs)."""
+_REFINED = ("models", "training", "stop", "evaluate")
+"""Sections that a protocol's entry refines key by key; null stands for "not set", or removes a criterion."""
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def run_text(scenario: Scenario, protocol: str) -> str:
+    """Return the part of a scenario that a run of ``protocol`` depends on, as YAML.
+
+    Two scenarios with equal texts give byte-identical runs with the same seed, if the files that they name, and the
+    modules of the user, have the same content. The text leaves out the study's name, seeds and targets, other
+    protocols, the protocol's own name, and constants that no formula of this run uses. The overrides of the protocol's
+    entry are merged. Texts may differ without effect (``20 ms`` and ``0.02 s``).
+    """
+    return dump(run_part(scenario, protocol))
+
+
+def run_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
+    """Return the content of ``run_text``."""
+    raw = scenario.document.raw
+    entry = raw["protocols"][protocol]
+    entry = dict(entry) if isinstance(entry, Mapping) else {"kind": entry}
+    part = {key: value for key, value in raw.items() if key not in _OF_THE_STUDY and value is not None}
+    for section in _REFINED:
+        part[section] = _refined(part.get(section) or {}, entry.pop(section, None) or {}, section)
+    if (codec := entry.pop("codec", None)) is not None:
+        part["codec"] = codec
+    part["protocol"] = entry
+    kind = type(scenario.protocols[protocol].protocol)
+    if not kind.__module__.startswith("vflsim."):
+        entry["class"] = f"{kind.__module__}:{kind.__qualname__}"
+    elif not _names_a_module(part):  # own code may read any symbol
+        part.pop("modules", None)
+        part |= _used_constants(part, part.pop("constants", None) or {})
+    return {key: part[key] for key in sorted(part) if part[key] != {}}
+
+
+def _refined(section: Mapping[str, Any], by: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Merge a protocol's override as the loader does: null leaves a key as it is, or removes it where it may."""
+    removes = {"models": {"active"}, "training": set[str]()}.get(name, set(by))
+    merged = {**section, **{key: value for key, value in by.items() if value is not None or key in removes}}
+    return {key: merged[key] for key in sorted(merged) if merged[key] is not None}
+
+
+def _used_constants(part: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants that the formulas of ``part`` use, directly or through others, as a section if any."""
+    words = set(_WORD.findall(flow(dict(part))))
+    used: dict[str, Any] = {}
+    for name in reversed(list(constants)):  # each may use those before it
+        if name in words:
+            used[name] = constants[name]
+            words |= set(_WORD.findall(str(constants[name])))
+    return {"constants": dict(reversed(used.items()))} if used else {}
+
+
+def _names_a_module(value: Any) -> bool:
+    """Whether a part is a class of the user's own."""
+    if isinstance(value, Mapping):
+        return value.get("kind") == "module" or any(map(_names_a_module, value.values()))
+    return isinstance(value, list) and any(map(_names_a_module, value))
+
+
+def changed(old: Any, new: Any, key: str = "") -> Iterator[str]:
+    """Yield the differences between two plain values, one line per key: ``training.batch: 20 → 32``."""
+    if isinstance(old, list) and isinstance(new, list) and any(isinstance(each, Mapping) for each in (*old, *new)):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            yield from changed(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else str(name))
+    elif old is _ABSENT or new is _ABSENT or flow(old) != flow(new):
+        yield f"{key}: {_shown(old)} → {_shown(new)}"
+
+
+def at_most(lines: Iterable[str], most: int = 8) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    every = list(lines)
+    return [*every[:most], *([f"… and {len(every) - most} more"] if len(every) > most else [])]
+
+
+_LONG = 60
+_ABSENT = object()
+
+
+def _shown(value: object) -> str:
+    text = "absent" if value is _ABSENT else flow(value)
+    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
