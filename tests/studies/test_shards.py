@@ -14,8 +14,8 @@ from warm import command
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.studies.unit_file import PlanHead, UnitPlan
 from vflsim.studies.shards import Shard, dealt
+from vflsim.studies.unit_file import PlanHead, UnitPlan
 
 SCENARIO = """\
 name: tiny

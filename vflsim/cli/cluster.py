@@ -34,8 +34,8 @@ def plan(
     """Print one line for each run of a study, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
     loaded = load(scenario, overrides, seeds)
     from vflsim.studies.paths import choices
-    from vflsim.studies.unit_file import PlanHead, UnitPlan
     from vflsim.studies.study import checked
+    from vflsim.studies.unit_file import PlanHead, UnitPlan
 
     head = PlanHead(timing_only=timing_only, path=path, eager=eager, device=device, threads=threads, tf32=tf32)
     head.options()
@@ -59,8 +59,8 @@ def work(
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import remark
-    from vflsim.studies.unit_file import UnitPlan
     from vflsim.studies.shards import Shard, work_on
+    from vflsim.studies.unit_file import UnitPlan
     from vflsim.terminal import Display, failure, interrupted
 
     own = Shard.of(shard, os.environ)

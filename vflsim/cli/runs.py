@@ -10,7 +10,21 @@ import typer
 from rich.text import Text
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.options import (
+    Address,
+    CheckpointEvery,
+    Device,
+    Eager,
+    Engine,
+    MaxRetries,
+    NumCpus,
+    NumGpus,
+    Resume,
+    Tf32,
+    Threads,
+    Workers,
+    again,
+)  # fmt: skip
 from vflsim.errors import DataError
 
 if TYPE_CHECKING:
@@ -37,6 +51,11 @@ def run(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
+    engine: Engine = "local",
+    address: Address = None,
+    num_cpus: NumCpus = 1.0,
+    num_gpus: NumGpus = None,
+    max_retries: MaxRetries = 3,
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
@@ -53,6 +72,11 @@ def run(
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        max_retries=max_retries,
     )
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
     display = Display(page, loaded)

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.options import (
+    Address,
+    CheckpointEvery,
+    Device,
+    Eager,
+    Engine,
+    MaxRetries,
+    NumCpus,
+    NumGpus,
+    Resume,
+    Tf32,
+    Threads,
+    Workers,
+    again,
+)  # fmt: skip
 from vflsim.cli.runs import conclude
 
 
@@ -39,6 +53,11 @@ def sweep(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
+    engine: Engine = "local",
+    address: Address = None,
+    num_cpus: NumCpus = 1.0,
+    num_gpus: NumGpus = None,
+    max_retries: MaxRetries = 3,
 ) -> None:
     """Run a scenario with every combination of values of its keys, and compare round times."""
     from vflsim.cli.sweep_display import SweepDisplay
@@ -56,6 +75,11 @@ def sweep(
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        max_retries=max_retries,
     )
     page = console()
     axes = axes_of(over)

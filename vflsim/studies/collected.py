@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,14 @@ from vflsim.results.digests import changes, facts_of
 from vflsim.results.manifest import Manifest, entry_of
 from vflsim.results.pages import read_info
 from vflsim.results.schema import RunInfo
-from vflsim.results.write import RUN, SCENARIO, errors_named, run_folder, written_aside
+from vflsim.results.write import RUN, SCENARIO, run_folder
+from vflsim.studies.arrived import foreign, write_arrived
 from vflsim.studies.interrupt import Interrupt
-from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.resume import differences
 from vflsim.studies.shards import FOLDER, dealt
 from vflsim.studies.study import Study, run_study
 from vflsim.studies.unit import Reports, Unit
+from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.watching import Report, Watcher
 
 _SHOWN = 10
@@ -57,7 +57,8 @@ class Collected:
             unit.watcher.began(unit.run)
             digest = hashlib.sha256(unit.work.text.encode()).hexdigest()
             found = self._found[digest, unit.run.protocol, unit.run.seed]
-            copy_run(found.place, run_folder(unit.work.folder, unit.run.protocol, unit.run.seed), found.info)
+            place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
+            write_arrived(place, found.info, lambda name, source=found.place: opened(source / name))  # type: ignore[misc]
             unit.work.clear(unit.run.protocol, unit.run.seed)
             yield unit, report_of(found.place, found.info)
 
@@ -95,19 +96,6 @@ def collect(
     return study, differences([each.info for each in found.values()], work)
 
 
-def copy_run(source: Path, place: Path, info: RunInfo) -> None:
-    """Copy a run's folder, whole or not at all. Raises ResultsError if a file is missing or has changed."""
-    with errors_named(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with written_aside(place) as aside:
-            aside.mkdir()
-            for name in (*(info.files or {}), RUN):
-                with opened(source / name) as file, open(aside / name, "xb") as copy:
-                    shutil.copyfileobj(file, copy)
-            if problems := [*changes(aside, info.files or {})]:
-                raise ResultsError(problems[0], str(source), remedy="collect again")
-
-
 def report_of(place: Path, info: RunInfo) -> Report:
     """Return the report of a run from its folder."""
     with opened(place / "metrics.parquet") as file:
@@ -132,8 +120,8 @@ def _of(root: Path, unit: PlannedUnit) -> _Found | str | None:
     except ResultsError as error:
         return f"{error.where}: {error.what}"
     files, entry = info.files or {}, entry_of(*unit.run)
-    if strange := [name for name in files if Path(name).name != name or (place / name).is_symlink()]:
-        return f"{strange[0]!r} is no file of a run"
+    if strange := foreign(info) or next((name for name in files if (place / name).is_symlink()), ""):
+        return f"{strange!r} is no file of a run"
     if "metrics.parquet" not in files:
         return "run.json lists no metrics.parquet"
     listed = {} if manifest is None else manifest.files

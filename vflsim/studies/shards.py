@@ -12,8 +12,8 @@ from vflsim.errors import ScenarioError
 from vflsim.results.lock import locked
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import RunOptions
-from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.study import OpenStudy, Study, checked, engine_of
+from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.watching import Watcher
 
 _ID, _COUNT, _LEAST, _STEP = (f"SLURM_ARRAY_TASK_{what}" for what in ("ID", "COUNT", "MIN", "STEP"))

@@ -91,7 +91,11 @@ def run_study(
 
 
 def engine_of(options: RunOptions, units: int, work: Work | None = None, data: ScenarioData | None = None) -> Engine:
-    """Choose what executes units: this process, which may hold a study's data already, or workers."""
+    """Choose what executes units: this process, which may hold a study's data already, workers, or a cluster."""
+    if options.cluster is not None:
+        from vflsim.studies.ray_engine import RayEngine  # needs an optional library
+
+        return RayEngine(options.cluster)
     return Here(work, data) if options.workers == 1 else Crew(min(options.workers, units))
 
 
