@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflsim.studies.planned import Axis, planned
+from vflsim.studies.axes import Axis
+from vflsim.studies.planned import planned
 from vflsim.studies.sweep import SweepDone
 from vflsim.studies.sweep import run_sweep as run_plan
 

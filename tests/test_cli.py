@@ -345,8 +345,9 @@ def test_check_says_what_would_run_without_training_or_writing(
     vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.optim.SGD.step", None)  # nothing may train
-    ended = vflsim("check", "tiny.yaml")
+    ended = vflsim("check", "tiny.yaml", "--quick")
     assert (ended.status, ended.err) == (0, "")
+    assert "real time" not in ended.out
     assert "tiny.yaml is valid\ntiny: 2 protocols × 2 seeds = 4 runs\n" in ended.out
     assert "\n".join(DESCRIBED) in ended.out
     header = "protocol  kind          clients  a step takes  rounds at most  bytes a round  parameters    memory"
@@ -356,10 +357,19 @@ def test_check_says_what_would_run_without_training_or_writing(
     assert os.listdir() == ["tiny.yaml"]
 
 
+def test_check_measures_rounds_to_predict_real_time(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("check", "tiny.yaml", "--workers", "2")
+    assert (ended.status, ended.err) == (0, "")
+    assert re.search(r"^wait .* [\d.]+ (s|ms)$", ended.out, re.MULTILINE)
+    assert "all 4 runs take about" in ended.out
+    assert "on 2 workers" in ended.out
+    assert os.listdir() == ["tiny.yaml"]
+
+
 def test_the_expected_step_is_the_mean_of_the_simulated_ones(vflsim: Callable[..., Ended]) -> None:
     constant = ["--set", "timing.clients=[{select: all, compute: 2 ms, upload_delay: 40 ms}]"]
     free = ["--set", "timing.server={compute: 8 ms}", "--set", "stop={time: 5.8 s}"]
-    ended = vflsim("check", "tiny.yaml", *constant, *free)
+    ended = vflsim("check", "tiny.yaml", *constant, *free, "--quick")
     # embed, upload, server step; then every client steps while nobody else works: 2 + 40 + 8 + 2 ms, the first without
     step = re.search(r"^wait +synchronous +4 +([\d.]+) ms +(\d+) ", ended.out, re.MULTILINE)
     assert step is not None

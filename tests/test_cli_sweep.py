@@ -57,7 +57,7 @@ def test_sweep_says_what_each_value_did_and_ends_with_the_table(vflsim: Callable
     assert (ended.status, ended.err) == (0, "")
     first, second = ended.out.splitlines()[:2]
     assert re.fullmatch(r"1/2 t = 1  6 runs in [\d.]+ s", first)
-    assert re.fullmatch(r"2/2 t = 3  6 runs in [\d.]+ s", second)
+    assert re.fullmatch(r"2/2 t = 3  6 runs: 3 shared with other values, 3 run in [\d.]+ s", second)
     assert "\ntiny: mean round\nt  " in ended.out
     rows = re.findall(r"^([13]) +(\d.* ms) +(\d.* ms)$", ended.out, re.MULTILINE)
     assert [row[0] for row in rows] == ["1", "3"]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from vflsim.errors import VflsimError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
     from vflsim.results.sweep import Sweep
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from vflsim.scenario.models import Scenario
 
 __version__ = "0.1.0"
-__all__ = ["VflsimError", "load", "open_results", "plot", "run", "tune"]
+__all__ = ["VflsimError", "load", "open_results", "plot", "read_sweep", "run", "sweep", "tune"]
 
 # Functions import what they need, so that `vflsim --help` does not wait for PyTorch.
 
@@ -143,11 +146,73 @@ def tune(
     return tuned.tuning
 
 
+def sweep(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    over: Mapping[str, Any],
+    out: str | Path | None = None,
+    *,
+    zip: bool = False,
+    overrides: Sequence[str] = (),
+    timing_only: bool = False,
+    workers: int = 1,
+    resume: bool = False,
+    checkpoint_every: str | float | None = "60 s",
+    eager: bool = False,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int = 1,
+    tf32: bool = False,
+) -> Sweep:
+    """Run a scenario at every point of a grid; write ``results/<name>-sweep-<keys>`` (or ``out``) and return the sweep.
+
+    ``over`` maps keys to their values: ``{"protocols.t-sync.t": [1, 2, 4], "link.up": "5, 50, 500 Mbps"}``; with
+    ``zip``, first, second, … values go together. A run that does not depend on what differs between points is done
+    once. Other parameters are as for ``run``. :func:`read_sweep` makes a frame of the results. Raises
+    ``ScenarioError``, ``DataError``, ``ResultsError``. Failed runs stop nothing: they are kept, a warning counts them,
+    and the frame has their errors.
+    """
+    from vflsim.scenario.models import Scenario
+    from vflsim.studies.axes import axes_of
+    from vflsim.studies.options import RunOptions
+    from vflsim.studies.planned import planned
+    from vflsim.studies.sweep import run_sweep
+
+    options = RunOptions.of(
+        workers=workers,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        eager=eager,
+        device=device,
+        threads=threads,
+        tf32=tf32,
+    )
+    source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
+    axes = axes_of(source, over, overrides)
+    plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only)
+    done = run_sweep(plan, out, options=options)
+    if done.failures:
+        (position, protocol, seed), error = next(iter(done.failures.items()))
+        first = f"{done.sweep.setting(done.sweep.points[position])}, {protocol}, seed {seed}: {error}"
+        warnings.warn(f"{len(done.failures)} of {plan.runs} runs failed, the first at {first}", stacklevel=2)
+    return done.sweep
+
+
 def open_results(folder: str | Path) -> Results:
     """Open a folder that ``vflsim run`` or ``vflsim.run`` has written. Raises ``ResultsError``."""
     from vflsim.results.read import Results
 
     return Results.open(folder)
+
+
+def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Read all runs of a sweep as one tidy frame: a row per run, its keys, protocol, seed and measures as columns.
+
+    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweep_frame.sweep_frame`.
+    Raises ``ResultsError``.
+    """
+    from vflsim.results.sweep import Sweep
+    from vflsim.results.sweep_frame import sweep_frame
+
+    return sweep_frame(Sweep.open(folder, target))
 
 
 def plot(results: Results | Sweep, kind: str, **options: Any) -> Picture:

@@ -14,13 +14,11 @@ from rich.text import Text
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import LeftOut
 from vflsim.results.folder import Prepared
-from vflsim.results.layout import TextTable, say
-from vflsim.results.notes import target_note
+from vflsim.results.layout import say
 from vflsim.results.read import Results
 from vflsim.results.report import comparison_table
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
-from vflsim.studies.expected import TRIAL_STEPS, Expectation
 from vflsim.studies.paths import Choice
 from vflsim.studies.study import Study
 from vflsim.studies.watching import Report, StudyRun, Watcher
@@ -210,40 +208,3 @@ def interrupted(display: Display, folder: Path, again: str) -> str:
 
 def _moved(place: Path) -> str:
     return f"the results of another scenario that were there are now in {place}"
-
-
-def expectation_table(scenario: Scenario, found: list[Expectation]) -> TextTable:
-    """Tabulate the expected size and duration of each protocol's runs."""
-    header = ("protocol", "kind", "clients", "a step takes", "rounds at most", "bytes a round", "parameters", "memory")
-    rows = [
-        (
-            each.protocol,
-            each.kind,
-            str(each.clients),
-            quantity(each.step_s, "s"),
-            _rounds(each.rounds),
-            quantity(each.round_bytes, "B"),
-            f"{each.size.parameters:,}",
-            quantity(each.size.bytes, "B"),
-        )
-        for each in found
-    ]
-    steps = max(each.steps for each in found)
-    many = f"up to {steps}" if steps == TRIAL_STEPS else f"{steps}"
-    notes = [
-        f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
-        "Rounds at most: by stop's time, rounds, updates or epochs; a target or a budget ε may end a run earlier.",
-        "Memory: features, weights with gradients, and the table of a server that keeps one.",
-        *map(target_note, scenario.targets),
-    ]
-    notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
-    notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
-    if any(scenario.stop_of(each.protocol).precision for each in found):
-        notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
-    return TextTable(header, rows, notes=notes, left=(0, 1))
-
-
-def _rounds(limit: float) -> str:
-    if limit != limit:
-        return "none"
-    return "unlimited" if limit == float("inf") else f"{int(limit * (1 + 1e-9)):,}"

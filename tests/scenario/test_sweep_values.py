@@ -23,6 +23,13 @@ from vflsim.scenario.overrides import values_of
         ("t=1:4", "t", [1, 2, 3]),
         ("t=1:9:3,20", "t", [1, 4, 7, 20]),
         ("t='1:4'", "t", ["1:4"]),
+        ("up=5,50,500 Mbps", "up", ["5 Mbps", "50 Mbps", "500 Mbps"]),
+        ("up=unlimited, 5 kbps, .5,1e3 Mbps", "up", ["unlimited", "5 kbps", ".5 Mbps", "1e3 Mbps"]),
+        ("mean=0,1:4 ms", "mean", ["0 ms", "1 ms", "2 ms", "3 ms"]),
+        ("rate=1,2/s", "rate", ["1 /s", "2/s"]),
+        ("up=5ms,10ms", "up", ["5ms", "10ms"]),
+        ("x=1,2 furlongs", "x", [1, "2 furlongs"]),
+        ("x=1,i ms", "x", [1, "i ms"]),
         ("select=1..4", "select", ["1..4"]),
     ],
 )  # fmt: skip

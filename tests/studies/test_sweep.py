@@ -197,12 +197,16 @@ def test_an_interrupted_sweep_keeps_the_values_that_have_finished(
 ) -> None:
     out = tmp_path / "sweep"
     with monkeypatch.context() as patch:
-        interrupt_at(24 + 7, patch)  # four runs of six steps a value; in the second run of the second value
+        interrupt_at(24 + 7, patch)  # four runs of six steps at the first value, two at the second; in its second run
         with pytest.raises(KeyboardInterrupt):
             run_sweep(said(), KEY, VALUES, out=out)
     sweep = Sweep.open(out)
     assert (sweep.values, sweep.pending) == ((1,), ((3,),))
-    assert len(Results.open(out / "t-3").runs) == 1
+    assert [(run.protocol, run.seed) for run in Results.open(out / "t-3").runs] == [
+        ("wait", 0),
+        ("wait", 1),
+        ("fast", 0),
+    ]
     kept = tables(out / "t-1")
     run_sweep(said(), KEY, VALUES, out=out)
     assert Sweep.open(out).pending == ()

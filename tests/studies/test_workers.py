@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import Mock
@@ -18,6 +20,7 @@ from vflsim.protocols import Protocol
 from vflsim.results import verify_folder
 from vflsim.results.manifest import Manifest
 from vflsim.scenario import load
+from vflsim.scenario.load import dump
 from vflsim.simulation.conductor import Progress
 from vflsim.studies import workers as workers_module
 from vflsim.studies.options import RunOptions
@@ -150,27 +153,37 @@ def test_a_sweep_keeps_its_workers_from_value_to_value(tmp_path: Path, monkeypat
 
 
 def test_what_cannot_be_handed_to_a_worker_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
     class Local(Protocol):
         kind: Literal["local"] = "local"
 
-        async def server(self, node: Any) -> None: ...
+        async def server(self, node: Any) -> None:
+            lock.acquire()
 
         async def client(self, node: Any) -> None: ...
 
     scenario = tiny("synchronous").with_protocols({"mine": Local()})
     with pytest.raises(ScenarioError, match=r"--workers: the scenario cannot be handed to another process") as caught:
         run_study(scenario, tmp_path / "out", options=TWO)
+    assert "'_thread.lock'" in caught.value.what
     assert "one worker" in caught.value.remedy
     assert list(tmp_path.iterdir()) == []
 
 
 OF_ONES_OWN = """
+from threading import Lock
 from typing import Literal
 from vflsim.protocols.asynchronous import Asynchronous
+
+guarded = Lock()
 
 if {defined}:
     class Mine(Asynchronous):
         kind: Literal["mine"] = "mine"
+
+        def describe(self, setting):
+            return repr(guarded)
 """
 
 
@@ -187,25 +200,48 @@ def main_module(path: Path, defined: str, monkeypatch: pytest.MonkeyPatch) -> An
     return module
 
 
-@pytest.mark.parametrize("case", ["a notebook", "only when it is the main module", "at the outermost level"])
-def test_a_protocol_from_the_main_module_works_or_is_refused_at_once(
+@pytest.mark.parametrize("case", ["only when it is the main module", "with a lock"])
+def test_a_protocol_from_the_main_module_runs_in_workers(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     defined = "__name__ == '__main__'" if case == "only when it is the main module" else "True"
     main = main_module(tmp_path / "script.py", defined, monkeypatch)
-    if case == "a notebook":
-        del main.__file__
-        monkeypatch.setattr("vflsim.studies.workers._started", None)  # no worker is even started
-    scenario = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}).with_protocols({"mine": main.Mine()})
+    if case != "with a lock":  # a worker can import the script, and has a lock of its own
+        main.guarded = None
+    scenario = tiny("synchronous", seeds=[0], stop={"rounds": 3}).with_protocols({"mine": main.Mine()})
+    run_study(scenario, tmp_path / "1")
     with workers_module.Crew(1) as crew:
-        if case == "at the outermost level":
-            assert run_study(scenario, tmp_path / "out", options=TWO, engine=crew).failures == {}
-            return
-        with pytest.raises(ScenarioError, match=r"cannot be handed to another process: .*Mine") as caught:
-            run_study(scenario, tmp_path / "out", options=TWO, engine=crew)
-    assert "into a module of its own" in caught.value.remedy
-    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
-    assert multiprocessing.active_children() == []
+        assert run_study(scenario, tmp_path / "2", options=TWO, engine=crew).failures == {}
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+
+
+FROM_STANDARD_INPUT = """
+import sys
+from typing import Literal
+
+import vflsim
+from vflsim.protocols.t_synchronous import TSynchronous
+
+FEW = 2
+
+class Mine(TSynchronous):
+    kind: Literal["mine"] = "mine"
+    t: int = FEW
+
+scenario = vflsim.load(sys.argv[1]).with_protocols({"mine": Mine(), "more": Mine(t=3)})
+for workers in (1, 2):
+    vflsim.run(scenario, f"{sys.argv[2]}/{workers}", workers=workers)
+"""
+
+
+def test_a_script_on_standard_input_runs_its_own_protocol_in_workers(tmp_path: Path) -> None:
+    scenario = tmp_path / "tiny.yaml"
+    scenario.write_text(dump(tiny("synchronous", stop={"rounds": 3})))
+    command = [sys.executable, "-", str(scenario), str(tmp_path)]
+    done = subprocess.run(command, input=FROM_STANDARD_INPUT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {name.split("/")[0] for name in files(tmp_path / "1") if "/" in name} == {"synchronous", "mine", "more"}
+    assert files(tmp_path / "1") == files(tmp_path / "2")
 
 
 def test_workers_that_end_before_they_begin_end_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from vflsim.cli import analyze, cluster, data, delays, evaluate, explain, kinds, results, runs, scenarios, sweep, tune  # noqa: F401  each registers its commands
+from vflsim.cli import (  # noqa: F401  each registers its commands
+    analyze,
+    check,
+    cluster,
+    data,
+    delays,
+    evaluate,
+    explain,
+    kinds,
+    results,
+    runs,
+    scenarios,
+    sweep,
+    tune,
+)
 from vflsim.cli.app import app, complain
 from vflsim.errors import VflsimError
 

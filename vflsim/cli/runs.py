@@ -1,4 +1,4 @@
-"""``vflsim run`` and ``vflsim check``: run a scenario, or check what it would do."""
+"""``vflsim run``: run a scenario."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.text import Text
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
 from vflsim.cli.options import (
@@ -24,8 +23,7 @@ from vflsim.cli.options import (
     Threads,
     Workers,
     again,
-)  # fmt: skip
-from vflsim.errors import DataError
+)
 
 if TYPE_CHECKING:
     from vflsim.results.read import StoredRun
@@ -103,27 +101,3 @@ def conclude(failed: Sequence[StoredRun]) -> None:
         complain(f"rerun failed runs with: {again()}")
     if failed:
         raise typer.Exit(1)
-
-
-@app.command()
-def check(scenario: ScenarioFile, overrides: Overrides = None, seeds: Seeds = None) -> None:
-    """Check a scenario; print what it would run, with durations, bytes and memory."""
-    loaded = load(scenario, overrides, seeds)
-    from vflsim.studies.checks import read_and_check
-    from vflsim.studies.described import described
-    from vflsim.studies.expected import expectation
-    from vflsim.terminal import expectation_table
-
-    try:
-        data = read_and_check(loaded)
-    except DataError:
-        say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
-        raise
-    found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
-    page, runs = console(), len(loaded.protocols) * len(loaded.seeds)
-    page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
-    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")
-    for line in described(loaded, data):
-        say(line)
-    page.print()
-    page.print(expectation_table(loaded, found))

@@ -22,7 +22,7 @@ from vflsim.cli.options import (
     Threads,
     Workers,
     again,
-)  # fmt: skip
+)
 from vflsim.cli.runs import conclude
 
 
@@ -30,15 +30,21 @@ from vflsim.cli.runs import conclude
 def sweep(
     scenario: ScenarioFile,
     over: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
-            help="A key and its values: protocols.t-sync.t=1,2,4 or constants.slow=1:9:2 (for 1, 3, 5, 7); several "
-            "keys make a grid.",
+            help="A key and its values: protocols.t-sync.t=1,2,4 or slow=1:9:2 (for 1, 3, 5, 7) or up=5,50,500 Mbps; "
+            "several keys make a grid.",
             metavar="KEY=V1,V2,…",
         ),
-    ],
+    ] = None,
+    over_file: Annotated[
+        Path | None, typer.Option(help="A YAML file with keys and their values, besides those of --over.")
+    ] = None,
     zipped: Annotated[
         bool, typer.Option("--zip", help="First values of all keys together, then the second ones, … instead.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs with estimated time and memory, and run nothing.")
     ] = False,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Where results go (default: results/NAME-sweep-KEY, or …-timing).")
@@ -62,10 +68,12 @@ def sweep(
     """Run a scenario with every combination of values of its keys, and compare round times."""
     from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.sweep_table import sweep_tables
+    from vflsim.studies.axes import axes_of, over_in
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
-    from vflsim.studies.planned import axes_of, planned
+    from vflsim.studies.planned import planned
     from vflsim.studies.sweep import run_sweep
+    from vflsim.studies.sweep_expected import expected_runs, expected_runs_table
 
     options = RunOptions.of(
         workers=workers,
@@ -82,12 +90,16 @@ def sweep(
         max_retries=max_retries,
     )
     page = console()
-    axes = axes_of(over)
+    axes = axes_of(scenario, over or (), overrides or ())
+    axes += axes_of(scenario, over_in(over_file), overrides or ()) if over_file is not None else []
     given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
     display = SweepDisplay(page)
     if note := remark(device, options):
         say(note)
     plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
+    if dry_run:
+        page.print(expected_runs_table(plan, [*expected_runs(plan, options)], options.workers))
+        return
     try:
         with display:
             done = run_sweep(plan, out_folder, options=options, watcher=display)

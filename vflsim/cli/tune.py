@@ -51,9 +51,9 @@ def tune(
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
     from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.tuning_table import tuning_table
+    from vflsim.studies.axes import axes_of
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
-    from vflsim.studies.planned import axes_of
     from vflsim.studies.tune import tune_protocols
 
     if len(over) > 1:
@@ -69,7 +69,7 @@ def tune(
         tf32=tf32,
     )
     page = console()
-    (axis,) = axes_of(over)
+    (axis,) = axes_of(scenario, over, overrides or ())
     display = SweepDisplay(page)
     if note := remark(device, options):
         say(note)

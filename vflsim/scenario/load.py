@@ -39,6 +39,11 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     directory).
     Raises ScenarioError, which lists every problem with file and line, key, value, allowed values and remedy.
     """
+    return validate(_rooted(*document_of(source, overrides)))
+
+
+def document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> tuple[Document, Path]:
+    """Return the document of ``load``'s source, with overrides, and its folder. Raises ScenarioError."""
     if isinstance(source, Mapping):
         document, folder = documents.from_mapping(source), Path()
     elif isinstance(source, str) and "\n" in source:
@@ -46,7 +51,7 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     else:
         path = scenario_file(source)
         document, folder = documents.read(path), path.parent
-    return validate(_rooted(apply(document, overrides), folder))
+    return apply(document, overrides), folder
 
 
 def validate(document: Document) -> Scenario:

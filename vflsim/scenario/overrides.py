@@ -11,12 +11,16 @@ from vflsim.errors import ScenarioError, nearest
 from vflsim.scenario.document import Document, plain
 from vflsim.scenario.plain_yaml import Location, parse_value
 from vflsim.scenario.problems import shown
+from vflsim.vocabulary.quantities import DIMENSIONS
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 _LONG = 120
 _MOST_VALUES = 10_000
 _RANGE = re.compile(r"\s*(\d{1,18})\s*:\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?")
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*")
+_WITH_UNIT = re.compile(rf"(?:{_NUMBER.pattern}|{_RANGE.pattern})(?P<unit>/?[A-Za-z][A-Za-z/]*)\s*")
+_UNITS = {unit for dimension in DIMENSIONS for unit in dimension.units}
 _FORM = "key=value, with dots between keys and positions from 0 in lists, as in timing.clients.0.link.up=30 Mbps"
 
 
@@ -39,8 +43,9 @@ def apply(document: Document, overrides: Overrides) -> Document:
 def values_of(text: str, option: str) -> tuple[str, list[Any]]:
     """Read the key and the values of ``key=1, 5 ms, {kind: …}``: YAML, separated by commas outside brackets and quotes.
 
-    ``1:10:3`` stands for 1, 4, 7: whole numbers from the first to below the second. Raises ScenarioError, which shows
-    ``option`` and the text.
+    ``1:10:3`` stands for 1, 4, 7: whole numbers from the first to below the second. A unit after the last number is
+    that of the numbers without one, too: ``5, 50, 500 Mbps``. Raises ScenarioError, which shows ``option`` and the
+    text.
     """
     where = f"{option} {_shortened(text)}"
     form = "KEY=V1,V2,… with values in YAML, or KEY=FIRST:END or FIRST:END:STEP for whole numbers below END"
@@ -48,14 +53,19 @@ def values_of(text: str, option: str) -> tuple[str, list[Any]]:
     if not equals or not all(key.strip().split(".")):
         raise ScenarioError("the key or its values are missing", where, form)
     values: list[Any] = []
-    for item in _separated(listed):
-        if ends := _RANGE.fullmatch(item):
+    items = _separated(listed)
+    united = _WITH_UNIT.fullmatch(items[-1])
+    unit = united["unit"] if united and united["unit"] in _UNITS else ""
+    for item in items:
+        if ends := _RANGE.fullmatch(item.strip().removesuffix(unit)):
             step = int(ends[3] or 1)
             numbers = range(int(ends[1]), int(ends[2]), step) if step else range(0)
             if not 0 < len(numbers) <= _MOST_VALUES:
                 what = f"{item.strip()} holds {len(numbers):,} values" if numbers else f"{item.strip()} holds no value"
                 raise ScenarioError(what, where, f"1 to {_MOST_VALUES:,} values, as 1:4 for 1, 2, 3")
-            values += numbers
+            values += [f"{number} {unit}" for number in numbers] if unit else numbers
+        elif unit and _NUMBER.fullmatch(item):
+            values.append(f"{item.strip()} {unit}")
         elif item.strip():
             values.append(_value(item, where))
         else:

@@ -27,7 +27,8 @@ class Expectation:
     ``step_s``, ``round_bytes`` and ``rounds`` are extrapolated from ``steps`` timing-only server steps with the first
     seed, NaN without any before the stop time: a step's mean time, the bytes of all messages per round, and the rounds
     until the first stop rule ends the run (infinite if only a target or the wall clock can). For ``precision`` the
-    rounds are a rough guess from the spread of those steps. ``particulars`` describes the protocol's own parameters.
+    rounds are a rough guess from the spread of those steps. ``evaluations_per_round``: the rows of metrics that a round
+    adds. ``particulars`` describes the protocol's own parameters.
     """
 
     protocol: str
@@ -41,6 +42,7 @@ class Expectation:
     particulars: str = ""
     promise: str = ""
     """What mechanism and blinding guarantee, if there are any."""
+    evaluations_per_round: float = float("nan")
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
@@ -53,18 +55,20 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     rounds = outcome.tables.rounds
     assert rounds is not None, "record: rounds keeps them"
     clients, done = len(outcome.info.participants), rounds.num_rows
-    step_s = round_bytes = limit = float("nan")
+    step_s = round_bytes = limit = evaluations = float("nan")
     if done:
         step_s = rounds.column("end_s")[-1].as_py() / done
         last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
         round_bytes = (last["bytes_up"] + last["bytes_down"] + last["bytes_peer"]) / done
         used = sum(map(len, rounds.column("used").to_pylist()))
+        updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
+        evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
         batches = entry.protocol.batches(data.rows, scenario.training_of(name), 0).per_epoch
         limit = _rounds(
             stop,
             time=step_s,
             rounds=1.0,
-            updates=outcome.info.counts["updates"] / done,
+            updates=updates,
             epochs=entry.protocol.epochs(done, used, clients, batches) / done,
         )
         if stop.precision is not None:
@@ -75,7 +79,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
     promise = "; ".join(promises)
-    return Expectation(name, entry.protocol.kind, clients, done, step_s, round_bytes, limit, size, particulars, promise)
+    kind, many = entry.protocol.kind, min(evaluations, 1.0)  # skipped where nothing has changed
+    return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, particulars, promise, many)
 
 
 def _rounds(stop: Stop, **per_round: float) -> float:

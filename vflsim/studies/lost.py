@@ -67,8 +67,8 @@ def not_handed_over(why: str) -> ScenarioError:
     return ScenarioError(
         f"the scenario cannot be handed to another process: {why}",
         "--workers",
-        "protocols whose class another process can import",
-        "move the class into a module of its own, or to the outermost level of your script; or use one worker",
+        "classes that can be imported or pickled: they hold no lock, open file or other handle of this process",
+        "move the class into a module of its own; or use one worker",
     )
 
 

@@ -16,7 +16,8 @@ from vflsim.results.sweep import SweepPage, SweepPoint
 from vflsim.scenario.emit import flow
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.overrides import values_of
+from vflsim.studies.axes import Axis
+from vflsim.studies.depends import run_text
 from vflsim.studies.described import described
 from vflsim.studies.study import checked
 from vflsim.studies.work import stored_text
@@ -30,36 +31,11 @@ _INSTEAD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """A key of a sweep and its values. A key may name several keys, with commas: all get the same value."""
-
-    key: str
-    values: tuple[Any, ...]
-
-    @property
-    def keys(self) -> list[str]:
-        """The dotted keys. Raises ScenarioError for empty and repeated ones."""
-        keys = [each.strip() for each in self.key.split(",")]
-        for each in keys:
-            if not all(each.split(".")) or keys.count(each) > 1:
-                what = f"the key {each} stands twice" if each else "a key is missing"
-                raise ScenarioError(
-                    what, f"--over {self.key}", "KEY=V1,V2,… or KEY,KEY=V1,V2,… for keys that go together"
-                )
-        return keys
-
-
-def axes_of(over: Iterable[str]) -> list[Axis]:
-    """Read ``KEY=V1,V2,…`` of the command line. Raises ScenarioError."""
-    pairs = (values_of(each, "--over") for each in over)
-    return [Axis(key, tuple(values)) for key, values in pairs]
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedPoint:
     """One value for every key: its folder inside the sweep's, its checked scenario, and the text stored with results.
 
-    ``described`` is what its runs train on, with warnings.
+    ``described`` is what its runs train on, with warnings; ``depends`` has a digest for every protocol of all that its
+    runs depend on: equal digests give equal runs.
     """
 
     values: tuple[Any, ...]
@@ -67,6 +43,7 @@ class PlannedPoint:
     scenario: Scenario
     text: str
     described: tuple[str, ...]
+    depends: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +58,25 @@ class SweepPlan:
     def page(self) -> SweepPage:
         """The content of ``sweep.json`` before the first run."""
         points = tuple(
-            SweepPoint(
-                values=point.values, folder=point.folder, scenario_sha256=sha256(point.text.encode()).hexdigest()
-            )
+            SweepPoint(values=point.values, folder=point.folder, scenario_sha256=_digest(point.text))
             for point in self.points
         )
         name = self.points[0].scenario.name
         return SweepPage(scenario=name, keys=self.keys, timing_only=self.timing_only, points=points)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs, shared ones each time."""
+        return sum(len(point.scenario.protocols) * len(point.scenario.seeds) for point in self.points)
+
+    def owners(self) -> dict[tuple[int, str], int]:
+        """Return for every (point, protocol) the first point with the same runs, which need to run only there."""
+        first: dict[tuple[str, str], int] = {}
+        return {
+            (position, name): first.setdefault((name, digest), position)
+            for position, point in enumerate(self.points)
+            for name, digest in point.depends.items()
+        }
 
     @property
     def default_folder(self) -> Path:
@@ -202,4 +191,9 @@ def _point(
         for key, _ in pairs:
             what, where = (part.replace(f"--set {key}=", f"--over {key}=") for part in (what, where))
         raise ScenarioError(what, where, error.allowed, error.remedy) from None
-    return PlannedPoint(values, folder, scenario, stored_text(scenario, timing_only), lines)
+    depends = {name: _digest(run_text(scenario, name)) for name in scenario.protocols}
+    return PlannedPoint(values, folder, scenario, stored_text(scenario, timing_only), lines, depends)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,15 +1,18 @@
-"""All runs of a sweep for one engine, so that points share its workers without waiting for each other."""
+"""All runs of a sweep for one engine: points share its workers, and the runs that do not depend on what differs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from vflsim.results.lock import locked
+from vflsim.results.pages import read_info
+from vflsim.results.placed import place_run
+from vflsim.results.write import run_folder
 from vflsim.scenario.data import ScenarioData
 from vflsim.studies.options import RunOptions
 from vflsim.studies.paths import choices
@@ -19,21 +22,26 @@ from vflsim.studies.unit import Unit
 from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.studies.work import Work
 
+_Run: TypeAlias = tuple[int, str, int]
+"""A run that is done once: the first point that has it, its protocol and its seed."""
+
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A point under way: its study, what closes it, and its runs that have not ended."""
+    """A point under way: its study, what closes it, its runs that have not ended, and how many it shares."""
 
     position: int
     study: OpenStudy
     work: Work
     closing: ExitStack
-    left: set[StudyRun] = field(default_factory=set)
+    left: set[StudyRun]
+    shared: int = 0
 
 
 class Pool:
     """The runs of all points. A point's study opens when its first run is due, and finishes when its last has ended.
 
+    A run that an earlier point has too is done there alone, and then placed here.
     Invariant: leaving the ``with`` block closes every open study, which keeps its written runs or restores its folder.
     """
 
@@ -47,7 +55,10 @@ class Pool:
     ) -> None:
         self._plan, self._folder, self._options = plan, folder, options
         self._watcher_of, self._finished = watcher_of, finished
-        self._open: dict[int, _Open] = {}  # by the identity of the unit's work
+        self._owners = plan.owners()
+        self._open: dict[int, _Open] = {}  # by the identity of its work
+        self._done: dict[_Run, Report | None] = {}  # None: kept from before
+        self._waiting: dict[_Run, list[tuple[_Open, StudyRun]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -59,36 +70,66 @@ class Pool:
             for each in self._open.values():
                 stack.push(each.closing)
 
-    @property
-    def size(self) -> int:
-        """The number of runs at most."""
-        return sum(len(point.scenario.protocols) * len(point.scenario.seeds) for point in self._plan.points)
-
     def units(self) -> Iterator[Unit]:
         """Yield every run to do, point after point. Raises ResultsError if a point's folder cannot be used."""
         for position in range(len(self._plan.points)):
             opened = self._opened(position)
-            yield from opened.study.units
+            for unit in opened.study.units:
+                run = self._run(position, unit.run)
+                if run[0] == position:
+                    yield unit
+                elif run in self._done:
+                    self._share(run, opened, unit.run)
+                else:
+                    self._waiting.setdefault(run, []).append((opened, unit.run))
             self._finish_if_done(opened)
 
     def ended(self, unit: Unit, report: Report) -> None:
-        """Enter a run that has ended; finish its study if it was the last one. Raises ResultsError."""
+        """Enter a run that has ended, here and wherever else it belongs; finish the studies that are complete.
+
+        Raises ResultsError.
+        """
         opened = self._open[id(unit.work)]
-        opened.study.ended(unit.run, report)
-        opened.left.discard(unit.run)
+        run = self._run(opened.position, unit.run)
+        self._done[run] = report
+        self._enter(opened, unit.run, report)
+        for other, its_run in self._waiting.pop(run, ()):
+            self._share(run, other, its_run)
+            self._finish_if_done(other)
         self._finish_if_done(opened)
 
+    def _run(self, position: int, run: StudyRun) -> _Run:
+        return self._owners[position, run.protocol], run.protocol, run.seed
+
     def _opened(self, position: int) -> _Open:
-        point = self._plan.points[position]
-        watcher, place = self._watcher_of(position), self._folder / point.folder
+        point, watcher = self._plan.points[position], self._watcher_of(position)
         timing_only = self._plan.timing_only
-        work = Work(point.scenario, place, choices(point.scenario, "auto", timing_only), timing_only, self._options)
+        paths = choices(point.scenario, "auto", timing_only)
+        work = Work(point.scenario, self._folder / point.folder, paths, timing_only, self._options)
         watcher.described(point.described)
         with ExitStack() as stack:
-            stack.enter_context(locked(place))
+            stack.enter_context(locked(work.folder))
             study = stack.enter_context(OpenStudy(work, watcher))
-            opened = self._open[id(work)] = _Open(position, study, work, stack.pop_all(), {u.run for u in study.units})
+            left = {unit.run for unit in study.units}
+            opened = self._open[id(work)] = _Open(position, study, work, stack.pop_all(), left)
+        to_do = {(run.protocol, run.seed) for run in left}
+        for name in point.scenario.protocols:
+            for seed in point.scenario.seeds:
+                if self._owners[position, name] == position and (name, seed) not in to_do:
+                    self._done[position, name, seed] = None
         return opened
+
+    def _share(self, run: _Run, opened: _Open, its_run: StudyRun) -> None:
+        """Place a run that has ended at an earlier point."""
+        there = self._folder / self._plan.points[run[0]].folder
+        place_run(run_folder(there, *run[1:]), run_folder(opened.work.folder, *run[1:]))
+        opened.work.clear(*run[1:])
+        opened.shared += 1
+        self._enter(opened, its_run, self._done[run] or Report(read_info(run_folder(there, *run[1:])), {}))
+
+    def _enter(self, opened: _Open, run: StudyRun, report: Report) -> None:
+        opened.study.ended(run, report)
+        opened.left.discard(run)
 
     def _finish_if_done(self, opened: _Open) -> None:
         if opened.left or id(opened.work) not in self._open:
@@ -96,4 +137,4 @@ class Pool:
         with opened.closing:
             study = opened.study.finish(ScenarioData(opened.work.scenario))
         del self._open[id(opened.work)]
-        self._finished(opened.position, study)
+        self._finished(opened.position, replace(study, shared=opened.shared))

@@ -22,6 +22,7 @@ from vflsim.results.write import RUN, run_folder
 from vflsim.simulation.info import versions
 from vflsim.studies.arrived import write_arrived
 from vflsim.studies.board import Board
+from vflsim.studies.handed import pickled
 from vflsim.studies.interrupt import SIGNALS, Interrupt
 from vflsim.studies.lost import not_handed_over, report_of_lost
 from vflsim.studies.luggage import Luggage
@@ -166,10 +167,7 @@ class RayEngine:
     def _parcel(self, work: Work) -> tuple[str, list[Any]]:
         """Put a study and its files into the cluster's store, once. Raises ScenarioError if it cannot be pickled."""
         if id(work) not in self._parcels:
-            try:
-                parcel = self._ray.cloudpickle.dumps(work)
-            except Exception as error:
-                raise not_handed_over(f"{type(error).__name__}: {error}") from error
+            parcel = pickled(work)
             references = [self._ray.put(parcel), self._ray.put(Luggage.of(work.scenario))]
             self._parcels[id(work)] = hashlib.sha256(parcel).hexdigest(), references, work
         digest, references, _ = self._parcels[id(work)]

@@ -40,23 +40,27 @@ from vflsim.studies.workers import Crew
 class Study:
     """Results of a study, and the errors of its failed runs.
 
-    ``kept`` counts runs that had finished before; the others took ``seconds`` of wall-clock time in total.
+    ``kept`` counts runs that had finished before, ``shared`` those that other points of a sweep have run; the others
+    took ``seconds`` of wall-clock time in total.
     """
 
     results: Results
     failures: dict[tuple[str, int], VflsimError]
     kept: int
     seconds: float
+    shared: int = 0
 
     @property
     def summary(self) -> str:
         """The number of runs and their duration, in words."""
         total = len(self.results.runs)
-        if not self.kept:
-            return f"{total} runs in {self.seconds:.1f} s"
-        if self.kept == total:
-            return f"{total} runs, all kept from before"
-        return f"{total} runs: {self.kept} kept from before, {total - self.kept} run in {self.seconds:.1f} s"
+        counts = {"kept from before": self.kept, "shared with other values": self.shared}
+        counts[f"run in {self.seconds:.1f} s"] = total - self.kept - self.shared
+        parts = [(count, how) for how, count in counts.items() if count]
+        if len(parts) == 1:
+            (_, how) = parts[0]
+            return f"{total} runs{how.removeprefix('run')}" if how.startswith("run") else f"{total} runs, all {how}"
+        return f"{total} runs: " + ", ".join(f"{count} {how}" for count, how in parts)
 
 
 def run_study(

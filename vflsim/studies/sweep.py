@@ -94,7 +94,7 @@ def run_sweep(
             with (
                 Interrupt() as interrupt,
                 Pool(plan, folder, options, watcher_of, finished) as pool,
-                engine_of(options, pool.size) as engine,
+                engine_of(options, plan.runs) as engine,
                 contextlib.closing(engine.carry_out(pool.units(), interrupt)) as reports,
             ):
                 for unit, report in reports:

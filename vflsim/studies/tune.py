@@ -16,8 +16,9 @@ from vflsim.results.write import write_file
 from vflsim.scenario import emit
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
+from vflsim.studies.axes import Axis
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
-from vflsim.studies.planned import Axis, planned
+from vflsim.studies.planned import planned
 from vflsim.studies.study import checked
 from vflsim.studies.sweep import SweepDone, SweepWatcher, run_sweep
 

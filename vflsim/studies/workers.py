@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import multiprocessing
-import os
 import signal
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,14 +12,13 @@ from itertools import islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.reduction import ForkingPickler
-from types import FunctionType
-from typing import Any, Self
+from typing import Self
 
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.simulation.conductor import Progress
+from vflsim.studies.handed import pickled, without_main_module
 from vflsim.studies.interrupt import SIGNALS, Interrupt
-from vflsim.studies.lost import death, mention_log, not_handed_over, report_of_lost, stillborn
+from vflsim.studies.lost import death, mention_log, report_of_lost, stillborn
 from vflsim.studies.unit import Reports, Unit
 from vflsim.studies.watching import Report
 from vflsim.studies.work import Work
@@ -168,7 +164,8 @@ def _started() -> _Member:
     resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        process.start()
+        with without_main_module():
+            process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         its.close()
@@ -197,36 +194,5 @@ def _with_payloads(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes]]:
     work, payload = None, b""
     for unit in units:
         if unit.work is not work:
-            work, payload = unit.work, _pickled(unit.work)
+            work, payload = unit.work, pickled(unit.work)
         yield unit, payload
-
-
-class _Noting(ForkingPickler):
-    """Pickler that notes the classes and functions of the main module."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.of_main: list[str] = []
-
-    def reducer_override(self, each: Any) -> Any:
-        """Note an object of the main module; leave the pickling to the base class."""
-        if isinstance(each, type | FunctionType) and each.__module__ == "__main__":
-            self.of_main.append(each.__qualname__)
-        return NotImplemented
-
-
-def _pickled(work: Work) -> bytes:
-    """Pickle a study for workers. Raises ScenarioError if no other process could read it.
-
-    A worker imports the main module if that is a file; it cannot see definitions of a prompt or notebook.
-    """
-    buffer = io.BytesIO()
-    pickler = _Noting(buffer)
-    try:
-        pickler.dump(work)
-    except Exception as error:
-        raise not_handed_over(str(error)) from error
-    main = getattr(sys.modules["__main__"], "__file__", None)
-    if pickler.of_main and not (main and os.path.isfile(main)):
-        raise not_handed_over(f"{pickler.of_main[0]} is defined in no file")
-    return buffer.getvalue()

@@ -9,6 +9,8 @@ _SCALES = {
     "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
 }
 
+_DURATIONS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
 
 def quantity(value: float, unit: str, half: float = math.nan) -> str:
     """A number with its unit, ± half an interval of one significant digit (two if the first is 1): ``2.3 ± 0.4 s``."""
@@ -26,6 +28,12 @@ def quantity(value: float, unit: str, half: float = math.nan) -> str:
         most = max(0, 4 - math.floor(math.log10(max(abs(value), half))))
         text = f"{value:.{decimals}f} ± {half:.{decimals}f}" if decimals <= most else f"{value:.4g} ± 0"
     return _signed(f"{text} {shown}".strip())
+
+
+def roughly(seconds: float) -> str:
+    """A duration to two digits, in the unit that people would use: ``0.38 s``, ``12 s``, ``3.4 min``, ``1.2 h``."""
+    scale, unit = next((pair for pair in _DURATIONS if seconds >= pair[0]), _DURATIONS[-1])
+    return f"{float(f'{seconds / scale:.2g}'):g} {unit}"
 
 
 def thousandths(value: float, half: float = math.nan) -> str:

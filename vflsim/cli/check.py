@@ -1,0 +1,60 @@
+"""``vflsim check``: check a scenario, and print what it would run."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, console, load, say
+from vflsim.cli.options import Threads, Workers
+from vflsim.errors import DataError
+
+
+@app.command()
+def check(
+    scenario: ScenarioFile,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure no rounds, and so predict no real time.")] = False,
+    workers: Workers = 1,
+    threads: Threads = 1,
+) -> None:
+    """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
+    loaded = load(scenario, overrides, seeds)
+    from vflsim.studies.calibrate import calibrated
+    from vflsim.studies.checks import read_and_check
+    from vflsim.studies.described import described
+    from vflsim.studies.expected import expectation
+    from vflsim.studies.expected_table import expectation_table
+    from vflsim.studies.options import RunOptions
+
+    options = RunOptions.of(workers=workers, threads=threads)
+    try:
+        data = read_and_check(loaded)
+    except DataError:
+        say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
+        raise
+    start_s = time.process_time()  # a worker, too, imports all this and reads the data
+    found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
+    page, runs = console(), len(loaded.protocols) * len(loaded.seeds)
+    page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
+    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")
+    for line in described(loaded, data):
+        say(line)
+    page.print()
+    speeds = None
+    if not quick:
+        speeds = {
+            each.protocol: calibrated(
+                loaded,
+                each.protocol,
+                data.of(loaded.training_of(each.protocol)),
+                options.execution,
+                expected=each,
+            )
+            for each in found
+        }
+    page.print(expectation_table(loaded, found, speeds, options.workers, start_s))
