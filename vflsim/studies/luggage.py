@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,32 +62,38 @@ class Luggage:
 
 
 def relocated(value: Any, places: Mapping[str, str]) -> Any:
-    """Return a part of a scenario with other places of its files."""
+    """Return a part of a scenario with other places of its files; the part itself if it names none of them."""
     if isinstance(value, str):
         return places.get(value, value)
+    parts = _parts(value)
+    new = {key: relocated(part, places) for key, part in parts.items()}
+    changed = {key: part for key, part in new.items() if part is not parts[key]}
+    if not changed:
+        return value
     if isinstance(value, BaseModel):
-        found = {name: (old, relocated(old, places)) for name, old in dict(value).items()}
-        changed = {name: new for name, (old, new) in found.items() if new is not old}
-        return value.model_copy(update=changed) if changed else value
+        return value.model_copy(update=changed)
     if isinstance(value, Mapping):
-        new = {key: relocated(item, places) for key, item in value.items()}
-        return value if all(new[key] is value[key] for key in value) else new
+        return new
+    return type(value)(new.values()) if isinstance(value, tuple | list) else replace(value, **changed)
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    """Return what a part of a scenario consists of: fields, items."""
+    if isinstance(value, BaseModel | Mapping):
+        return dict(value)
     if isinstance(value, tuple | list):
-        items = [relocated(item, places) for item in value]
-        return value if all(one is other for one, other in zip(items, value, strict=True)) else type(value)(items)
-    return value
+        return dict(enumerate(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+    return {}
 
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield all texts in a part of a scenario."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, BaseModel | Mapping):
-        for item in dict(value).values():
-            yield from _texts(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _texts(item)
+    for part in _parts(value).values():
+        yield from _texts(part)
 
 
 def _sources(folder: Path) -> Iterator[Path]:
