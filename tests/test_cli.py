@@ -166,18 +166,28 @@ def test_timing_only_simulates_without_training(vflsim: Callable[..., Ended]) ->
     assert "mean round" in ended.out
 
 
-def test_running_again_replaces_run_by_run(vflsim: Callable[..., Ended]) -> None:
+def test_running_again_keeps_all_runs(vflsim: Callable[..., Ended]) -> None:
     vflsim("run", "tiny.yaml")
     before = files("results/tiny")
     ended = vflsim("run", "tiny.yaml")
     assert ended.status == 0
-    assert "holds results of this very scenario: they are replaced run by run" in ended.out
+    assert "results/tiny: all 4 runs are there and stay (--anew computes them again)\n" in ended.out
+    assert "4 runs, all kept from before" in ended.out
+    assert files("results/tiny") == before
+
+
+def test_anew_moves_all_runs_aside_and_computes_them_again(vflsim: Callable[..., Ended]) -> None:
+    vflsim("run", "tiny.yaml")
+    before = files("results/tiny")
+    ended = vflsim("run", "tiny.yaml", "--anew")
+    assert ended.status == 0
+    assert re.search(r"the results that were there are now in .*tiny\.previous-1$", ended.out, re.M)
+    assert files("results/tiny.previous-1") == before
     after = files("results/tiny")
     timed = ("run.json", "manifest.json")  # with wall-clock times, and with the digests of those
     assert {name: after[name] for name in after if not name.endswith(timed)} == {
         name: before[name] for name in before if not name.endswith(timed)
     }
-    assert [path.name for path in Path("results").iterdir()] == ["tiny"]
 
 
 def test_results_of_another_scenario_are_moved_aside(vflsim: Callable[..., Ended]) -> None:
@@ -185,7 +195,10 @@ def test_results_of_another_scenario_are_moved_aside(vflsim: Callable[..., Ended
     before = files("results/tiny")
     ended = vflsim("run", "tiny.yaml", "--set", "stop.rounds=5")
     assert ended.status == 0
-    assert re.search(r"the results of another scenario that were there are now in .*tiny\.previous-1$", ended.out, re.M)
+    assert "results/tiny: none of its runs is kept\n" in ended.out
+    what = r"4 runs: seeds 0–1 of wait, async \(stop\.rounds: 10 → 5\)"
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("  moved to ")]
+    assert re.fullmatch(rf"  moved to .*tiny\.previous-1: {what}", line)
     assert files("results/tiny.previous-1") == before
 
 
@@ -290,7 +303,7 @@ def test_a_study_interrupted_in_its_first_run_leaves_everything_as_it_was(
         vflsim("run", "tiny.yaml", *(["--set", "stop.rounds=5"] if earlier == "another" else []))
     before = files(".")
     interrupt_at(3, monkeypatch)
-    ended = vflsim("run", "tiny.yaml")
+    ended = vflsim("run", "tiny.yaml", *(["--anew"] if earlier == "the same" else []))
     assert ended.status == 130
     left = "nothing was written" if earlier == "nothing" else "results/tiny is as it was before"
     assert ended.err == f"interrupted before the first run had ended: {left}\n"

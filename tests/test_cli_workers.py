@@ -151,19 +151,17 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
         patch.setattr(ServerLearner, "server_step", interrupted)
         ended = vflsim("run", "tiny.yaml")
     assert ended.status == 130
-    first, second, third = ended.err.splitlines()
+    assert "(training or timing alone (--timing-only))" in ended.out
+    first, second = ended.err.splitlines()
     assert first == "interrupted before the first run had ended: a checkpoint is kept in results/tiny"
-    assert re.fullmatch(
-        r"  the results of another scenario that were there are now in .*/results/tiny\.previous-1", second
-    )
-    assert third == "  resume with: vflsim run tiny.yaml --resume"
+    assert second == "  resume with: vflsim run tiny.yaml --resume"
     assert list(Path("results/tiny/wait").iterdir()) == [Path("results/tiny/wait/.seed-0.checkpoint")]
     resumed = vflsim("run", "tiny.yaml", "--resume")
     assert resumed.status == 0
     assert "no run has finished yet" in resumed.out
     for path in Path("whole").rglob("*.parquet"):
         assert Path("results/tiny", path.relative_to("whole")).read_bytes() == path.read_bytes()
-    assert not list(Path("results/tiny").rglob(".*"))
+    assert {path.name for path in Path("results/tiny").rglob(".*")} == {".seed-0.checkpoint"}
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
@@ -183,15 +181,13 @@ def test_sigterm_to_the_process_group_keeps_checkpoints_and_says_how_to_resume()
     assert {path.name for path in Path("results/tiny/async").iterdir()} == {".seed-0.checkpoint", ".seed-1.checkpoint"}
 
 
-@pytest.mark.parametrize("earlier", ["nothing", "the same scenario", "another scenario"])
+@pytest.mark.parametrize("earlier", ["nothing", "another scenario"])
 def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
     earlier: str, vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argv = ("run", "tiny.yaml", "--timing-only")
     if earlier != "nothing":
-        assert vflsim(*argv, *(() if earlier == "the same scenario" else ("--seeds", "[5]"))).status == 0
-    before = Path("results/tiny-timing/wait/seed-0/run.json")
-    page = before.read_bytes() if before.exists() else b""
+        assert vflsim(*argv, "--seeds", "[5]").status == 0
 
     def interrupted(*args: object) -> None:
         write_run(*args)  # type: ignore[arg-type]
@@ -202,12 +198,11 @@ def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
         ended = vflsim(*argv)
     assert ended.status == 130
     assert ended.err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny-timing\n")
-    assert Path("results/tiny-timing/wait/seed-0/run.json").read_bytes() != page
+    assert Path("results/tiny-timing/wait/seed-0/run.json").exists()
     assert vflsim("compare", "results/tiny-timing").status == 0
     verified = vflsim("verify", "results/tiny-timing")
-    missing = [] if earlier == "the same scenario" else ["async/seed-0", "wait/seed-1", "async/seed-1"]
-    sound = ["4 runs in results/tiny-timing are sound"]
-    assert verified.out.splitlines() == ([f"{run} is missing: a run of this scenario" for run in missing] or sound)
+    missing = ["async/seed-0", "wait/seed-1", "async/seed-1"]
+    assert verified.out.splitlines() == [f"{run} is missing: a run of this scenario" for run in missing]
     resumed = vflsim(*argv, "--resume")
     assert resumed.status == 0
     assert vflsim("verify", "results/tiny-timing").status == 0
@@ -229,7 +224,7 @@ def test_workers_end_with_the_process_that_started_them_and_its_folder_is_free(v
         process.wait()
     ended = vflsim("run", "tiny.yaml", "--timing-only", "--out", "results/tiny", "--seeds", "[0]")
     assert ended.status == 0
-    assert "are now in" in ended.out
+    assert "  moved to " in ended.out
 
 
 @pytest.mark.usefixtures("warm_workers")

@@ -49,6 +49,7 @@ def run(
     path: Literal["auto", "event", "vectorised"] = "auto",
     workers: int = 1,
     resume: bool = False,
+    anew: bool = False,
     checkpoint_every: str | float | None = "60 s",
     eager: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -59,11 +60,12 @@ def run(
 
     ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
     ``workers`` is the number of processes that run at a time (a script needs ``if __name__ == "__main__":`` around the
-    call, and must define its own protocols in a module, or at its outermost level). ``resume`` keeps the finished runs
-    in ``out`` and continues the others from their checkpoints, written every ``checkpoint_every`` (seconds, ``"5
-    min"``, None). ``eager`` trains client by client; ``device``, ``threads`` and ``tf32`` select where and how PyTorch
-    computes. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A failed run does not stop the others: after
-    all runs, the first ``RunError`` is raised, and ``open_results`` reads the results.
+    call, and must define its own protocols in a module, or at its outermost level). Runs in ``out`` that fit the
+    scenario are kept, interrupted or shorter ones continue from checkpoints, written every ``checkpoint_every``
+    (seconds, ``"5 min"``, None), and others are moved aside. ``resume`` refuses results of another scenario instead;
+    ``anew`` keeps none. ``eager`` trains client by client; ``device``, ``threads`` and ``tf32`` select where and how
+    PyTorch computes. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A failed run does not stop the others:
+    after all runs, the first ``RunError`` is raised, and ``open_results`` reads the results.
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.options import RunOptions
@@ -72,6 +74,7 @@ def run(
     options = RunOptions.of(
         workers=workers,
         resume=resume,
+        anew=anew,
         checkpoint_every=checkpoint_every,
         eager=eager,
         device=device,

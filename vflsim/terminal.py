@@ -19,6 +19,8 @@ from vflsim.results.read import Results
 from vflsim.results.report import comparison_table
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
+from vflsim.studies.growth import Growth
+from vflsim.studies.growth_text import sentences
 from vflsim.studies.paths import Choice
 from vflsim.studies.study import Study
 from vflsim.studies.watching import Report, StudyRun, Watcher
@@ -64,8 +66,12 @@ class Display(Watcher):
     def prepared(self, what: Prepared) -> None:
         """Print what happens to earlier results."""
         self.moved_to = what.moved_to
-        if what.action == "kept":
-            say(self._console, f"{what.folder} holds results of this very scenario: they are replaced run by run")
+
+    def grown(self, what: Prepared, growth: Growth) -> None:
+        """Print what becomes of earlier runs."""
+        self.count = len(growth.kept)
+        for line in sentences(what, growth):
+            say(self._console, line)
 
     def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
         """Print which earlier results are kept, and how they differ from new ones."""
@@ -207,4 +213,4 @@ def interrupted(display: Display, folder: Path, again: str) -> str:
 
 
 def _moved(place: Path) -> str:
-    return f"the results of another scenario that were there are now in {place}"
+    return f"the results that were there are now in {place}"

@@ -1,4 +1,4 @@
-"""Checkpoint files: two files per number; the newest two checkpoints are kept.
+"""Checkpoint files: two files per number; the newest two checkpoints are kept, and the newest of a finished run.
 
 ``000007.safetensors`` holds the tensors and ``000007.json`` everything else, with the digests of both. The JSON file is
 written last and atomically: it completes a checkpoint. Reading never evaluates content.
@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vflsim.checkpoints.position import Position
 from vflsim.checkpoints.snapshot import Snapshot
 from vflsim.errors import CheckpointError
 from vflsim.results.write import errors_named, write_file
@@ -37,12 +38,13 @@ class _UnsoundError(Exception):
 
 
 class _Page(BaseModel):
-    """Content of the JSON file; ``state`` is the digest of the tensor file."""
+    """Content of the JSON file; ``state`` is the digest of the tensor file, ``until`` are the run's stop rules."""
 
     number: int
     state: str
     fingerprint: dict[str, str]
     snapshot: Snapshot
+    until: dict[str, Any] = {}
 
 
 class Found(NamedTuple):
@@ -52,14 +54,23 @@ class Found(NamedTuple):
     storages: Mapping[str, Tensor]
 
 
+class Waypoint(NamedTuple):
+    """A place that a run has passed: its position, real seconds until there, and the stop rules that it ran under."""
+
+    position: Position
+    elapsed_s: float
+    until: Mapping[str, Any]
+
+
 class CheckpointFiles:
     """The checkpoints of one run in ``folder``; a run with the same ``fingerprint`` may resume from them.
 
-    Invariant: a checkpoint stays until two newer ones are written.
+    ``until`` are the run's stop rules, which the fingerprint leaves out: a run with a later end may resume, too.
+    Invariant: a checkpoint stays until two newer ones are written, or the run is finished.
     """
 
-    def __init__(self, folder: Path, fingerprint: Mapping[str, str]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, fingerprint: Mapping[str, str], until: Mapping[str, Any] | None = None) -> None:
+        self.folder, self._until = folder, dict(until or {})
         self.passed_over: list[str] = []
         """The defects of the checkpoints that ``newest`` could not use."""
         capability = torch.backends.cpu.get_cpu_capability()  # wider vectors sum in another order
@@ -74,14 +85,28 @@ class CheckpointFiles:
             with errors_named(state):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 digest = _save(storages, state)
-            page = _Page(number=number, state=digest, fingerprint=self._fingerprint, snapshot=snapshot)
+            page = _Page(
+                number=number, state=digest, fingerprint=self._fingerprint, snapshot=snapshot, until=self._until
+            )
             content = page.model_dump()
             write_file(self._path(number, "json"), json.dumps({"content": content, "digest": _digest_of(content)}))
         except BaseException:
             with contextlib.suppress(OSError):
                 state.unlink(missing_ok=True)
             raise
-        self._drop_older()
+        self.drop_older()
+
+    def waypoint(self) -> Waypoint | None:
+        """Return where the newest checkpoint that can be read stands, if any.
+
+        Raises ``CheckpointError`` if it belongs to a run with a different fingerprint.
+        """
+        for number in sorted(self._numbers("json"), reverse=True):
+            with contextlib.suppress(_UnsoundError):
+                page = self._read_page(number)
+                self._compare(number, page.fingerprint)
+                return Waypoint(page.snapshot.position, page.snapshot.elapsed_s, page.until)
+        return None
 
     def newest(self) -> Found | None:
         """Return the newest sound checkpoint, if any; list the defects of newer ones in ``passed_over``.
@@ -151,12 +176,12 @@ class CheckpointFiles:
         matches = (re.fullmatch(rf"(\d{{6,}})\.(?:{suffix})", name) for name in names)
         return {int(match[1]) for match in matches if match is not None}
 
-    def _drop_older(self) -> None:
-        """Remove all but the newest two checkpoints that are not known to be unsound."""
+    def drop_older(self, kept: int = KEPT) -> None:
+        """Remove all but the newest checkpoints that are not known to be unsound."""
         sound = sorted(self._numbers("json") - self._unsound)
         with contextlib.suppress(OSError):
             for entry in list(self.folder.iterdir()):
-                if entry.stem not in {f"{number:06}" for number in sound[-KEPT:]}:
+                if entry.stem not in {f"{number:06}" for number in sound[-kept:]}:
                     entry.unlink()
 
 

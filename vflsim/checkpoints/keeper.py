@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from vflsim.checkpoints.files import CheckpointFiles
 from vflsim.checkpoints.snapshot import Return, take, went_elsewhere
@@ -20,13 +21,21 @@ _SHARE = 10
 class Keeper:
     """Keeps checkpoints of one run in ``folder``, ``every`` so many wall-clock seconds (None: only on request).
 
-    With ``resume`` the run continues from the newest checkpoint with the same ``fingerprint``. Invariants:
+    With ``resume`` the run continues from the newest checkpoint with the same ``fingerprint``; ``until`` are its stop
+    rules (see ``CheckpointFiles``). Invariants:
     checkpoints never change the run, not even its last bits; if one fails, the run continues and the previous one
     stays.
     """
 
-    def __init__(self, folder: Path, every: float | None, fingerprint: Mapping[str, str], resume: bool) -> None:
-        self._files = CheckpointFiles(folder, fingerprint)
+    def __init__(
+        self,
+        folder: Path,
+        every: float | None,
+        fingerprint: Mapping[str, str],
+        resume: bool,
+        until: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._files = CheckpointFiles(folder, fingerprint, until)
         self._every, self._resume = every, resume
         self._course: Course | None = None
         self._return: Return | None = None

@@ -9,7 +9,10 @@ from typing import Annotated, Literal
 import typer
 
 Workers = Annotated[int, typer.Option(help="Number of runs at a time, each in its own process.", metavar="N")]
-Resume = Annotated[bool, typer.Option("--resume", help="Keep finished runs and continue the others.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Keep finished runs and continue the others; refuse other scenarios.")
+]
+Anew = Annotated[bool, typer.Option("--anew", help="Keep no earlier run: move all results there aside.")]
 CheckpointEvery = Annotated[
     str, typer.Option(help="Wall-clock time between checkpoints of a run; off for none.", metavar="TIME")
 ]

@@ -11,6 +11,7 @@ import typer
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
 from vflsim.cli.options import (
     Address,
+    Anew,
     CheckpointEvery,
     Device,
     Eager,
@@ -44,6 +45,7 @@ def run(
     ] = "auto",
     workers: Workers = 1,
     resume: Resume = False,
+    anew: Anew = False,
     checkpoint_every: CheckpointEvery = "60 s",
     eager: Eager = False,
     device: Device = "auto",
@@ -65,6 +67,7 @@ def run(
     options = RunOptions.of(
         workers=workers,
         resume=resume,
+        anew=anew,
         checkpoint_every=checkpoint_every,
         eager=eager,
         device=device,

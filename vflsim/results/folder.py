@@ -18,32 +18,34 @@ _ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
 
 @dataclass(frozen=True)
 class Prepared:
-    """Outcome of :func:`prepare_folder`.
+    """Outcome of :func:`prepare_folder`, or of :func:`~vflsim.results.aside.grow_folder` (*grown*).
 
-    ``moved_to`` is the new place of another scenario's results; ``made`` lists the folders that did not exist,
-    innermost first.
+    ``moved_to`` is the new place of earlier results, all or (grown) the entries ``moved``; ``made`` lists the folders
+    that did not exist, innermost first. ``before`` is the scenario that was there.
     """
 
-    action: Literal["created", "kept", "moved"]
+    action: Literal["created", "kept", "moved", "grown"]
     folder: Path
     moved_to: Path | None = None
     made: tuple[Path, ...] = field(default=(), compare=False)
+    moved: tuple[str, ...] = ()
+    before: bytes = field(default=b"", compare=False)
 
 
-def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
+def prepare_folder(out: Path | str, scenario_text: str, anew: bool = False) -> Prepared:
     """Prepare ``out`` for runs of the scenario with this resolved text.
 
     A new or empty folder is *created*; a folder with results of exactly this text is *kept*; results of another
-    scenario are *moved* aside to ``<out>.previous-1`` (2, …), never deleted. Files that a killed process left
-    half-written are deleted. If ``out`` is a link, all this happens to the folder that it points to, and the link
-    stays. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
+    scenario (``anew``: any results) are *moved* aside to ``<out>.previous-1`` (2, …), never deleted. Files that a
+    killed process left half-written are deleted. If ``out`` is a link, all this happens to the folder that it points
+    to, and the link stays. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
     """
     out = Path(os.path.abspath(followed(out)))
     prepared = Prepared("created", out)
     with errors_named(out):
         if out.exists() and _content(out):
-            if (out / SCENARIO).is_file() and content(out / SCENARIO) == scenario_text.encode():
-                _clear_leftovers(out)
+            if not anew and (out / SCENARIO).is_file() and content(out / SCENARIO) == scenario_text.encode():
+                clear_leftovers(out)
                 return Prepared("kept", out)
             _refuse_foreign(out)
             prepared = Prepared("moved", out, step_aside(out))
@@ -59,7 +61,7 @@ def prepare_folder(out: Path | str, scenario_text: str) -> Prepared:
 
 
 def withdraw(prepared: Prepared) -> None:
-    """Undo :func:`prepare_folder` when no run was written."""
+    """Undo :func:`prepare_folder` when no run was written. A folder that has grown stays so: it holds fitting runs."""
     folder = prepared.folder
     with contextlib.suppress(OSError):
         if folder.is_dir():
@@ -69,7 +71,7 @@ def withdraw(prepared: Prepared) -> None:
             for entry in _content(folder):
                 if entry.is_dir() and not any(entry.iterdir()):
                     entry.rmdir()
-            if prepared.action == "kept" or any(entry.name != SCENARIO for entry in _content(folder)):
+            if prepared.action in ("kept", "grown") or any(entry.name != SCENARIO for entry in _content(folder)):
                 return
             (folder / SCENARIO).unlink(missing_ok=True)
         if prepared.moved_to is not None:
@@ -100,7 +102,7 @@ def _refuse_foreign(out: Path) -> None:
         )
 
 
-def _clear_leftovers(out: Path) -> None:
+def clear_leftovers(out: Path) -> None:
     """Clean up after a killed process: delete its unfinished files, restore a run that it was about to replace."""
     for leftover in (*out.glob(".*"), *out.glob("*/.*")):
         match = _ASIDE.fullmatch(leftover.name)
@@ -143,13 +145,19 @@ def step_aside(out: Path) -> Path:
     If ``out`` is a link, the folder that it points to is renamed; the link stays.
     """
     out = followed(out)
-    number = 1
-    while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
-        number += 1
+    previous = free_previous(out)
     out.rename(previous)
     if (previous / LOCK).exists():
         out.mkdir()
         (previous / LOCK).rename(out / LOCK)
+    return previous
+
+
+def free_previous(out: Path) -> Path:
+    """Return ``<out>.previous-1``, or the first free number."""
+    number = 1
+    while os.path.lexists(previous := out.with_name(f"{out.name}.previous-{number}")):
+        number += 1
     return previous
 
 

@@ -176,7 +176,8 @@ class RunInfo(BaseModel):
     products. ``stalled`` lists clients that waited in vain at the end. ``privacy`` is present if a mechanism protected
     training, ``blinding`` if clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise,
     transformed tensors. ``files`` has the digests of all other files of the run (None in files of earlier versions).
-    ``reference`` is the protocol's ``clients_at_server``.
+    ``inputs`` has the SHA-256 of data files, traces and own modules that the run has read, by path. ``reference`` is
+    the protocol's ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -214,6 +215,7 @@ class RunInfo(BaseModel):
     max_staleness: int | None = None
     staleness_bounds: Age | None = None
     files: dict[str, FileFacts] | None = None
+    inputs: dict[str, str] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunInfo:

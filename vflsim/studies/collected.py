@@ -59,7 +59,7 @@ class Collected:
             found = self._found[digest, unit.run.protocol, unit.run.seed]
             place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
             write_arrived(place, found.info, lambda name, source=found.place: opened(source / name))  # type: ignore[misc]
-            unit.work.clear(unit.run.protocol, unit.run.seed)
+            unit.work.settle(unit.run.protocol, unit.run.seed)
             yield unit, report_of(found.place, found.info)
 
 

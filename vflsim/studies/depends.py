@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from vflsim.scenario.emit import dump, flow
@@ -29,7 +29,27 @@ def run_text(scenario: Scenario, protocol: str) -> str:
 
 def run_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
     """Return the content of ``run_text``."""
-    raw = scenario.document.raw
+    return part_of(scenario.document.raw, protocol, owns_code(scenario, protocol))
+
+
+def course_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
+    """Return what a run depends on until its end: its part without stop rules, unless its noise follows from them."""
+    mechanism = scenario.protocols[protocol].mechanism
+    if mechanism is not None and mechanism.needs_plan:
+        return run_part(scenario, protocol)
+    return part_of(scenario.document.raw, protocol, owns_code(scenario, protocol), ("stop",))
+
+
+def owns_code(scenario: Scenario, protocol: str) -> bool:
+    """Whether the protocol is a class of the user's own."""
+    return not type(scenario.protocols[protocol].protocol).__module__.startswith("vflsim.")
+
+
+def part_of(raw: Mapping[str, Any], protocol: str, own: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
+    """Restrict a scenario's plain values to those that a run of ``protocol`` depends on, and leave out sections.
+
+    ``own``: the protocol is a class of the user's, which may read any constant.
+    """
     entry = raw["protocols"][protocol]
     entry = dict(entry) if isinstance(entry, Mapping) else {"kind": entry}
     part = {key: value for key, value in raw.items() if key not in _OF_THE_STUDY and value is not None}
@@ -38,10 +58,8 @@ def run_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
     if (codec := entry.pop("codec", None)) is not None:
         part["codec"] = codec
     part["protocol"] = entry
-    kind = type(scenario.protocols[protocol].protocol)
-    if not kind.__module__.startswith("vflsim."):
-        entry["class"] = f"{kind.__module__}:{kind.__qualname__}"
-    elif not _names_a_module(part):  # own code may read any symbol
+    part = {key: value for key, value in part.items() if key not in without}
+    if not own and not _names_a_module(part):  # own code may read any symbol
         part.pop("modules", None)
         part |= _used_constants(part, part.pop("constants", None) or {})
     return {key: part[key] for key in sorted(part) if part[key] != {}}

@@ -40,15 +40,16 @@ class Cluster:
 class RunOptions:
     """Options of a study. Only ``execution`` affects what the runs compute.
 
-    ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: keep finished runs
-    and continue interrupted ones. ``checkpoint_every``: seconds of wall-clock time, None for no checkpoints.
-    ``cluster``: Ray executes the runs, without checkpoints.
+    ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
+    with results of another scenario; ``anew``: keep no earlier run. ``checkpoint_every``: seconds of wall-clock time,
+    None for no checkpoints. ``cluster``: Ray executes the runs, without checkpoints.
     """
 
     workers: int = 1
     resume: bool = False
     checkpoint_every: float | None = 60.0
     execution: Execution = USUAL
+    anew: bool = False
     cluster: Cluster | None = None
 
     @classmethod
@@ -62,6 +63,7 @@ class RunOptions:
         device: DeviceWish = "auto",
         threads: int = 1,
         tf32: bool = False,
+        anew: bool = False,
         engine: EngineName = "local",
         address: str | None = None,
         num_cpus: float = 1.0,
@@ -84,6 +86,8 @@ class RunOptions:
         every = None if off else read("checkpoint-every", _SECONDS, checkpoint_every)
         if len(problems) > known:
             problems[-1] += "; a time such as 60 s or 5 min, or off"
+        if resume and anew:
+            problems.append("--resume --anew: one keeps the finished runs, the other does not; leave one out")
         if device not in ("auto", "cpu", "cuda"):
             problems.append(f"--device {device}: unknown device; allowed: auto, cpu, cuda")
         cluster = Cluster(
@@ -102,7 +106,7 @@ class RunOptions:
             raise ScenarioError("\n  ".join(problems), remedy="vflsim run --help says what each option means")
         there = (engine == "ray" and device == "cuda") or (device != "cpu" and cuda_available())
         execution = Execution(eager, "cuda" if there else "cpu", int(fixed), tf32)
-        return cls(int(count), resume, every, execution, cluster if engine == "ray" else None)
+        return cls(int(count), resume, every, execution, anew, cluster if engine == "ray" else None)
 
 
 def _obstacles(workers: int) -> Iterator[str]:

@@ -123,7 +123,7 @@ class Pool:
         """Place a run that has ended at an earlier point."""
         there = self._folder / self._plan.points[run[0]].folder
         place_run(run_folder(there, *run[1:]), run_folder(opened.work.folder, *run[1:]))
-        opened.work.clear(*run[1:])
+        opened.work.settle(*run[1:])
         opened.shared += 1
         self._enter(opened, its_run, self._done[run] or Report(read_info(run_folder(there, *run[1:])), {}))
 

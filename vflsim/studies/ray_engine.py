@@ -23,6 +23,7 @@ from vflsim.simulation.info import versions
 from vflsim.studies.arrived import write_arrived
 from vflsim.studies.board import Board
 from vflsim.studies.handed import pickled
+from vflsim.studies.inputs import inputs_of
 from vflsim.studies.interrupt import SIGNALS, Interrupt
 from vflsim.studies.lost import not_handed_over, report_of_lost
 from vflsim.studies.luggage import Luggage
@@ -198,10 +199,12 @@ class RayEngine:
         if isinstance(word, VflsimError):
             return report_of_lost(unit.work, unit.run, word, time.monotonic() - task.since)
         assert isinstance(word, Report), "a task gives a report or an error"
-        info = RunInfo.model_validate_json(files[RUN])
+        inputs = inputs_of(unit.work.scenario, unit.run.protocol)  # the worker has them at other places
+        info = RunInfo.model_validate_json(files[RUN]).model_copy(update={"inputs": inputs})
+        files[RUN] = (info.model_dump_json(indent=2) + "\n").encode()
         place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
         write_arrived(place, info, lambda name: io.BytesIO(files[name]))
-        unit.work.clear(unit.run.protocol, unit.run.seed)
+        unit.work.settle(unit.run.protocol, unit.run.seed)
         other = [f"{name} {info.versions.get(name)} (here {here})" for name, here in versions().items()
                  if info.versions.get(name) != here]  # fmt: skip
         return Report(info, word.last, "; ".join([word.note] * bool(word.note) + other), word.error)

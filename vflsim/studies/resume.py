@@ -19,6 +19,7 @@ from vflsim.results.schema import FileFacts, RunInfo
 from vflsim.results.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.simulation.info import versions
 from vflsim.studies.depends import at_most, changed
+from vflsim.studies.inputs import UNSEEN
 from vflsim.studies.work import Work
 
 
@@ -45,30 +46,44 @@ def another(folder: Path, old: Any, new: Any) -> ResultsError:
     )
 
 
-def finished(work: Work) -> tuple[dict[tuple[str, int], RunInfo], list[str]]:
-    """Find the runs of a study that have finished, or diverged (they would again), with all files unchanged.
+class Finished:
+    """The runs of a folder that have finished, or diverged (they would again), with all files unchanged."""
 
-    Also return a sentence for every run to repeat because a file is missing or has changed.
-    """
-    done: dict[tuple[str, int], RunInfo] = {}
-    damaged: list[str] = []
-    listed: Mapping[str, FileFacts] = {}
-    try:
-        manifest = Manifest.read(work.folder)
-        listed = {} if manifest is None else manifest.files
-    except ResultsError as error:
-        damaged.append(f"{MANIFEST} is {error.what}; it is written anew")
-    for run in ((name, seed) for name in work.scenario.protocols for seed in work.scenario.seeds):
-        folder, page, name = run_folder(work.folder, *run), entry_of(*run), f"{run[0]}/seed-{run[1]}"
-        problems = [*changes(work.folder, {page: listed[page]} if page in listed else {})]
-        info = _readable(folder)
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.damage = ""
+        """What is wrong with the manifest; empty for nothing."""
+        self._listed: Mapping[str, FileFacts] = {}
+        try:
+            manifest = Manifest.read(work.folder)
+            self._listed = {} if manifest is None else manifest.files
+        except ResultsError as error:
+            self.damage = f"{MANIFEST} is {error.what}; it is written anew"
+
+    def find(self, protocol: str, seed: int) -> tuple[RunInfo | None, str]:
+        """Return a finished run, and why it has to be repeated if a file of it is missing or has changed."""
+        folder, page = run_folder(self._work.folder, protocol, seed), entry_of(protocol, seed)
+        problems = [*changes(self._work.folder, {page: self._listed[page]} if page in self._listed else {})]
+        info, complete = _readable(folder), False
         if info is not None and info.status != "failed":
             problems += changes(folder, info.files or {})
-            if _complete(folder, work) and not problems:
-                done[run] = info
+            complete = _complete(folder, self._work)
         if problems:
-            damaged.append(f"{name} is run again: {problems[0].removeprefix(f'{name}/')}")
-    return done, damaged
+            name = f"{protocol}/seed-{seed}"
+            return None, f"{name} is run again: {problems[0].removeprefix(f'{name}/')}"
+        return (info if complete else None), ""
+
+
+def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which files that a run has read are others now; runs of earlier versions had not noted them."""
+    before = info.inputs or {}
+    return tuple(
+        f"{path} is defined in a notebook or a console, whose changes nobody can see"
+        if inputs.get(path) == UNSEEN
+        else f"{path} {'has changed' if path in before else 'may have changed'} since"
+        for path in {**before, **inputs}
+        if before.get(path) != inputs.get(path) or inputs.get(path) == UNSEEN
+    )
 
 
 def differences(infos: Sequence[RunInfo], work: Work) -> list[str]:

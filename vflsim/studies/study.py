@@ -11,7 +11,7 @@ from typing import Self
 
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import write_closed_forms
-from vflsim.results.folder import Prepared, prepare_folder, withdraw
+from vflsim.results.folder import Prepared, withdraw
 from vflsim.results.lock import locked
 from vflsim.results.manifest import ManifestWriter
 from vflsim.results.read import Results
@@ -24,12 +24,13 @@ from vflsim.scenario.problems import Problem, failure
 from vflsim.studies.checks import read_and_check
 from vflsim.studies.closed_forms import closed_forms
 from vflsim.studies.described import described
+from vflsim.studies.growth import planned
 from vflsim.studies.here import Here
 from vflsim.studies.hopeless import refuse_hopeless
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.paths import PathWish, choices
-from vflsim.studies.resume import differences, finished, refuse_another
+from vflsim.studies.resume import refuse_another
 from vflsim.studies.unit import Engine, Unit
 from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.studies.work import Work
@@ -190,19 +191,21 @@ def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[StudyRun], Prepared, 
     """Prepare the folder; return the runs to do, in starting order, the preparation, and the kept runs."""
     if work.options.resume:
         refuse_another(work.folder, work.text)
-    prepared = prepare_folder(work.folder, work.text)
-    runs = work.runs
-    done, damaged = finished(work) if work.options.resume else ({}, [])
-    for run in done:
-        work.clear(*run)  # a process killed at the very end of a run leaves its checkpoints
+    growth = planned(work)
+    prepared = growth.prepare(work)
+    for run in growth.kept:
+        work.settle(*run)  # a process killed at the very end of a run leaves several checkpoints
+    left, kept = growth.left, len(growth.kept)
     if work.options.resume:
-        watcher.resumed(prepared, len(done), len(runs), [*damaged, *differences([*done.values()], work)])
+        watcher.resumed(prepared, kept, kept + len(left), growth.notes)
+    elif growth.there and not work.options.anew:
+        watcher.grown(prepared, growth)
     else:
         watcher.prepared(prepared)
     if work.timing_only:
         watcher.chosen(work.paths)
-    left = [run for run in runs if run not in done]
-    return [StudyRun(*run, number, len(left)) for number, run in enumerate(left, start=1)], prepared, [*done]
+    runs = [StudyRun(*run, number, len(left), run in growth.continued) for number, run in enumerate(left, start=1)]
+    return runs, prepared, [*growth.kept]
 
 
 def _see_to_page(work: Work) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vflsim.errors import VflsimError
 from vflsim.results.closed_forms import LeftOut
@@ -14,15 +15,19 @@ from vflsim.simulation.run import Outcome
 from vflsim.studies.paths import Choice
 from vflsim.vocabulary.imported import origin
 
+if TYPE_CHECKING:
+    from vflsim.studies.growth import Growth
+
 
 @dataclass(frozen=True, slots=True)
 class StudyRun:
-    """One run of a study: ``number`` (from 1) of ``total`` in starting order."""
+    """One run of a study: ``number`` (from 1) of ``total`` in starting order; ``continued``: from its checkpoint."""
 
     protocol: str
     seed: int
     number: int
     total: int
+    continued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,9 @@ class Watcher:
 
     def prepared(self, what: Prepared) -> None:
         """Handle a results folder in which all runs begin anew."""
+
+    def grown(self, what: Prepared, growth: Growth) -> None:
+        """Handle a folder with earlier runs: which of them are kept, continued or moved aside."""
 
     def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
         """Handle a results folder that keeps its ``finished`` runs.

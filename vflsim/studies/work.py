@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vflsim.checkpoints import Keeper
+from vflsim.checkpoints.files import CheckpointFiles
 from vflsim.results.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import versions
+from vflsim.studies.depends import course_part
+from vflsim.studies.inputs import inputs_of
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import RunOptions
 from vflsim.studies.paths import Choice, run_on
+from vflsim.studies.stops import rules_of
 from vflsim.studies.watching import Report, StudyRun
+
+TIMING_ONLY = "# run with --timing-only\n"
+"""The last line of the scenario that is stored with timing-only results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +81,23 @@ class Work:
             )
             place = run_folder(self.folder, run.protocol, run.seed)
             tables = self.scenario.record.tables
-            write_run(place, outcome.tables, outcome.weights, outcome.info, tables, outcome.extra, outcome.views)
-            self.clear(run.protocol, run.seed)
+            info = outcome.info.model_copy(update={"inputs": inputs_of(self.scenario, run.protocol)})
+            write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
+            self.settle(run.protocol, run.seed)
             if outcome.error is None:
                 self.log_of(run).unlink(missing_ok=True)
         return Report.of(outcome)
 
-    def clear(self, protocol: str, seed: int) -> None:
-        """Remove the checkpoints of a written run, including those of earlier attempts."""
-        shutil.rmtree(self._beside(protocol, seed, "checkpoint"), ignore_errors=True)
+    def settle(self, protocol: str, seed: int) -> None:
+        """Keep one checkpoint of a written run, from which a later end is reached; without checkpoints, none."""
+        if self.options.checkpoint_every is None:
+            shutil.rmtree(self._beside(protocol, seed, "checkpoint"), ignore_errors=True)
+        else:
+            self.checkpoints_of(protocol, seed).drop_older(1)
+
+    def checkpoints_of(self, protocol: str, seed: int) -> CheckpointFiles:
+        """Return the checkpoints of a run."""
+        return CheckpointFiles(*self._checkpoints(protocol, seed))
 
     def device_of(self, protocol: str) -> str:
         """Return the device of a protocol's tensors; coded runs stay on the CPU."""
@@ -92,22 +109,27 @@ class Work:
 
     def _keeper(self, run: StudyRun) -> Keeper | None:
         """Make the keeper of a run's checkpoints; None for timing-only runs, since replaying one saves no time."""
-        options = self.options
-        if self.timing_only or (options.checkpoint_every is None and not options.resume):
+        options, resume = self.options, self.options.resume or run.continued
+        if self.timing_only or (options.checkpoint_every is None and not resume):
             return None
-        execution = options.execution
+        folder, fingerprint, until = self._checkpoints(run.protocol, run.seed)
+        return Keeper(folder, options.checkpoint_every, fingerprint, resume, until)
+
+    def _checkpoints(self, protocol: str, seed: int) -> tuple[Path, dict[str, str], dict[str, Any]]:
+        """Return the folder of a run's checkpoints, what the run has to agree on to use them, and its stop rules."""
+        execution, inputs = self.options.execution, inputs_of(self.scenario, protocol)
         fingerprint = {
-            "scenario": hashlib.sha256(self.text.encode()).hexdigest(),
-            "protocol": run.protocol,
-            "seed": str(run.seed),
+            "scenario": _digest(course_part(self.scenario, protocol)),
+            **({"files": _digest(inputs)} if inputs else {}),
+            "protocol": protocol,
+            "seed": str(seed),
             **versions(),
-            "device": self.device_of(run.protocol),
+            "device": self.device_of(protocol),
             "threads": str(execution.threads),
             "tf32": str(execution.tf32),
             "learning plane": execution.learning_plane,
         }
-        folder = self._beside(run.protocol, run.seed, "checkpoint")
-        return Keeper(folder, options.checkpoint_every, fingerprint, options.resume)
+        return self._beside(protocol, seed, "checkpoint"), fingerprint, rules_of(self.scenario.stop_of(protocol))
 
     def _beside(self, protocol: str, seed: int, what: str) -> Path:
         """Return a hidden path beside the folder of a run."""
@@ -119,4 +141,8 @@ def stored_text(scenario: Scenario, timing_only: bool) -> str:
 
     Timing-only and training results get different texts, so that neither replaces the other.
     """
-    return dump(scenario) + ("# run with --timing-only\n" if timing_only else "")
+    return dump(scenario) + (TIMING_ONLY if timing_only else "")
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -1,0 +1,59 @@
+"""Stop rules compared: whether a run that got somewhere under some rules gets there under others, too.
+
+Nothing before its end depends on when a run stops, except noise that is calibrated for the whole run
+(``depends.course_part``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vflsim.scenario.stop import Stop
+from vflsim.vocabulary.metrics import higher_is_better
+
+Rules = Mapping[str, Any]
+"""Stop rules as plain values, by name."""
+Place = Mapping[str, float]
+"""Where a run has got: ``time``, ``rounds``, ``updates`` and ``wall_clock`` (seconds)."""
+
+
+def rules_of(stop: Stop) -> dict[str, Any]:
+    """Return stop rules as plain values, which JSON can hold."""
+    return stop.model_dump(mode="json", exclude_none=True)
+
+
+def hindrance(place: Place, before: Rules, now: Rules) -> str:
+    """Name a rule of ``now`` that may end a run before ``place``, which it passed under ``before``; empty if none."""
+    return next((rule for rule, limit in now.items() if not _passes(rule, limit, before.get(rule), place)), "")
+
+
+def ends_alike(reason: str | None, end: Place, before: Rules, now: Rules) -> bool:
+    """Whether a run that the rule ``reason`` ended at ``end`` ends there under ``now``, too."""
+    if reason is None or reason not in now or now[reason] != before.get(reason):
+        return False
+    others = {rule: limit for rule, limit in now.items() if rule != reason}
+    return not hindrance(end, before, others)
+
+
+def _passes(rule: str, limit: Any, before: Any, place: Place) -> bool:
+    if rule in place:
+        return bool(limit > place[rule])
+    if before is None:
+        return False
+    match rule:
+        case "epochs" | "epsilon":
+            return bool(limit >= before)
+        case "precision":
+            tighter = limit["round_duration"] <= before["round_duration"]
+            return bool(tighter and limit["confidence"] == before["confidence"])
+        case "target":
+            return limit["held"] == before["held"] and all(
+                metric in before["values"] and _at_least_as_hard(metric, value, before["values"][metric])
+                for metric, value in limit["values"].items()
+            )
+    return False
+
+
+def _at_least_as_hard(metric: str, value: float, before: float) -> bool:
+    return value >= before if higher_is_better(metric) else value <= before
