@@ -23,7 +23,8 @@ Threads = Annotated[int, typer.Option(help="PyTorch threads per run; the last di
 Tf32 = Annotated[bool, typer.Option("--tf32", help="Let a GPU round the factors of float32 products (TF32).")]
 
 Engine = Annotated[
-    Literal["local", "ray"], typer.Option(help="What executes runs: this machine, or a Ray cluster (vflsim[ray]).")
+    Literal["processes", "ray"],
+    typer.Option(help="What executes runs: processes of this machine, or a Ray cluster (vflsim[ray])."),
 ]
 Address = Annotated[
     str | None, typer.Option(help="Ray's cluster: auto, or ray://host:10001 (default: one starts on this machine).")

@@ -51,7 +51,7 @@ def run(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
-    engine: Engine = "local",
+    engine: Engine = "processes",
     address: Address = None,
     num_cpus: NumCpus = 1.0,
     num_gpus: NumGpus = None,

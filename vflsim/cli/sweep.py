@@ -59,7 +59,7 @@ def sweep(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
-    engine: Engine = "local",
+    engine: Engine = "processes",
     address: Address = None,
     num_cpus: NumCpus = 1.0,
     num_gpus: NumGpus = None,

@@ -12,7 +12,7 @@ from vflsim.simulation.execution import USUAL, Execution
 from vflsim.vocabulary.quantities import TIME, Quantity
 
 DeviceWish = Literal["auto", "cpu", "cuda"]
-EngineName = Literal["local", "ray"]
+EngineName = Literal["processes", "ray"]
 CHECKPOINT_EVERY = "60 s"
 """Default wall-clock time between checkpoints."""
 
@@ -64,7 +64,7 @@ class RunOptions:
         threads: int = 1,
         tf32: bool = False,
         anew: bool = False,
-        engine: EngineName = "local",
+        engine: EngineName = "processes",
         address: str | None = None,
         num_cpus: float = 1.0,
         num_gpus: float | None = None,
@@ -98,8 +98,8 @@ class RunOptions:
         )
         if engine == "ray":
             problems += _obstacles(workers)
-        elif engine != "local":
-            problems.append(f"--engine {engine}: unknown engine; allowed: local, ray")
+        elif engine != "processes":
+            problems.append(f"--engine {engine}: unknown engine; allowed: processes, ray")
         elif cluster != Cluster():
             problems.append("--address, --num-cpus, --num-gpus and --max-retries: add --engine ray, or leave them out")
         if problems:

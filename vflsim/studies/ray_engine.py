@@ -124,9 +124,12 @@ class RayEngine:
     def _connect(self) -> None:
         """Connect to the cluster, or start one. Raises ScenarioError if there is none."""
         address = self._cluster.address
-        more = {"include_dashboard": False} if address is None else {}
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
-            self._ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **more)
+            if address is None:
+                self._ray.init(address="local", include_dashboard=False, **quiet)
+            else:
+                self._ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError, ImportError) as error:
             why = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ScenarioError(
