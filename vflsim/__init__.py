@@ -167,7 +167,7 @@ def sweep(
 ) -> Sweep:
     """Run a scenario at every point of a grid; write ``results/<name>-sweep-<keys>`` (or ``out``) and return the sweep.
 
-    ``over`` maps keys to their values: ``{"protocols.t-sync.t": [1, 2, 4], "link.up": "5, 50, 500 Mbps"}``; with
+    ``over`` maps keys to their values: ``{"t-sync.t": [1, 2, 4], "clients.link.up": "5, 50, 500 Mbps"}``; with
     ``zip``, first, second, … values go together. A run that does not depend on what differs between points is done
     once. Other parameters are as for ``run``. :func:`read_sweep` makes a frame of the results. Raises
     ``ScenarioError``, ``DataError``, ``ResultsError``. Failed runs stop nothing: they are kept, a warning counts them,

@@ -102,4 +102,6 @@ def _panels(shown: Results | Sweep) -> list[tuple[str, Results]]:
     """Return (title, results) of every panel of these results."""
     if isinstance(shown, Results):
         return [(shown.name, shown)]
-    return [(f"{shown.scenario}: {value}", each) for value, each in zip(shown.values, shown.results, strict=True)]
+    one = len(shown.keys) == 1
+    pairs = zip(shown.points, shown.results, strict=True)
+    return [(f"{shown.scenario}: {point[0] if one else shown.setting(point)}", each) for point, each in pairs]

@@ -157,6 +157,17 @@ class Sweep:
         """Every key with its values, point by point."""
         return axes_of(self.keys, self.points)
 
+    @property
+    def zipped(self) -> bool:
+        """Whether all keys change from point to point: first, second, … values together, no grid."""
+        axes = axes_of(self.keys, [*self.points, *self.pending])
+        return len(axes) > 1 and all(len(axis.distinct.values) == len(axis.values) > 1 for axis in axes)
+
+    @property
+    def joint_axis(self) -> SweepAxis:
+        """The only axis; of several keys that change together, one whose values are mappings."""
+        return self.axes[0] if len(self.keys) == 1 else SweepAxis(",".join(self.keys), self.key, self.values)
+
     def setting(self, point: Sequence[Any]) -> str:
         """Write a point with its keys: ``t = 2, mean = 5 ms``."""
         return setting_of(self.keys, point)

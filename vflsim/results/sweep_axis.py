@@ -43,6 +43,17 @@ class SweepAxis:
         return None if None in found else tuple(number for number in found if number is not None)
 
     @property
+    def distinct(self) -> SweepAxis:
+        """Every value once, in ascending order if all are numbers."""
+        places = {flow(value): place for place, value in reversed([*enumerate(self.values)])}
+        order = sorted(places.values(), key=None if self.numbers is None else self.numbers.__getitem__)
+        return SweepAxis(self.key, self.name, tuple(self.values[place] for place in order))
+
+    def place(self, value: Any) -> int:
+        """Return where a value stands among the axis's."""
+        return [flow(each) for each in self.values].index(flow(value))
+
+    @property
     def unit(self) -> tuple[str, float]:
         """The unit of the first value and its size in SI units; for plain numbers ("", 1)."""
         text = self.values[0]

@@ -44,8 +44,8 @@ def axes_of(
 ) -> list[Axis]:
     """Read ``KEY=V1,V2,…`` of the command line, or a mapping of keys to lists or to such texts.
 
-    A key without dots is completed: it may be a constant, or the last part of the only such key in the scenario. Raises
-    ScenarioError, with the possible keys if there are several.
+    A short key is completed: a constant, or the end of only one key that the scenario writes (``t``, ``t-sync.t``).
+    Raises ScenarioError, with the possible keys if there are several.
     """
     pairs = _pairs(over.items()) if isinstance(over, Mapping) else (values_of(each, "--over") for each in over)
     raw = document_of(source, overrides)[0].raw
@@ -79,11 +79,11 @@ def _pairs(over: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
 
 def _complete(raw: Mapping[str, Any], name: str, key: str) -> str:
     """Return the whole key of a short one; unknown ones stay, since the loader's message says more."""
-    if "." in name or name in Scenario.model_fields:
+    if name.partition(".")[0] in Scenario.model_fields:
         return name
     if name in (raw.get("constants") or {}):
         return f"constants.{name}"
-    found = [path for path in _paths(raw) if path.rpartition(".")[2] == name]
+    found = [path for path in _paths(raw) if path.endswith(f".{name}")]
     if len(found) > 1:
         what = f"there are {len(found)} keys that end in {name}"
         raise ScenarioError(what, f"--over {key}", ", ".join(found), "write one of them")

@@ -1,0 +1,115 @@
+"""Times against two keys of a sweep: a heat map per protocol."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from vflsim.plotting.style import Picture, picture, plain_number, spread_widely
+from vflsim.plotting.sweep_lines import axis_label, tick_labels
+from vflsim.results.sweep import Sweep
+
+_COLOURS = colormaps["cividis"]
+"""Perceptually uniform, and readable for the colour-blind and in grey."""
+_COLUMNS, _WIDTH = 3, 11.0
+"""Most panels side by side, and the inches that they may take."""
+_CELL = (0.5, 0.36)
+"""Inches of a cell."""
+_LIGHT = 0.5
+"""The share of the colour scale above which text is black."""
+_EMPTY = "#dddddd"
+
+
+def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Picture:
+    """Draw a panel per protocol over the values of two keys; the colour and the number in a cell are its mean.
+
+    ``found`` has the means in ``shown``. Hatched cells with ">" are lower bounds: not all seeds reached the target.
+    Grey cells have no value: all runs failed or diverged, or have not finished. ``numbers``: ``times`` (``found`` with
+    a column for each key).
+    """
+    across, up = (axis.distinct for axis in sweep.axes)
+    names = list(sweep.protocols)
+    size = max(1.6, _CELL[0] * len(across.values) + 0.35), max(1.1, _CELL[1] * len(up.values) + 0.5)
+    columns = max(1, min(_COLUMNS, len(names), int(_WIDTH / size[0])))
+    rows = ceil(len(names) / columns)
+    least, most = found["shown"].min(), found["shown"].max()
+    logarithmic = spread_widely(found["shown"]) and least > 0
+    norm = LogNorm(least, most) if logarithmic else Normalize(0 if least > 0 and not logarithmic else least, most)
+    keys = {axis.name: [axis.values[place] for place in found["position"]] for axis in sweep.axes}
+    with picture(size[0] * columns + 1.4, size[1] * rows + 0.75, {"times": found.assign(**keys)}) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for axes, name in zip(panels.flat, names, strict=False):
+            _cells(axes, sweep, found[found["protocol"] == name], name, norm)
+            axes.set_xticks(range(len(across.values)), tick_labels(across))
+            axes.set_yticks(range(len(up.values)), tick_labels(up))
+            axes.set_xlim(-0.5, len(across.values) - 0.5)
+            axes.set_ylim(-0.5, len(up.values) - 0.5)
+            axes.grid(False)
+            axes.tick_params(length=0, labelbottom=True)
+            axes.spines[:].set_visible(False)
+            axes.set_title(name, loc="left")
+        for axes in panels.flat[len(names) :]:
+            axes.set_visible(False)
+        bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=panels, label=label, aspect=25, pad=0.02)
+        if logarithmic:
+            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 300 * least else (1,), numticks=9))
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(plain_number))
+        bar.ax.yaxis.set_minor_formatter(NullFormatter())
+        bar.ax.grid(False)
+        figure.supxlabel(axis_label(across), fontsize=9)
+        figure.supylabel(axis_label(up), fontsize=9)
+        bounds = "; hatched: more than this, since not all seeds reached it" if _bounds(found).any() else ""
+        figure.suptitle(f"{sweep.scenario}: {note}{bounds}", fontsize=8.5, x=0.01, ha="left")
+    return figure
+
+
+def _cells(axes: Axes, sweep: Sweep, own: pd.DataFrame, name: str, norm: Normalize) -> None:
+    """Draw the cells of a protocol; points without a value are grey, with the reason."""
+    across, up = (axis.distinct for axis in sweep.axes)
+    rows: dict[int, Any] = {row["position"]: row for _, row in own.iterrows()}
+    for position, point in enumerate(sweep.points):
+        at = across.place(point[0]), up.place(point[1])
+        if (row := rows.get(position)) is None:
+            _cell(axes, at, _EMPTY, _why(sweep, position, name), "#444444")
+            continue
+        share = float(norm(row["shown"]))
+        bound = bool(_bounds(row))
+        text = f"{'> ' if bound else ''}{_number(row['shown'])}"
+        _cell(axes, at, _COLOURS(share), text, "black" if share > _LIGHT else "white", bound)
+    for point in sweep.pending:
+        _cell(axes, (across.place(point[0]), up.place(point[1])), _EMPTY, "not\nfinished", "#444444")
+
+
+def _cell(axes: Axes, at: tuple[int, int], colour: Any, text: str, ink: str, hatched: bool = False) -> None:
+    x, y = at
+    if hatched:
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor=ink, hatch="////", linewidth=0))
+    axes.add_patch(
+        Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="none" if hatched else colour, edgecolor="white", linewidth=0.8)
+    )
+    frame = {"facecolor": colour, "edgecolor": "none", "pad": 1.0} if hatched else None
+    axes.text(x, y, text, ha="center", va="center", fontsize=6 if "\n" in text else 7.5, color=ink, bbox=frame)
+
+
+def _bounds(rows: Any) -> Any:
+    """Return which means are lower bounds."""
+    return rows["reached"] < rows["n"]
+
+
+def _why(sweep: Sweep, position: int, name: str) -> str:
+    """Say why a point has no value for a protocol."""
+    lost = [run for run in sweep.results[position].failed if run.protocol == name]
+    return "—" if not lost else "diverged" if all(run.diverged for run in lost) else "failed"
+
+
+def _number(value: float) -> str:
+    """Format a number with three digits, without powers of ten."""
+    return f"{float(f'{value:.3g}'):,.10g}"
