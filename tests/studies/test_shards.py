@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -142,9 +143,16 @@ def test_the_shard_is_the_task_of_a_slurm_array() -> None:
             Shard.of(text, environment)
 
 
-def _line(file: Path, number: int, **changes: Any) -> None:
+def _line(file: Path, number: int, changes: dict[str, Any]) -> None:
+    """Change keys of a line; ``text`` is the scenario's in the head."""
     lines = file.read_text().splitlines()
-    lines[number] = json.dumps({**json.loads(lines[number]), **changes})
+    line = json.loads(lines[number])
+    if "text" in changes:
+        line["studies"][0]["text"] = changes["text"]
+        digest = hashlib.sha256(changes["text"].encode()).hexdigest()
+        lines[1:] = [json.dumps({**json.loads(each), "scenario": digest}) for each in lines[1:]]
+        changes = {}
+    lines[number] = json.dumps({**line, **changes})
     file.write_text("\n".join(lines) + "\n")
 
 
@@ -153,13 +161,17 @@ def _line(file: Path, number: int, **changes: Any) -> None:
     [
         (0, {"plan": 2}, "units.jsonl:1: is no line of a plan: plan: Input should be 1"),
         (0, {"threads": 0}, "units.jsonl:1: is no line of a plan: threads"),
-        (1, {"text": "name: other\n"}, "units.jsonl:2: "),
-        (1, {"text": SCENARIO}, "units.jsonl:2: the text is not the resolved scenario"),
-        (1, {"folder": "../wait/seed-0"}, "units.jsonl:2: the folder of this unit is '../wait/seed-0'"),
-        (2, {"folder": "/tmp/async/seed-0"}, "units.jsonl:3: the folder of this unit is '/tmp/async/seed-0'"),
-        (2, {"protocol": "../wait"}, "units.jsonl:3: the scenario has no run of ../wait with seed 0"),
-        (2, {"seed": 77}, "units.jsonl:3: the scenario has no run of async with seed 77"),
-        (2, {"scenario": "0" * 64}, "units.jsonl:3: no line before has the text of scenario 00000000…"),
+        (0, {"text": "name: other\n"}, "units.jsonl:1: the study: scenario"),
+        (0, {"text": SCENARIO}, "units.jsonl:1: the study: the text is no resolved scenario"),
+        (0, {"studies": [{"folder": "../up", "text": ""}]}, "units.jsonl:1: is no line of a plan: studies.0.folder"),
+        (0, {"studies": []}, "units.jsonl:2: 'wait/seed-0' is no folder of wait with seed 0 in a study"),
+        (1, {"folder": "../wait/seed-0"}, "units.jsonl:2: '../wait/seed-0' is no folder of wait with seed 0"),
+        (2, {"folder": "/tmp/async/seed-0"}, "units.jsonl:3: '/tmp/async/seed-0' is no folder of async with seed 0"),
+        (2, {"protocol": "../wait"}, "units.jsonl:3: is no line of a plan: protocol"),
+        (2, {"protocol": "other", "folder": "other/seed-0"}, "units.jsonl: the scenario has no run other/seed-0"),
+        (2, {"seed": 77, "folder": "async/seed-77"}, "units.jsonl: the scenario has no run async/seed-77"),
+        (2, {"seed": True}, "units.jsonl:3: is no line of a plan: seed"),
+        (2, {"scenario": "0" * 64}, "units.jsonl:3: 'async/seed-0' is no folder"),
         (2, {"more": 1}, "units.jsonl:3: is no line of a plan: more"),
         (2, {"protocol": "wait", "folder": "wait/seed-0"}, "units.jsonl: wait/seed-0 stands twice"),
     ],
@@ -167,14 +179,34 @@ def _line(file: Path, number: int, **changes: Any) -> None:
 def test_a_damaged_plan_is_one_message_with_its_line(
     number: int, changes: dict[str, Any], what: str, vflsim: Callable[..., Ended]
 ) -> None:
-    file = planned(vflsim, "--timing-only")
-    _line(file, number, **changes)
+    file = planned(vflsim, "--timing-only", "--seeds", "0:2")
+    _line(file, number, changes)
     before = sorted(path.name for path in Path().iterdir())
     ended = vflsim("work", file, "--shard", "1/1", "--out", "out")
     assert ended.status == 2
     assert f"error: {what}" in ended.err
     assert "Traceback" not in ended.err
     assert sorted(path.name for path in Path().iterdir()) == before
+
+
+def test_a_sweep_in_shards_is_collected_as_one_process_writes_it(vflsim: Callable[..., Ended]) -> None:
+    argv = ("--over", "training.batch=10,20", "--set", "protocols.wait.training={batch: 25}")
+    argv = (*argv, "--timing-only", "--seeds", "0:3")
+    file = planned(vflsim, *argv)
+    assert len(file.read_text().splitlines()) == 1 + 9  # wait does not depend on the batch of the others
+    for k in (1, 2):
+        ended = vflsim("work", file, "--shard", f"{k}/2", "--out", "shards")
+        assert ended.status == 0, ended.err
+    ended = vflsim("collect", file, "shards", "--out", "all")
+    assert ended.status == 0, ended.err
+    assert vflsim("sweep", "tiny.yaml", *argv, "--out", "one").status == 0
+    assert files(Path("all")) == files(Path("one"))
+    assert len(list(Path("all").glob("*/*/seed-*/run.json"))) == 12
+    shutil.rmtree("shards/shard-1-of-2/batch-20")
+    ended = vflsim("collect", file, "shards", "--out", "again")
+    assert ended.status == 2
+    assert "batch-20/async/seed-" in ended.err
+    assert "compute them:\n    vflsim work units.jsonl --shard 1/2 --out shards\n" in ended.err
 
 
 def test_a_run_that_lists_files_outside_its_folder_is_not_collected(vflsim: Callable[..., Ended]) -> None:

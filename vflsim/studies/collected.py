@@ -16,6 +16,7 @@ from vflsim.files import opened
 from vflsim.results.digests import changes, facts_of
 from vflsim.results.manifest import Manifest, entry_of
 from vflsim.results.pages import read_info
+from vflsim.results.read import Results
 from vflsim.results.schema import RunInfo
 from vflsim.results.write import RUN, SCENARIO, run_folder
 from vflsim.studies.arrived import foreign, write_arrived
@@ -23,6 +24,7 @@ from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.resume import differences
 from vflsim.studies.shards import FOLDER, dealt
 from vflsim.studies.study import Study, run_study
+from vflsim.studies.sweep import SweepDone, SweepWatcher, run_sweep
 from vflsim.studies.unit import Reports, Unit
 from vflsim.studies.unit_file import PlannedUnit, UnitPlan
 from vflsim.studies.watching import Report, Watcher
@@ -56,44 +58,61 @@ class Collected:
             interrupt.check()
             unit.watcher.began(unit.run)
             digest = hashlib.sha256(unit.work.text.encode()).hexdigest()
-            found = self._found[digest, unit.run.protocol, unit.run.seed]
+            if (found := self._found.get((digest, unit.run.protocol, unit.run.seed))) is None:
+                what = f"the plan has no unit of {unit.run.protocol} with seed {unit.run.seed}"
+                raise ResultsError(what, str(unit.work.folder), remedy="write the plan anew with vflsim plan")
             place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
             write_arrived(place, found.info, lambda name, source=found.place: opened(source / name))  # type: ignore[misc]
             unit.work.settle(unit.run.protocol, unit.run.seed)
             yield unit, report_of(found.place, found.info)
 
 
-def collect(
-    plan: UnitPlan, file: Path, folders: Sequence[Path], out: Path | None = None, watcher: Watcher | None = None
-) -> tuple[Study, list[str]]:
+def collect_study(
+    plan: UnitPlan, folders: Sequence[Path], out: Path | None = None, watcher: Watcher | None = None
+) -> Study:
     """Merge the results of shards in ``folders`` (those of shards, or folders that hold them) into ``out``.
 
-    The files are those of a single process. Also return sentences about runs that were executed otherwise than here
-    would be: with other versions of packages, say. Raises ResultsError with every missing or changed run and the
-    command that computes it, and the errors of ``run_study``.
+    The files are those of a single process. Raises ResultsError with every missing or changed run and the command that
+    computes it, and the errors of ``run_study``.
     """
+    engine = Collected(_found(plan, folders))
+    scenario, head = plan.scenario(plan.head.studies[0]), plan.head
+    return run_study(
+        scenario, out, timing_only=head.timing_only, path=head.path, options=head.options(), watcher=watcher,
+        engine=engine,
+    )  # fmt: skip
+
+
+def collect_sweep(
+    plan: UnitPlan, folders: Sequence[Path], out: Path | None = None, watcher: SweepWatcher | None = None
+) -> SweepDone:
+    """Merge the results of a sweep's shards as ``collect_study`` does. Raises also the errors of ``run_sweep``."""
+    engine = Collected(_found(plan, folders))
+    return run_sweep(plan.sweep(), out, options=plan.head.options(), watcher=watcher, engine=engine)
+
+
+def otherwise(plan: UnitPlan, results: Sequence[Results]) -> list[str]:
+    """Say which runs were executed otherwise than they would be here: with other versions of packages, say."""
+    works = (plan.work(study, Path(), plan.head.options(), ()) for study in plan.head.studies)
+    pairs = zip(works, results, strict=True)
+    return [each for work, found in pairs for each in differences([run.info for run in found.runs], work)]
+
+
+def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], _Found]:
+    """Find the run of every unit, by scenario, protocol and seed; one that did not fail, if there are several."""
     roots = list(dict.fromkeys(root for folder in folders for root in (folder, *sorted(folder.glob("shard-*")))))
     found: dict[tuple[str, str, int], _Found] = {}
     problems: dict[int, str] = {}
     for place, unit in enumerate(plan.units):
         tried = [_of(root, unit) for root in roots]
-        sound = sorted((each for each in tried if isinstance(each, _Found)), key=lambda each: each.info.status)
-        if sound:
-            best = next((each for each in sound if each.info.status != "failed"), sound[0])
-            found[unit.scenario, *unit.run] = best
+        if sound := [each for each in tried if isinstance(each, _Found)]:
+            found[unit.scenario, *unit.run] = min(sound, key=lambda each: each.info.status == "failed")
         else:
             whys = [each for each in tried if isinstance(each, str)]
             problems[place] = f"{unit.folder}: {whys[0] if whys else 'missing'}"
     if problems:
-        raise _incomplete(file, plan, problems, roots, folders)
-    digest = plan.units[0].scenario
-    options = plan.head.options()
-    study = run_study(
-        plan.scenarios[digest], out, timing_only=plan.head.timing_only, path=plan.head.path, options=options,
-        watcher=watcher, engine=Collected(found),
-    )  # fmt: skip
-    work = plan.work(digest, study.results.folder, options)
-    return study, differences([each.info for each in found.values()], work)
+        raise _incomplete(plan, problems, roots, folders)
+    return found
 
 
 def report_of(place: Path, info: RunInfo) -> Report:
@@ -130,7 +149,7 @@ def _of(root: Path, unit: PlannedUnit) -> _Found | str | None:
 
 
 def _incomplete(
-    file: Path, plan: UnitPlan, problems: Mapping[int, str], roots: Sequence[Path], folders: Sequence[Path]
+    plan: UnitPlan, problems: Mapping[int, str], roots: Sequence[Path], folders: Sequence[Path]
 ) -> ResultsError:
     """Make the error that names missing units, and the commands that compute them."""
     counts = {int(match[2]) for root in roots if (match := FOLDER.fullmatch(root.name)) is not None}
@@ -139,8 +158,8 @@ def _incomplete(
     lines = [f"{text} (shard {shards[place]})" for place, text in problems.items()]
     more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     commands = [
-        shlex.join(["vflsim", "work", str(file), "--shard", str(own), "--out", str(out)])
+        shlex.join(["vflsim", "work", plan.where, "--shard", str(own), "--out", str(out)])
         for own in dict.fromkeys(shards[place] for place in problems)
     ]
     what = "\n    ".join([f"{len(lines)} of {len(plan.units)} units are missing", *lines[:_SHOWN], *more])
-    return ResultsError(what, str(file), remedy="\n    ".join(["compute them:", *commands]))
+    return ResultsError(what, plan.where, remedy="\n    ".join(["compute them:", *commands]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from vflsim.results.lock import locked
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import RunOptions
 from vflsim.studies.study import OpenStudy, Study, checked, engine_of
-from vflsim.studies.unit_file import PlannedUnit, UnitPlan
+from vflsim.studies.unit_file import PlannedStudy, PlannedUnit, UnitPlan
 from vflsim.studies.watching import Watcher
 
 _ID, _COUNT, _LEAST, _STEP = (f"SLURM_ARRAY_TASK_{what}" for what in ("ID", "COUNT", "MIN", "STEP"))
@@ -64,25 +64,36 @@ def dealt(plan: UnitPlan, total: int) -> list[Shard]:
     return [shards[place] for place in range(len(plan.units))]
 
 
-def work_on(plan: UnitPlan, shard: Shard, out: Path, options: RunOptions, watcher: Watcher | None = None) -> Study:
-    """Execute the units of a shard into a folder of its own in ``out``; return them as a study.
+def work_on(
+    plan: UnitPlan,
+    shard: Shard,
+    out: Path,
+    options: RunOptions,
+    watcher_of: Callable[[PlannedStudy], Watcher] = lambda _: Watcher(),
+) -> list[Study]:
+    """Execute the units of a shard into a folder of its own in ``out``; return them as studies, one for each point.
 
     Units that have finished there are kept, interrupted ones continue from their checkpoints. Raises the errors of
     ``run_study``, and ScenarioError for a shard without units.
     """
-    watcher, units = watcher or Watcher(), shard.units(plan)
+    units, folder = shard.units(plan), out / shard.folder
     if not units:
         what, allowed = f"shard {shard} has no unit", f"at most {len(plan.units)} shards"
         raise ScenarioError(what, "--shard", allowed, "choose fewer shards")
-    folder = out / shard.folder
-    work = plan.work(units[0].scenario, folder, options, units)
-    data = checked(work.scenario, work.timing_only)
-    with locked(folder), Interrupt() as interrupt, OpenStudy(work, watcher) as study:
-        with contextlib.ExitStack() as stack:
-            engine = stack.enter_context(engine_of(options, len(study.units), work, data))
-            for unit, report in stack.enter_context(contextlib.closing(engine.carry_out(study.units, interrupt))):
-                study.ended(unit.run, report)
-        return study.finish(None)
+    works = []
+    for study in plan.head.studies:
+        if own := [unit for unit in units if unit.folder == study.folder_of(*unit.run)]:
+            works.append((study, plan.work(study, folder / study.folder, options, own)))
+    for _, work in works:
+        checked(work.scenario, work.timing_only)
+    with locked(folder), Interrupt() as interrupt, contextlib.ExitStack() as stack:
+        opened = {id(work): stack.enter_context(OpenStudy(work, watcher_of(study))) for study, work in works}
+        engine = stack.enter_context(engine_of(options, len(units)))
+        left = [unit for study in opened.values() for unit in study.units]
+        with contextlib.closing(engine.carry_out(left, interrupt)) as reports:
+            for unit, report in reports:
+                opened[id(unit.work)].ended(unit.run, report)
+        return [study.finish(None) for study in opened.values()]
 
 
 def _of_slurm(environment: Mapping[str, str]) -> tuple[int, int]:
