@@ -164,6 +164,23 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
     assert {path.name for path in Path("results/tiny").rglob(".*")} == {".seed-0.checkpoint"}
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
+def test_sigterm_to_the_process_group_keeps_checkpoints_and_says_how_to_resume() -> None:
+    argv = ("--workers", "2", "--checkpoint-every", "100 ms", "--set", "protocols.wait=null", *ENDLESS)
+    with under_way(*argv, lines=0) as process:
+        while len(list(Path("results").glob("tiny/async/.seed-*.checkpoint/*.json"))) < 2:
+            assert process.poll() is None
+            time.sleep(0.1)
+        for _ in range(2):  # as a batch system does: to the process, and to its group
+            os.killpg(process.pid, signal.SIGTERM)
+        assert process.stderr is not None
+        err = process.stderr.read()
+        assert process.wait(60) == 143
+    assert err.startswith("interrupted before the first run had ended: a checkpoint is kept in results/tiny\n")
+    assert err.endswith(" --resume\n")
+    assert {path.name for path in Path("results/tiny/async").iterdir()} == {".seed-0.checkpoint", ".seed-1.checkpoint"}
+
+
 @pytest.mark.parametrize("earlier", ["nothing", "another scenario"])
 def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
     earlier: str, vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch

@@ -44,7 +44,7 @@ FAMILY = {each for protocol in PROTOCOLS for each in protocol.__mro__ if issubcl
 CONCRETE = {".".join(protocol.__module__.split(".")[:3]) for protocol in FAMILY}
 CLASSES = {protocol.__name__ for protocol in FAMILY}
 KINDS = {protocol.model_fields["kind"].default for protocol in PROTOCOLS}
-NOT_KINDS = {"np.errstate", "warnings.simplefilter"}
+NOT_KINDS = {"np.errstate", "self._ray.init", "warnings.simplefilter"}
 """Functions of libraries with arguments such as ``"ignore"``."""
 
 

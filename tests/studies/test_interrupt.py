@@ -1,11 +1,11 @@
-"""Ctrl-C: passed to a run that can end by itself, raised otherwise, and never lost."""
+"""Ctrl-C and SIGTERM: passed to a run that can end by itself, raised otherwise, and never lost."""
 
 import contextlib
 import signal
 
 import pytest
 
-from vflsim.studies.interrupt import Interrupt
+from vflsim.studies.interrupt import Interrupt, Terminated, exit_status
 
 
 def ctrl_c() -> None:
@@ -51,3 +51,24 @@ def test_a_wish_from_elsewhere_is_passed_on_without_a_signal() -> None:
         assert interrupt.wish()
         assert not interrupt.wish()
     assert asked == [True]
+
+
+def terminated_and_interrupted() -> None:
+    for _ in range(3):  # a batch system sends it to the process and to its group
+        signal.raise_signal(signal.SIGTERM)
+    ctrl_c()  # a person at the keyboard does not want to wait
+
+
+def test_sigterm_asks_a_run_as_ctrl_c_does_but_any_number_of_times() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    asked: list[str] = []
+    with pytest.raises(Terminated) as caught, Interrupt() as interrupt, interrupt.softened(lambda: asked.append("?")):
+        terminated_and_interrupted()
+    assert asked == ["?"]
+    assert exit_status(caught.value) == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_outside_a_run_is_raised_at_once() -> None:
+    with pytest.raises(Terminated), Interrupt():
+        signal.raise_signal(signal.SIGTERM)

@@ -1,11 +1,13 @@
 """What users say about how a study is carried out, and what of it is refused."""
 
+from typing import Any
+
 import pytest
 
 from vflsim.errors import ScenarioError
 from vflsim.simulation.execution import Execution
 from vflsim.studies import options as module
-from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions, remark
+from vflsim.studies.options import DEFAULT_OPTIONS, Cluster, RunOptions, remark
 
 
 @pytest.fixture(params=[False, True], ids=["no cuda", "cuda"])
@@ -58,3 +60,32 @@ def test_all_that_is_wrong_is_one_message() -> None:
     for line, start in zip(lines, starts, strict=True):
         assert line.strip().startswith(start)
         assert "allowed: " in line
+
+
+def test_a_run_on_ray_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    options = RunOptions.of(engine="ray", address="auto", num_cpus=2, num_gpus=0.5, max_retries=0, device="cuda")
+    assert options.cluster == Cluster("auto", 2.0, 0.5, 0)
+    assert options.execution.device == "cuda"  # which this machine need not have
+    assert RunOptions.of(engine="ray").cluster == Cluster()
+    assert RunOptions.of().cluster is None
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"engine": "ray"}, "--engine ray: Ray is not installed; install it: pip install 'vflsim[ray]'"),
+        ({"engine": "ray", "workers": 2}, "--workers 2: Ray starts the workers"),
+        ({"engine": "ray", "num_cpus": -1}, "--num-cpus -1: "),
+        ({"engine": "ray", "max_retries": 0.5}, "--max-retries 0.5: "),
+        ({"engine": "slurm"}, "--engine slurm: unknown engine; allowed: processes, ray"),
+        ({"address": "auto"}, "add --engine ray, or leave them out"),
+    ],
+)
+def test_what_ray_cannot_do_is_refused_at_once(
+    given: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ScenarioError) as caught:
+        RunOptions.of(**given)
+    assert what in str(caught.value)

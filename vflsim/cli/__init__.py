@@ -7,6 +7,7 @@ import sys
 from vflsim.cli import (  # noqa: F401  each registers its commands
     analyze,
     check,
+    cluster,
     compare,
     data,
     delays,

@@ -22,6 +22,17 @@ Threads = Annotated[int, typer.Option(help="PyTorch threads per run; the last di
 
 Tf32 = Annotated[bool, typer.Option("--tf32", help="Let a GPU round the factors of float32 products (TF32).")]
 
+Engine = Annotated[
+    Literal["processes", "ray"],
+    typer.Option(help="What executes runs: processes of this machine, or a Ray cluster (vflsim[ray])."),
+]
+Address = Annotated[
+    str | None, typer.Option(help="Ray's cluster: auto, or ray://host:10001 (default: one starts on this machine).")
+]
+NumCpus = Annotated[float, typer.Option(help="CPUs of a run on Ray.", metavar="N")]
+NumGpus = Annotated[float | None, typer.Option(help="GPUs of a run on Ray (default: 1 with cuda).", metavar="N")]
+MaxRetries = Annotated[int, typer.Option(help="How often a run begins again if its Ray worker dies.", metavar="N")]
+
 
 def again() -> str:
     """Return the given command with --resume."""

@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.options import Anew, CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.options import (
+    Address,
+    Anew,
+    CheckpointEvery,
+    Device,
+    Eager,
+    Engine,
+    MaxRetries,
+    NumCpus,
+    NumGpus,
+    Resume,
+    Tf32,
+    Threads,
+    Workers,
+    again,
+)
 from vflsim.cli.report import report_on
 
 if TYPE_CHECKING:
     from vflsim.results.read import StoredRun
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
 
 
 @app.command()
@@ -40,12 +52,18 @@ def run(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
+    engine: Engine = "processes",
+    address: Address = None,
+    num_cpus: NumCpus = 1.0,
+    num_gpus: NumGpus = None,
+    max_retries: MaxRetries = 3,
     reported: Annotated[
         bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
     ] = True,
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
+    from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
     from vflsim.terminal import Display, failure, interrupted, show_comparison
@@ -59,6 +77,11 @@ def run(
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        max_retries=max_retries,
     )
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
     display = Display(page, loaded)
@@ -67,9 +90,9 @@ def run(
     try:
         with display:
             study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         complain(interrupted(display, folder, again()))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(interruption)) from None
     show_comparison(page, study, folder)
     if reported:
         report_on(study.results)

@@ -8,8 +8,22 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
-from vflsim.cli.runs import INTERRUPTED, conclude
+from vflsim.cli.options import (
+    Address,
+    CheckpointEvery,
+    Device,
+    Eager,
+    Engine,
+    MaxRetries,
+    NumCpus,
+    NumGpus,
+    Resume,
+    Tf32,
+    Threads,
+    Workers,
+    again,
+)
+from vflsim.cli.runs import conclude
 
 
 @app.command()
@@ -45,11 +59,17 @@ def sweep(
     device: Device = "auto",
     threads: Threads = 1,
     tf32: Tf32 = False,
+    engine: Engine = "processes",
+    address: Address = None,
+    num_cpus: NumCpus = 1.0,
+    num_gpus: NumGpus = None,
+    max_retries: MaxRetries = 3,
 ) -> None:
     """Run a scenario with every combination of values of its keys, and compare round times."""
     from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.sweep_table import sweep_tables
     from vflsim.studies.axes import axes_of, over_in
+    from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
     from vflsim.studies.planned import planned
     from vflsim.studies.sweep import run_sweep
@@ -63,6 +83,11 @@ def sweep(
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        max_retries=max_retries,
     )
     page = console()
     axes = axes_of(scenario, over or (), overrides or ())
@@ -78,9 +103,9 @@ def sweep(
     try:
         with display:
             done = run_sweep(plan, out_folder, options=options, watcher=display)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(interruption)) from None
     for table in sweep_tables(done.sweep):
         page.print()
         page.print(table)

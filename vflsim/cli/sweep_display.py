@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vflsim.results.folder import Prepared
 from vflsim.results.layout import say
+from vflsim.studies.growth import Growth
 from vflsim.studies.paths import Choice
 from vflsim.studies.study import Study
 from vflsim.studies.sweep import Step, SweepDone, SweepWatcher
@@ -114,6 +115,12 @@ class _PointDisplay(Display):
 
     def prepared(self, what: Prepared) -> None:
         """Print nothing: the sweep has printed the folder."""
+
+    def grown(self, what: Prepared, growth: Growth) -> None:
+        """Count the kept runs, and print warnings only."""
+        self.count = len(growth.kept)
+        for note in growth.notes:
+            say(self._console, f"  warning: {note}")
 
     def chosen(self, paths: Mapping[str, Choice]) -> None:
         """Print nothing."""

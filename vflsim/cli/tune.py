@@ -10,7 +10,6 @@ import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, app, complain, console, overriding, say
 from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
-from vflsim.cli.runs import INTERRUPTED
 from vflsim.errors import ScenarioError
 
 
@@ -53,6 +52,7 @@ def tune(
     from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.tuning_table import tuning_table
     from vflsim.studies.axes import axes_of
+    from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
     from vflsim.studies.tune import tune_protocols
 
@@ -88,9 +88,9 @@ def tune(
                 options=options,
                 watcher=display,
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_status(interruption)) from None
     page.print()
     page.print(tuning_table(found.tuning))
     page.print()

@@ -61,7 +61,7 @@ def planned(work: Work) -> Growth:
 
     Only deletes what a killed process left half-written.
     """
-    wanted = dict.fromkeys((name, seed) for seed in work.scenario.seeds for name in work.scenario.protocols)
+    wanted = dict.fromkeys(work.runs)
     there = _entries(work.folder)
     if not there or not (work.folder / SCENARIO).is_file():
         return Growth({}, [*wanted], {}, {}, (), (), False)
@@ -86,7 +86,7 @@ def planned(work: Work) -> Growth:
                 if not reasons or (strict and info.inputs is None):
                     kept[run] = info
                     continue
-            waypoint, unfit = (None, False) if strict else _waypoint(work, run)
+            waypoint, unfit = (None, False) if strict or work.options.cluster is not None else _waypoint(work, run)
         if not reasons and repeated:
             notes.append(repeated)
         if waypoint is not None:

@@ -1,4 +1,4 @@
-"""Ctrl-C handling that loses no interrupt and lets a run write a checkpoint first."""
+"""Handling of Ctrl-C and SIGTERM that loses no request and lets a run write a checkpoint first."""
 
 from __future__ import annotations
 
@@ -8,28 +8,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What ends a study: Ctrl-C, and what batch systems and ``kill`` send."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has ended a study."""
+
+
+def exit_status(error: KeyboardInterrupt) -> int:
+    """Return the exit status of an interrupted study, as shells have it: 128 + number of the signal."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
 
 class Interrupt:
-    """A request to end a study: Ctrl-C in this process, or a message from the parent process.
+    """A request to end a study: Ctrl-C or SIGTERM in this process, or a message from the parent process.
 
-    In the main thread it handles SIGINT. The first request goes to the current run if that can end by itself
-    (``softened``). Otherwise, and at the second request, it raises ``KeyboardInterrupt``, and again at the next
-    ``check``: a library may swallow the first in a callback (pydantic does).
+    In the main thread it handles ``SIGNALS``. The first request goes to the current run if that can end by itself
+    (``softened``). Otherwise, and at the second Ctrl-C, it raises ``KeyboardInterrupt``, and again at the next
+    ``check``: a library may swallow the first in a callback (pydantic does). A second SIGTERM changes nothing: batch
+    systems send it to a process and to its group. After SIGTERM the ``with`` block ends with ``Terminated``.
     """
 
     def __init__(self) -> None:
-        self._wanted = False
+        self._wanted = self._terminated = False
         self._ask: Callable[[], None] | None = None
-        self._before: Any = None
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+            self._before = {each: signal.signal(each, self._on_signal) for each in SIGNALS}
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        for each, before in self._before.items():
+            signal.signal(each, before)
+        if self._terminated and isinstance(error, KeyboardInterrupt):
+            raise Terminated from error
 
     @contextmanager
     def softened(self, ask: Callable[[], None]) -> Iterator[None]:
@@ -55,6 +70,8 @@ class Interrupt:
         if self._wanted and self._ask is None:
             raise KeyboardInterrupt
 
-    def _on_signal(self, *_: object) -> None:
-        if not self.wish():
+    def _on_signal(self, number: int, _: object) -> None:
+        repeated = self._terminated
+        self._terminated |= number == signal.SIGTERM
+        if not (repeated and number == signal.SIGTERM) and not self.wish():
             raise KeyboardInterrupt

@@ -1,8 +1,10 @@
-"""Study options: workers, resume, checkpoints, device (``RunOptions``)."""
+"""Study options: workers or a cluster, resume, checkpoints, device (``RunOptions``)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 from vflsim.errors import ScenarioError
@@ -10,11 +12,28 @@ from vflsim.simulation.execution import USUAL, Execution
 from vflsim.vocabulary.quantities import TIME, Quantity
 
 DeviceWish = Literal["auto", "cpu", "cuda"]
+EngineName = Literal["processes", "ray"]
 CHECKPOINT_EVERY = "60 s"
 """Default wall-clock time between checkpoints."""
 
 _SECONDS = Quantity(TIME, above=0.0)
 _COUNT = Quantity(at_least=1, at_most=1024, whole=True)
+_AMOUNT = Quantity(at_least=0.0, at_most=1024)
+_TIMES = Quantity(at_least=0, at_most=1000, whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The Ray cluster that executes runs, and what a run takes of it.
+
+    ``address``: None starts one on this machine, ``auto`` uses the one that runs here, or ``ray://host:port``.
+    ``num_gpus``: None is one for runs on a GPU. ``max_retries``: how often a run begins again if its worker dies.
+    """
+
+    address: str | None = None
+    num_cpus: float = 1.0
+    num_gpus: float | None = None
+    max_retries: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +42,7 @@ class RunOptions:
 
     ``workers``: number of runs at a time, each in its own process; 1 uses this process. ``resume``: refuse a folder
     with results of another scenario; ``anew``: keep no earlier run. ``checkpoint_every``: seconds of wall-clock time,
-    None for no checkpoints.
+    None for no checkpoints. ``cluster``: Ray executes the runs, without checkpoints.
     """
 
     workers: int = 1
@@ -31,6 +50,7 @@ class RunOptions:
     checkpoint_every: float | None = 60.0
     execution: Execution = USUAL
     anew: bool = False
+    cluster: Cluster | None = None
 
     @classmethod
     def of(
@@ -44,6 +64,11 @@ class RunOptions:
         threads: int = 1,
         tf32: bool = False,
         anew: bool = False,
+        engine: EngineName = "processes",
+        address: str | None = None,
+        num_cpus: float = 1.0,
+        num_gpus: float | None = None,
+        max_retries: int = 3,
     ) -> RunOptions:
         """Read the options that a user gives. Raises ScenarioError with every invalid option."""
         problems: list[str] = []
@@ -65,10 +90,31 @@ class RunOptions:
             problems.append("--resume --anew: one keeps the finished runs, the other does not; leave one out")
         if device not in ("auto", "cpu", "cuda"):
             problems.append(f"--device {device}: unknown device; allowed: auto, cpu, cuda")
+        cluster = Cluster(
+            address,
+            read("num-cpus", _AMOUNT, num_cpus),
+            None if num_gpus is None else read("num-gpus", _AMOUNT, num_gpus),
+            int(read("max-retries", _TIMES, max_retries)),
+        )
+        if engine == "ray":
+            problems += _obstacles(workers)
+        elif engine != "processes":
+            problems.append(f"--engine {engine}: unknown engine; allowed: processes, ray")
+        elif cluster != Cluster():
+            problems.append("--address, --num-cpus, --num-gpus and --max-retries: add --engine ray, or leave them out")
         if problems:
             raise ScenarioError("\n  ".join(problems), remedy="vflsim run --help says what each option means")
-        resolved: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and cuda_available() else "cpu"
-        return cls(int(count), resume, every, Execution(eager, resolved, int(fixed), tf32), anew)
+        there = (engine == "ray" and device == "cuda") or (device != "cpu" and cuda_available())
+        execution = Execution(eager, "cuda" if there else "cpu", int(fixed), tf32)
+        return cls(int(count), resume, every, execution, anew, cluster if engine == "ray" else None)
+
+
+def _obstacles(workers: int) -> Iterator[str]:
+    """Yield why Ray cannot execute runs."""
+    if find_spec("ray") is None:
+        yield "--engine ray: Ray is not installed; install it: pip install 'vflsim[ray]'"
+    if workers != 1:
+        yield f"--workers {workers}: Ray starts the workers; with --engine ray give --num-cpus for each run"
 
 
 def cuda_available() -> bool:

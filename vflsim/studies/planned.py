@@ -45,6 +45,13 @@ class PlannedPoint:
     described: tuple[str, ...]
     depends: Mapping[str, str]
 
+    @classmethod
+    def of(cls, values: tuple[Any, ...], folder: str, scenario: Scenario, timing_only: bool) -> PlannedPoint:
+        """Check a point's scenario with its data. Raises ScenarioError and DataError."""
+        lines = tuple(described(scenario, checked(scenario, timing_only)))
+        depends = {name: _digest(run_text(scenario, name)) for name in scenario.protocols}
+        return cls(values, folder, scenario, stored_text(scenario, timing_only), lines, depends)
+
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
@@ -185,14 +192,12 @@ def _point(
     pairs = [(key, flow(value)) for axis, value in zip(over, values, strict=True) for key in axis.keys]
     try:
         scenario = load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)])
-        lines = tuple(described(scenario, checked(scenario, timing_only)))
+        return PlannedPoint.of(values, folder, scenario, timing_only)
     except ScenarioError as error:
         what, where = error.what, error.where
         for key, _ in pairs:
             what, where = (part.replace(f"--set {key}=", f"--over {key}=") for part in (what, where))
         raise ScenarioError(what, where, error.allowed, error.remedy) from None
-    depends = {name: _digest(run_text(scenario, name)) for name in scenario.protocols}
-    return PlannedPoint(values, folder, scenario, stored_text(scenario, timing_only), lines, depends)
 
 
 def _digest(text: str) -> str:

@@ -96,7 +96,11 @@ def run_study(
 
 
 def engine_of(options: RunOptions, units: int, work: Work | None = None, data: ScenarioData | None = None) -> Engine:
-    """Choose what executes units: this process, which may hold a study's data already, or workers."""
+    """Choose what executes units: this process, which may hold a study's data already, workers, or a cluster."""
+    if options.cluster is not None:
+        from vflsim.studies.ray_engine import RayEngine  # needs an optional library
+
+        return RayEngine(options.cluster)
     return Here(work, data) if options.workers == 1 else Crew(min(options.workers, units))
 
 
@@ -138,15 +142,16 @@ class OpenStudy:
             self._failures[run.protocol, run.seed] = report.error
         self._watcher.ended(run, report)
 
-    def finish(self, data: ScenarioData) -> Study:
-        """Write the summary and the closed forms, which need the study's data. Raises ResultsError."""
+    def finish(self, data: ScenarioData | None) -> Study:
+        """Write the summary and, from the study's data if they are given, the closed forms. Raises ResultsError."""
         self._complete = True
         folder = self._work.folder
         write_summary(Results.open(folder))
-        forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
-        write_closed_forms(folder, forms.table)
-        if failed := [each for each in forms.left_out if each.failed]:
-            self._watcher.failed_analysis(failed)
+        if data is not None:
+            forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
+            write_closed_forms(folder, forms.table)
+            if failed := [each for each in forms.left_out if each.failed]:
+                self._watcher.failed_analysis(failed)
         self._manifest.finish(PAGES)
         return Study(Results.open(folder), self._failures, len(self._kept), time.monotonic() - self._began)
 

@@ -19,6 +19,7 @@ from vflsim.studies.planned import SweepPlan
 from vflsim.studies.pool import Pool
 from vflsim.studies.resume import another, refuse_another
 from vflsim.studies.study import Study, engine_of
+from vflsim.studies.unit import Engine
 from vflsim.studies.watching import Watcher
 
 
@@ -60,6 +61,7 @@ def run_sweep(
     *,
     options: RunOptions = DEFAULT_OPTIONS,
     watcher: SweepWatcher | None = None,
+    engine: Engine | None = None,
 ) -> SweepDone:
     """Run a scenario at every point of a plan and write ``results/<scenario>-sweep-<key>`` (or ``out``).
 
@@ -94,8 +96,8 @@ def run_sweep(
             with (
                 Interrupt() as interrupt,
                 Pool(plan, folder, options, watcher_of, finished) as pool,
-                engine_of(options, plan.runs) as engine,
-                contextlib.closing(engine.carry_out(pool.units(), interrupt)) as reports,
+                engine or engine_of(options, plan.runs) as executing,
+                contextlib.closing(executing.carry_out(pool.units(), interrupt)) as reports,
             ):
                 for unit, report in reports:
                     pool.ended(unit, report)

@@ -34,13 +34,23 @@ TIMING_ONLY = "# run with --timing-only\n"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A study for the process that executes its runs: this one, or a worker, which gets nothing else."""
+    """A study for the process that executes its runs: this one, or a worker, which gets nothing else.
+
+    ``only``: the runs that belong to it, by protocol and seed; None: all.
+    """
 
     scenario: Scenario
     folder: Path
     paths: Mapping[str, Choice]
     timing_only: bool
     options: RunOptions
+    only: frozenset[tuple[str, int]] | None = None
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Its runs in their order: all protocols with one seed before the next seed."""
+        runs = [(name, seed) for seed in self.scenario.seeds for name in self.scenario.protocols]
+        return [run for run in runs if self.only is None or run in self.only]
 
     @property
     def text(self) -> str:

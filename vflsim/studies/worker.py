@@ -24,7 +24,7 @@ from vflsim.errors import ResultsError, RunError, VflsimError
 from vflsim.results.write import errors_named
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.conductor import Progress
-from vflsim.studies.interrupt import Interrupt
+from vflsim.studies.interrupt import SIGNALS, Interrupt
 from vflsim.studies.lost import not_handed_over
 from vflsim.studies.watching import Report, StudyRun
 from vflsim.studies.work import Work
@@ -49,7 +49,8 @@ Word = Begun | Progress | Report | VflsimError
 
 def serve(link: Connection) -> None:
     """Execute orders until None arrives or the pipe closes; then end the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for each in SIGNALS:  # sent to the whole process group; the parent decides when a worker ends
+        signal.signal(each, signal.SIG_IGN)
     orders: SimpleQueue[Order | None] = SimpleQueue()
     interrupt = Interrupt()
     threading.Thread(target=_listen, args=(link, orders, interrupt), daemon=True).start()

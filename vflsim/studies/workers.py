@@ -17,7 +17,7 @@ from typing import Self
 from vflsim.errors import ResultsError, ScenarioError, VflsimError
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.handed import pickled, without_main_module
-from vflsim.studies.interrupt import Interrupt
+from vflsim.studies.interrupt import SIGNALS, Interrupt
 from vflsim.studies.lost import death, mention_log, report_of_lost, stillborn
 from vflsim.studies.unit import Reports, Unit
 from vflsim.studies.watching import Report
@@ -158,11 +158,11 @@ class Crew:
 
 
 def _started() -> _Member:
-    """Start a worker. It inherits a blocked SIGINT and gets interrupts through its pipe."""
+    """Start a worker. It inherits blocked signals and gets interrupts through its pipe."""
     ours, its = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=serve, args=(its,), daemon=True)
-    resource_tracker.ensure_running()  # starting it later would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         with without_main_module():
             process.start()

@@ -1,0 +1,183 @@
+"""``vflsim plan``, ``work`` and ``collect``: a study in shares, on machines that do not know of each other."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, must_be_folder, overriding, say
+from vflsim.cli.options import CheckpointEvery, Device, Eager, Tf32, Threads, Workers
+from vflsim.errors import ScenarioError, VflsimError
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results, StoredRun
+
+UnitsFile = Annotated[Path, typer.Argument(help="A file that `vflsim plan` has written.", metavar="UNITS")]
+
+
+@app.command()
+def plan(
+    scenario: ScenarioFile,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(help="Plan a sweep over this key, as `vflsim sweep` does.", metavar="KEY=V1,V2,…"),
+    ] = None,
+    zipped: Annotated[
+        bool, typer.Option("--zip", help="First values of all keys together, then the second ones.")
+    ] = False,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    path: Annotated[
+        Literal["auto", "event", "vectorised"], typer.Option(help="How to simulate timing-only runs.")
+    ] = "auto",
+    eager: Eager = False,
+    device: Device = "auto",
+    threads: Threads = 1,
+    tf32: Tf32 = False,
+) -> None:
+    """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
+    from vflsim.studies.axes import axes_of
+    from vflsim.studies.paths import choices
+    from vflsim.studies.planned import planned
+    from vflsim.studies.study import checked
+    from vflsim.studies.unit_file import PlanHead, UnitPlan
+
+    head = PlanHead(timing_only=timing_only, path=path, eager=eager, device=device, threads=threads, tf32=tf32)
+    head.options()
+    if over:
+        if path != "auto":
+            raise ScenarioError(f"a sweep chooses the path itself, not {path}", "--path", "auto", "leave --path out")
+        axes = axes_of(scenario, over, overrides or ())
+        given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
+        made = UnitPlan.of_sweep(head, planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only))
+    else:
+        loaded = load(scenario, overrides, seeds)
+        choices(loaded, path, timing_only)
+        checked(loaded, timing_only)
+        made = UnitPlan.of(head, loaded)
+    sys.stdout.writelines(made.lines())
+    complain(f"{len(made.units)} units; compute them: vflsim work UNITS --shard 1/4 --out FOLDER (2/4, 3/4, 4/4)")
+
+
+@app.command()
+def work(
+    units: UnitsFile,
+    out_folder: Annotated[Path, typer.Option("--out", help="The shard's own folder goes here: shard-03-of-20.")],
+    shard: Annotated[
+        str | None, typer.Option(help="Which share: 3/20 (default: the task of a Slurm array).", metavar="K/N")
+    ] = None,
+    workers: Workers = 1,
+    checkpoint_every: CheckpointEvery = "60 s",
+) -> None:
+    """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
+    from vflsim.cli.sweep_display import SweepDisplay
+    from vflsim.results.sweep_axis import setting_of
+    from vflsim.studies.interrupt import exit_status
+    from vflsim.studies.options import remark
+    from vflsim.studies.shards import Shard, work_on
+    from vflsim.studies.sweep import Step
+    from vflsim.studies.unit_file import PlannedStudy, UnitPlan
+    from vflsim.studies.watching import Watcher
+    from vflsim.terminal import Display, interrupted
+
+    own = Shard.of(shard, os.environ)
+    read = UnitPlan.read(units)
+    options = read.head.options(workers=workers, checkpoint_every=checkpoint_every, resume=True)
+    mine, folder, studies = own.units(read), out_folder / own.folder, read.head.studies
+    again = shlex.join(["vflsim", "work", str(units), "--shard", str(own), *_same(sys.argv[2:])])
+    say(f"shard {own}: {len(mine)} of {len(read.units)} units")
+    if note := remark(read.head.device, options):
+        say(note)
+    sweep, single = SweepDisplay(console()), Display(console(), read.scenario(studies[0]))
+    sweep.prepared(folder, None)
+
+    def watcher_of(study: PlannedStudy) -> Watcher:
+        display = single
+        if read.head.keys:
+            number, setting = studies.index(study) + 1, setting_of(read.head.keys, study.values)
+            display = sweep.watching(Step(number, len(studies), setting, read.scenario(study)))
+        display.total = sum(unit.folder == study.folder_of(*unit.run) for unit in mine)
+        return display
+
+    try:
+        with sweep if read.head.keys else single:
+            done = work_on(read, own, out_folder, options, watcher_of)
+    except KeyboardInterrupt as interruption:
+        complain(sweep.interrupted(again) if read.head.keys else interrupted(single, folder, again))
+        raise typer.Exit(exit_status(interruption)) from None
+    for each in done:
+        say(f"{each.summary}; files in {each.results.folder}")
+        _failures(each.results, each.failures)
+    _conclude([run for each in done for run in each.results.failed], again)
+
+
+@app.command()
+def collect(
+    units: UnitsFile,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of shards, or folders with them.", metavar="FOLDER…", callback=must_be_folder),
+    ],
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: as `vflsim run` or `sweep` says).")
+    ] = None,
+) -> None:
+    """Merge the results of shards into one folder, as a single process would have written it."""
+    from vflsim.cli.sweep_display import SweepDisplay
+    from vflsim.results.sweep_table import sweep_tables
+    from vflsim.studies.collected import collect_study, collect_sweep, otherwise
+    from vflsim.studies.unit_file import UnitPlan
+    from vflsim.terminal import Display, show_comparison
+
+    read, page = UnitPlan.read(units), console()
+    if read.head.keys:
+        with SweepDisplay(page) as several:
+            swept = collect_sweep(read, folders, out_folder, several)
+        results: Sequence[Results] = swept.sweep.results
+        for table in sweep_tables(swept.sweep):
+            page.print()
+            page.print(table)
+        page.print()
+        say(f"{sum(len(found.runs) for found in results)} runs; files in {swept.sweep.folder}")
+        for text in several.failures(swept):
+            complain(text)
+    else:
+        with Display(page, read.scenario(read.head.studies[0])) as display:
+            study = collect_study(read, folders, out_folder, display)
+        results = [study.results]
+        show_comparison(page, study, study.results.folder)
+        _failures(study.results, study.failures)
+    for difference in otherwise(read, results):
+        say(f"warning: {difference}")
+    again = shlex.join(["vflsim", "work", str(units), "--shard", "K/N", "--out", str(folders[0])])
+    _conclude([run for each in results for run in each.failed], again)
+
+
+def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) -> None:
+    from vflsim.terminal import failure
+
+    for (protocol, seed), error in failures.items():
+        complain(failure(protocol, seed, error, results))
+
+
+def _conclude(failed: Sequence[StoredRun], again: str) -> None:
+    """Exit with status 1 if there are failed runs. Those that diverged would do so again."""
+    if any(not run.diverged for run in failed):
+        complain(f"rerun failed runs with: {again}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _same(arguments: list[str]) -> list[str]:
+    """Return the given options but ``--shard``, without the file."""
+    rest = list(arguments)
+    if "--shard" in rest:
+        del rest[rest.index("--shard") : rest.index("--shard") + 2]
+    return [each for each in rest if not each.startswith("--shard=")][1:]
