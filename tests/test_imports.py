@@ -28,6 +28,7 @@ LAYERS: list[set[str]] = [
     {"studies", "trained"},
     {"explaining", "attacks"},
     {"plotting"},
+    {"live"},
     {"terminal"},
     {"cli"},
     {"__main__"},

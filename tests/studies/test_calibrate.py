@@ -93,8 +93,9 @@ def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeyp
 
 def test_processes_that_are_free_take_the_next_run() -> None:
     assert study_s([3, 1, 1, 1]) == 6
-    assert study_s([3, 1, 1, 1], workers=2) == 3
-    assert study_s([1, 1, 1, 3], workers=2, start_s=2) == 6
+    assert study_s([3, 1, 1, 1], [0, 0]) == 3
+    assert study_s([1, 1, 1, 3], [2, 2]) == 6
+    assert study_s([], [1, 4]) == 4
 
 
 def test_what_only_a_target_ends_is_told_by_the_round(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,12 +50,12 @@ class Speed:
         return self.startup_s + expected.rounds * self.per_round_s(expected)
 
 
-def study_s(runs_s: Iterable[float], workers: int = 1, start_s: float = 0.0) -> float:
-    """Return the seconds that runs take on ``workers`` processes, each of which starts in ``start_s``.
+def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
+    """Return the seconds that runs take on processes, each of which is free after so many seconds.
 
     ``runs_s`` are in starting order: a process that is free takes the next run.
     """
-    free = [start_s] * workers
+    free = sorted(free_s)
     for run_s in runs_s:
         heapq.heapreplace(free, free[0] + run_s)
     return max(free)
