@@ -3,6 +3,7 @@
 import pytest
 
 from vflsim.scenario import load
+from vflsim.scenario.stop import Stop
 from vflsim.vocabulary.metrics import COLUMNS
 
 
