@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import emit, own_modules
+from vflsim.scenario import emit, own_modules, presets
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
@@ -46,7 +46,7 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     else:
         path = scenario_file(source)
         document, folder = documents.read(path), path.parent
-    return validate(_rooted(apply(document, overrides), folder))
+    return validate(_rooted(presets.resolved(apply(document, overrides)), folder))
 
 
 def validate(document: Document) -> Scenario:

@@ -131,6 +131,8 @@ class ClientTiming(Part):
 class Timing(Part):
     """Durations of the parties' computations and messages. Omitted ones take no time."""
 
+    preset: str | None = None
+    """Published timing that the other keys override: ``fedvs-6.2``, or another that ``vflsim list presets`` prints."""
     network: AnyNetwork = Fifo()
     server: ServerTiming = ServerTiming()
     clients: Annotated[tuple[Annotated[Entry[ClientTiming], PerClient(ClientTiming)], ...], OneOrMany()] = ()
