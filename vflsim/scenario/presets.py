@@ -101,7 +101,7 @@ def _with_files(value: Any, preset: Preset, document: Document) -> Any:
         return value
     found = {key: _with_files(item, preset, document) for key, item in value.items()}
     if isinstance(name := found.get("file"), str):
-        places = [folder / name for folder in folders()]
+        places = [folder / name for folder in (FOLDER, *folders())]
         there = next((place for place in places if place.is_file()), None)
         if there is None:
             what = f"the preset {preset.name} needs the file {name}, which is not there"

@@ -85,7 +85,7 @@ def calibrated(
     expected = expected or expectation(scenario, name, data)
     few = _few_to_evaluate(data)
     measured = trial(few, 1, budget_s / 3)
-    if measured.intervals:
+    if measured.intervals and measured.rows[-1][1] < budget_s:
         fitting = budget_s / 3 / max(measured.round_s, 1e-9)
         every = max(1, int(min(fitting, 1 / max(expected.evaluations_per_round, 1e-9))))
         again = trial(few, every, budget_s * 2 / 3)
