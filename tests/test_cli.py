@@ -593,7 +593,8 @@ def test_a_terminal_shows_progress_and_tables_that_fit() -> None:
     longer = ("--set", "stop={time: 30 s}", "--set", "protocols.async.stop={rounds: 10}")
     shown = in_terminal("run", "tiny.yaml", "--seeds", "[0]", *longer, columns=80)
     assert "━" in shown
-    assert re.search(r"[12]/2  (\x1b\[\d+m)?(wait|async)(\x1b\[0m)?, seed 0 +[\d.]+ m?s of 30 s +round \d+", shown)
+    left, begin = r"([\d.]+ \w+ left +)?", r"(\x1b\[\d+m)?(wait|async)(\x1b\[0m)?"
+    assert re.search(rf"[12]/2  {left}{begin}, seed 0 +[\d.]+ m?s of 30 s +round \d+", shown)
     assert max(map(len, lines(shown))) <= 80
     words = " ".join(lines(shown)).split()
     for word in ("protocol", "accuracy", "rounds", "bytes", "async"):

@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"studies", "trained"},
     {"explaining", "attacks"},
     {"plotting"},
-    {"report"},
+    {"report", "live"},
     {"terminal"},
     {"cli"},
     {"__main__"},

@@ -56,21 +56,24 @@ def run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int = 1,
     tf32: bool = False,
+    progress: bool | None = None,
 ) -> StudyResults:
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
 
     ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
     ``workers`` is the number of processes that run at a time (a script needs ``if __name__ == "__main__":`` around the
-    call, and must define its own protocols in a module, or at its outermost level). Runs in ``out`` that fit the
-    scenario are kept, interrupted or shorter ones continue from checkpoints, written every ``checkpoint_every``
-    (seconds, ``"5 min"``, None), and others are moved aside. ``resume`` refuses results of another scenario instead;
-    ``anew`` keeps none. ``eager`` trains client by client; ``device``, ``threads`` and ``tf32`` select where and how
-    PyTorch computes. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A failed run does not stop the others:
-    after all runs, the first ``RunError`` is raised, and ``open_results`` reads the results.
+    call). Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints,
+    written every ``checkpoint_every`` (seconds, ``"5 min"``, None), and others are moved aside. ``resume`` refuses
+    results of another scenario instead; ``anew`` keeps none. ``eager`` trains client by client; ``device``, ``threads``
+    and ``tf32`` select where and how PyTorch computes. ``progress`` prints runs and the time that is left to the
+    standard error; by default (None) in a terminal or a notebook only. Raises ``ScenarioError``, ``DataError``,
+    ``ResultsError``. A failed run does not stop the others: after all runs, the first ``RunError`` is raised, and
+    ``open_results`` reads the results.
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.options import RunOptions
     from vflsim.studies.study import run_study
+    from vflsim.terminal import shown
     from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(
@@ -84,7 +87,8 @@ def run(
         tf32=tf32,
     )
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
-    study = run_study(loaded, out, timing_only=timing_only, path=path, options=options)
+    with shown(loaded, progress) as watcher:
+        study = run_study(loaded, out, timing_only=timing_only, path=path, options=options, watcher=watcher)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
             f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed"

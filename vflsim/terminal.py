@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.text import Text
 
 from vflsim.errors import VflsimError
+from vflsim.live import live_on
 from vflsim.results.closed_forms import LeftOut
 from vflsim.results.folder import Prepared
 from vflsim.results.layout import say
@@ -22,11 +23,13 @@ from vflsim.simulation.conductor import Progress
 from vflsim.studies.growth import Growth
 from vflsim.studies.growth_text import sentences
 from vflsim.studies.paths import Choice
+from vflsim.studies.remaining import Remaining
 from vflsim.studies.study import Study
 from vflsim.studies.watching import Report, StudyRun, Watcher
-from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.amounts import quantity, roughly
 
 _BAR = 8
+_PLAIN_WIDTH = 120
 
 
 class Display(Watcher):
@@ -37,13 +40,14 @@ class Display(Watcher):
 
     def __init__(self, console: Console, scenario: Scenario) -> None:
         self._console, self._scenario = console, scenario
-        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        self._live = live_on(console)
         self._name_width = max(map(len, scenario.protocols))
         self.moved_to: Path | None = None
         self._under_way: dict[StudyRun, Progress | None] = {}
         self._printed: set[str] = set()
         self._ended: set[StudyRun] = set()
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
+        self._remaining = Remaining(dict.fromkeys(scenario.protocols, len(scenario.seeds)))
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -54,7 +58,6 @@ class Display(Watcher):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update("")
             self._live.stop()
 
     def described(self, lines: Sequence[str]) -> None:
@@ -96,11 +99,13 @@ class Display(Watcher):
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
         self._under_way[stage] = None
+        self._remaining.began(stage)
         self._show()
 
     def progressed(self, stage: StudyRun, progress: Progress) -> None:
         """Show the progress of the run and of the study."""
         self._under_way[stage] = progress
+        self._remaining.progressed(stage, progress)
         self._show()
 
     def ended(self, stage: StudyRun, report: Report) -> None:
@@ -108,7 +113,7 @@ class Display(Watcher):
         if self.moved_to is not None:  # a run has ended: the move is final
             say(self._console, _moved(self.moved_to))
             self.moved_to = None
-        self._end(stage)
+        self._end(stage, report)
         self.described(report.info.one_by_one)
         head = (
             f"{self.count:>{len(str(self.total))}}/{self.total} ",
@@ -135,7 +140,9 @@ class Display(Watcher):
         for each in left_out:
             say(self._console, f"warning: left out of the closed forms: {each}")
 
-    def _end(self, stage: StudyRun) -> None:
+    def _end(self, stage: StudyRun, report: Report | None = None) -> None:
+        seconds = None if report is None or report.error is not None else report.info.wall_clock_s
+        self._remaining.ended(stage, seconds)
         self.count += stage not in self._ended
         self._ended.add(stage)
         self._under_way.pop(stage, None)
@@ -148,22 +155,19 @@ class Display(Watcher):
             heads = [bar, *[Text(" " * bar.cell_len)] * (len(self._under_way) - 1)]
             runs = (self._line(stage, progress) for stage, progress in self._under_way.items())
             lines = (Text.assemble(head, run) for head, run in zip(heads, runs, strict=False))
-            self._live.update(Group(*(Text.assemble(line, no_wrap=True, overflow="ellipsis") for line in lines)))
+            self._live.update([Text.assemble(line, no_wrap=True, overflow="ellipsis") for line in lines])
 
     def _bar(self) -> Text:
-        shares = (self._share(stage, progress) for stage, progress in self._under_way.items())
+        shares = (progress.share for progress in self._under_way.values() if progress is not None)
         filled = round(_BAR * (self.count + sum(shares)) / self.total)
         number = min(self.total, self.count + max(1, len(self._under_way)))
         rest = ("━" * (_BAR - filled), "bright_black")
-        return Text.assemble(("━" * filled, "green"), rest, f" {number}/{self.total}  ")
+        return Text.assemble(("━" * filled, "green"), rest, f" {number}/{self.total}  {self._left()}")
 
-    def _share(self, stage: StudyRun, progress: Progress | None) -> float:
-        """Return the completed share of a run, as far as its stop rule allows."""
-        stop = self._scenario.stop_of(stage.protocol)
-        if progress is None:
-            return 0.0
-        limits = (progress.time_s, stop.time), (progress.rounds, stop.rounds), (progress.updates, stop.updates)
-        return max((min(1.0, done / limit) for done, limit in limits if limit is not None), default=0.0)
+    def _left(self) -> str:
+        """Estimate the time that is left; targets may end runs earlier."""
+        seconds = self._remaining.seconds(self.total - self.count - len(self._under_way))
+        return "" if seconds is None else f"{f'{roughly(seconds)} left':<13}"
 
     def _line(self, stage: StudyRun, progress: Progress | None) -> Text:
         if progress is None:
@@ -182,6 +186,20 @@ class Display(Watcher):
         wanted = [*targets, *(n for n in row if n.startswith("test_"))]
         known = [name for name in wanted if name in row and name != "test_loss"]
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
+
+
+@contextmanager
+def shown(scenario: Scenario, wanted: bool | None) -> Iterator[Watcher]:
+    """Show the progress of a study on the standard error; by default (None) in a terminal or a notebook only."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    interactive = live_on(console) is not None
+    if not (interactive if wanted is None else wanted):
+        yield Watcher()
+        return
+    if not interactive:
+        console.width = _PLAIN_WIDTH
+    with Display(console, scenario) as display:
+        yield display
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:

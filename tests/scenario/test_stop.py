@@ -3,6 +3,7 @@
 import pytest
 
 from vflsim.scenario import load
+from vflsim.scenario.stop import Stop
 from vflsim.vocabulary.metrics import COLUMNS
 
 
@@ -26,3 +27,10 @@ def test_no_run_is_sent_after_a_share_above_one(metric: str, base: str) -> None:
     with pytest.raises(Exception, match="80 is out of range") as error:
         load(base, {"stop.target": {metric: 80}})
     assert type(error.value).__name__ == "ScenarioError"
+
+
+def test_the_share_of_a_run_is_that_of_the_nearest_end() -> None:
+    stop = Stop(time=10.0, rounds=4, epsilon=1.0)
+    assert stop.share(time=2.0, rounds=1, updates=7) == 0.25
+    assert stop.share(time=20.0, rounds=1, updates=7) == 1.0
+    assert Stop(epsilon=1.0).share(time=2.0, rounds=1) == 0.0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tiny_worlds import data_of, tiny
 
+from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.run import run_protocol
@@ -18,7 +19,8 @@ from vflsim.studies.calibrate import calibrated, study_s
 from vflsim.studies.expected import expectation
 from vflsim.studies.expected_table import expectation_table
 
-START_S, ROUND_S, EVALUATION_S, ONCE_S = 0.25, 0.01, 0.03, 0.5
+START_S, ROUND_S, ROW_S, ONCE_S = 0.25, 0.01, 0.0002, 0.5
+FEW_ROWS = 64
 
 
 class Machine:
@@ -30,35 +32,40 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def run(self, scenario: Scenario, name: str, *_: Any, report: Callable[[Progress], None], **__: Any) -> None:
+    def run(
+        self, scenario: Scenario, name: str, _: int, data: LoadedData, *, report: Callable[[Progress], None], **__: Any
+    ) -> None:
         every = scenario.evaluate_of(name).every
         assert every.unit == "rounds"
         self.every.append(every.amount)
-        self.now += START_S
+        evaluation_s = ROW_S * len(data.labels["test"])
+        self.now += START_S + evaluation_s
         report(Progress(0.0, 0, 0, {"time_s": 0.0}))
         self.now += ONCE_S
         for rounds in range(1, self.rounds + 1):
             self.now += ROUND_S
             if rounds % every.amount == 0:
-                self.now += EVALUATION_S
+                self.now += evaluation_s
                 report(Progress(1.0 * rounds, rounds, rounds, {"time_s": 1.0 * rounds}))
 
 
 @pytest.mark.parametrize(("rounds", "every"), [(1000, 8), (30, 8), (1000, 1)])
-def test_rounds_and_evaluations_are_told_apart(rounds: int, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_seconds_add_up_to_those_of_the_run(
+    rounds: int, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = Machine(rounds)
     monkeypatch.setattr(calibrate, "run_protocol", machine.run)
     scenario = tiny("synchronous", evaluate={"every": f"{every} rounds"}, stop={"rounds": rounds})
     data = data_of(scenario)
     expected = expectation(scenario, "synchronous", data, steps=5)
     speed = calibrated(scenario, "synchronous", data, clock=machine.clock, budget_s=3.0)
-    assert machine.every == [1, every]
-    assert speed.startup_s == pytest.approx(START_S + ONCE_S)
+    assert machine.every == [1, every, 1]
     assert speed.memory_bytes == expected.size.bytes
-    if every > 1:
-        assert (speed.seconds_per_round, speed.seconds_per_evaluation) == pytest.approx((ROUND_S, EVALUATION_S))
-    whole = START_S + ONCE_S + rounds * (ROUND_S + EVALUATION_S / every)
-    assert speed.run_s(expected) == pytest.approx(whole)
+    rows = len(data.labels["test"])
+    assert speed.seconds_per_evaluation == pytest.approx(ROW_S * (rows - FEW_ROWS))
+    assert speed.seconds_per_round == pytest.approx(ROUND_S + ROW_S * FEW_ROWS / every)
+    initial = START_S + ROW_S * rows + ONCE_S
+    assert speed.run_s(expected) == pytest.approx(initial + rounds * (ROUND_S + ROW_S * rows / every))
 
 
 def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +93,9 @@ def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeyp
 
 def test_processes_that_are_free_take_the_next_run() -> None:
     assert study_s([3, 1, 1, 1]) == 6
-    assert study_s([3, 1, 1, 1], workers=2) == 3
-    assert study_s([1, 1, 1, 3], workers=2, start_s=2) == 6
+    assert study_s([3, 1, 1, 1], [0, 0]) == 3
+    assert study_s([1, 1, 1, 3], [2, 2]) == 6
+    assert study_s([], [1, 4]) == 4
 
 
 def test_what_only_a_target_ends_is_told_by_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +112,6 @@ def test_what_only_a_target_ends_is_told_by_the_round(monkeypatch: pytest.Monkey
         speeds[name] = calibrated(scenario, name, data, clock=machine.clock, budget_s=3.0)
     found = [expectation(scenario, name, data, steps=2) for name in entries]
     table = expectation_table(scenario, found, speeds, workers=2, start_s=1.0)
-    assert [row[-1] for row in table.rows] == ["18 ms a round", "2 s", "18 s"]
-    # after a start of 1 s one worker takes both limited runs, 2 s each, and the second of two runs of 18.25 s
-    assert any("all 4 runs without open take about 23 s on 2 workers" in note for note in table.notes)
+    assert [row[-1] for row in table.rows] == ["19 ms a round", "2 s", "20 s"]
+    # after a start of 1 s one worker takes both limited runs, 2 s each, and the second of two runs of 19.79 s
+    assert any("all 4 runs without open take about 25 s on 2 workers" in note for note in table.notes)

@@ -220,6 +220,7 @@ import sys
 from typing import Literal
 
 import vflsim
+from vflsim.errors import RunError
 from vflsim.protocols.t_synchronous import TSynchronous
 
 FEW = 2
@@ -228,9 +229,21 @@ class Mine(TSynchronous):
     kind: Literal["mine"] = "mine"
     t: int = FEW
 
-scenario = vflsim.load(sys.argv[1]).with_protocols({"mine": Mine(), "more": Mine(t=3)})
+class Mishap(RunError):
+    pass
+
+class Failing(Mine):
+    kind: Literal["failing"] = "failing"
+
+    async def client(self, node):
+        raise Mishap("on purpose")
+
+scenario = vflsim.load(sys.argv[1]).with_protocols({"mine": Mine(), "failing": Failing()})
 for workers in (1, 2):
-    vflsim.run(scenario, f"{sys.argv[2]}/{workers}", workers=workers)
+    try:
+        vflsim.run(scenario, f"{sys.argv[2]}/{workers}", workers=workers)
+    except Mishap as error:
+        print(error)
 """
 
 
@@ -240,7 +253,8 @@ def test_a_script_on_standard_input_runs_its_own_protocol_in_workers(tmp_path: P
     command = [sys.executable, "-", str(scenario), str(tmp_path)]
     done = subprocess.run(command, input=FROM_STANDARD_INPUT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {name.split("/")[0] for name in files(tmp_path / "1") if "/" in name} == {"synchronous", "mine", "more"}
+    assert done.stdout == 2 * "client-1 at 0 s: on purpose\n"
+    assert {name.split("/")[0] for name in files(tmp_path / "1") if "/" in name} == {"synchronous", "mine", "failing"}
     assert files(tmp_path / "1") == files(tmp_path / "2")
 
 

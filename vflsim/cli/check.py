@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ def check(
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
-    from vflsim.studies.calibrate import calibrated
+    from vflsim.studies.calibrate import Speed, calibrated
     from vflsim.studies.checks import read_and_check
     from vflsim.studies.described import described
     from vflsim.studies.expected import expectation
@@ -45,16 +46,10 @@ def check(
     for line in described(loaded, data):
         say(line)
     page.print()
-    speeds = None
-    if not quick:
-        speeds = {
-            each.protocol: calibrated(
-                loaded,
-                each.protocol,
-                data.of(loaded.training_of(each.protocol)),
-                options.execution,
-                expected=each,
-            )
-            for each in found
-        }
+    speeds: dict[str, Speed] | None = None if quick else {}
+    if speeds is not None:
+        with page.status("measuring …") if page.is_terminal else nullcontext():
+            for each in found:
+                its = data.of(loaded.training_of(each.protocol))
+                speeds[each.protocol] = calibrated(loaded, each.protocol, its, options.execution, expected=each)
     page.print(expectation_table(loaded, found, speeds, options.workers, start_s))

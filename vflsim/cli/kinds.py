@@ -13,17 +13,22 @@ from rich.text import Text
 
 from vflsim.cli.app import app, console, known
 
+PRESETS = "presets"
+
 
 @app.command("list")
 def list_kinds(
-    what: Annotated[str | None, typer.Argument(help="delays, protocols, …; everything if left out.")] = None,
+    what: Annotated[str | None, typer.Argument(help="delays, protocols, presets, …; everything if left out.")] = None,
 ) -> None:
     """List what a scenario can contain: protocols, models, delays, networks and so on."""
     from vflsim.kinds import TABLES
 
     if what is not None:
-        known(what, TABLES, "list", "vflsim list")
+        known(what, [*TABLES, PRESETS], "list", "vflsim list")
     page = console()
+    if what == PRESETS:
+        _list_presets()
+        return
     for name in TABLES if what is None else [what]:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(max_width=32)
@@ -38,6 +43,20 @@ def list_kinds(
         page.print(Text(name, style="bold"))
         page.print(Padding(table, (0, 0, 0, 2)))
     page.print(Text("A key with ? may be left out.", style="dim"))
+    if what is None:
+        _list_presets()
+
+
+def _list_presets() -> None:
+    """Print the presets of timing: what each sets, its source, and which numbers the source does not give."""
+    from vflsim.scenario.presets import Preset, names
+
+    page = console()
+    page.print(Text(f"{PRESETS} (timing: {{preset: NAME}})", style="bold"))
+    for preset in map(Preset.read, names()):
+        page.print(Padding(Text(preset.name, style="cyan"), (0, 0, 0, 2)))
+        for line in (preset.title, f"source: {preset.source}", f"ours: {preset.ours}"):
+            page.print(Padding(Text(line), (0, 0, 0, 4)))
 
 
 @app.command()

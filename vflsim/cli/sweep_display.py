@@ -127,12 +127,12 @@ class _PointDisplay(Display):
 
     def ended(self, stage: StudyRun, report: Report) -> None:
         """Count the run, and print nothing."""
-        self._end(stage)
+        self._end(stage, report)
 
     @property
     def share(self) -> float:
         """The completed share of the point's runs."""
-        shares = (self._share(stage, progress) for stage, progress in self._under_way.items())
+        shares = (progress.share for progress in self._under_way.values() if progress is not None)
         return (self.count + sum(shares)) / self.total
 
     def lines(self) -> Iterator[Text]:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import emit, own_modules
+from vflsim.scenario import emit, own_modules, presets
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
@@ -51,7 +51,7 @@ def document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = (
     else:
         path = scenario_file(source)
         document, folder = documents.read(path), path.parent
-    return apply(document, overrides), folder
+    return presets.resolved(apply(document, overrides)), folder
 
 
 def validate(document: Document) -> Scenario:

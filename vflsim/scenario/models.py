@@ -153,6 +153,8 @@ class Timing(Part):
     upload_delay: 1 s}]}``
     """
 
+    preset: str | None = None
+    """Published timing that the other keys override: ``fedvs-6.2``, or another that ``vflsim list presets`` prints."""
     network: AnyNetwork = Fifo()
     """How messages share the parties' links."""
     server: ServerTiming = ServerTiming()

@@ -114,6 +114,13 @@ class Stop(Refinable):
         """The criteria that are set."""
         return {key: value for key in type(self).model_fields if (value := getattr(self, key)) is not None}
 
+    def share(self, **done: float) -> float:
+        """Return the completed share of a run, from what it has ``done`` so far by the name of the criterion.
+
+        0 where none of the criteria tells, since only a target, say, ends the run.
+        """
+        return max((min(1.0, done[key] / limit) for key, limit in self.criteria.items() if key in done), default=0.0)
+
 
 class Every(Part):
     """An interval in virtual seconds, rounds (server steps) or updates (client steps)."""

@@ -21,12 +21,16 @@ _WHOLE = 2.0**53
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of a run: virtual seconds, server steps, client steps, and the latest row of metrics."""
+    """Progress of a run: virtual seconds, server steps, client steps, and the latest row of metrics.
+
+    ``share`` is the completed share of the run as far as its stop rules tell, else 0.
+    """
 
     time_s: float
     rounds: int
     updates: int
     metrics: dict[str, float] = field(default_factory=dict)
+    share: float = 0.0
 
 
 class Conductor:
@@ -189,4 +193,12 @@ class Conductor:
             self._row = row
         if row is not None or wall - self._reported > 0.1:
             self._reported = wall
-            self._report(Progress(self._world.now(), self._recorder.rounds, self._recorder.updates, self._row))
+            now, recorder = self._world.now(), self._recorder
+            share = self._stop.share(
+                time=now,
+                rounds=recorder.rounds,
+                updates=recorder.updates,
+                epochs=self._epochs(recorder.rounds, recorder.embeddings_used),
+                wall_clock=wall - self.began,
+            )
+            self._report(Progress(now, recorder.rounds, recorder.updates, self._row, share))

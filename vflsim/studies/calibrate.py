@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from torch import Tensor
+
+from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.models import Recording, Scenario
-from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Every
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.expected import Expectation, expectation
-from vflsim.studies.sizes import size_of
 
 BUDGET_S = 1.0
-"""Wall-clock seconds for the measured rounds of one protocol; a round that has begun ends."""
+"""Wall-clock seconds for the measured rounds of one protocol; those that have begun end."""
+_FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,12 @@ class Speed:
         return self.startup_s + expected.rounds * self.per_round_s(expected)
 
 
-def study_s(runs_s: Iterable[float], workers: int = 1, start_s: float = 0.0) -> float:
-    """Return the seconds that runs take on ``workers`` processes, each of which starts in ``start_s``.
+def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
+    """Return the seconds that runs take on processes, each of which is free after so many seconds.
 
     ``runs_s`` are in starting order: a process that is free takes the next run.
     """
-    free = [start_s] * workers
+    free = sorted(free_s)
     for run_s in runs_s:
         heapq.heapreplace(free, free[0] + run_s)
     return max(free)
@@ -72,24 +74,32 @@ def calibrated(
 ) -> Speed:
     """Measure the first rounds of protocol ``name`` with the first seed, through the real conductor; write nothing.
 
-    One trial evaluates after every round, and so warms up, too; another evaluates as rarely as the scenario does
-    (``expected`` knows), or as ``budget_s`` allows. Their difference tells rounds and evaluations apart. Event by
-    event, which a timing-only run on the vectorised path undercuts.
+    Rounds are measured with few rows to evaluate, after a trial that warms up; an evaluation is what the first row of
+    all takes longer. The evaluations are as many rounds apart as the scenario's (``expected`` knows), if ``budget_s``
+    allows it, since what runs as one tensor call depends on it. Event by event: the vectorised path is faster.
     """
-    often = _trial(scenario, name, data, execution, 1, budget_s / 3, timing_only, clock)
-    wanted = 1 / max((expected or expectation(scenario, name, data)).evaluations_per_round, 1e-9)
-    rarely = often
-    if often.intervals and often.spent_s < budget_s:
-        # At least the time of a round alone, since the first row takes at least that of an evaluation.
-        alone = max(often.round_s - often.rows[0][1], often.round_s / 4, 1e-9)
-        every = max(1, int(min(wanted, max(2, budget_s / 3 / alone))))
-        rarely = _trial(scenario, name, data, execution, every, budget_s - often.spent_s, timing_only, clock)
-    if not rarely.intervals:
-        rarely = often
-    per_round, per_evaluation = _split(often, rarely)
-    resolved = setting(scenario, name, data)
-    size = size_of(scenario.protocols[name].protocol, resolved, scenario.record.views)
-    return Speed(rarely.startup_s, per_round, per_evaluation, size.bytes)
+
+    def trial(data: LoadedData, every: int, budget_s: float) -> _Trial:
+        return _trial(scenario, name, data, execution, every, budget_s, timing_only, clock)
+
+    expected = expected or expectation(scenario, name, data)
+    few = _few_to_evaluate(data)
+    measured = trial(few, 1, budget_s / 3)
+    if measured.intervals and measured.rows[-1][1] < budget_s:
+        fitting = budget_s / 3 / max(measured.round_s, 1e-9)
+        every = max(1, int(min(fitting, 1 / max(expected.evaluations_per_round, 1e-9))))
+        again = trial(few, every, budget_s * 2 / 3)
+        measured = again if again.intervals else measured
+    evaluation_s = max(0.0, trial(data, 1, 0.0).first_s - measured.first_s)
+    return Speed(measured.startup_s + evaluation_s, measured.round_s, evaluation_s, expected.size.bytes)
+
+
+def _few_to_evaluate(data: LoadedData) -> LoadedData:
+    def cut(tensors: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
+        return {split: tensor if split == "train" else tensor[:_FEW_ROWS] for split, tensor in tensors.items()}
+
+    present = None if data.present is None else cut(data.present)
+    return replace(data.with_joint(cut(data.joint)), labels=cut(data.labels), present=present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +121,17 @@ class _Trial:
         return median(seconds / rounds for rounds, seconds in self.intervals) if self.intervals else float("nan")
 
     @property
-    def rounds_per_row(self) -> float:
-        return median(rounds for rounds, _ in self.intervals)
+    def first_s(self) -> float:
+        """Seconds until the initial models have been evaluated."""
+        return self.rows[0][1] if self.rows else float("nan")
 
     @property
     def startup_s(self) -> float:
         """Seconds until the first row, and those by which the first rounds are longer than others."""
         if not self.intervals:
-            return self.rows[-1][1] if self.rows else float("nan")
-        rounds, seconds = self.rows[1][0] - self.rows[0][0], self.rows[1][1] - self.rows[0][1]
-        return self.rows[0][1] + max(0.0, seconds - rounds * self.round_s)
-
-    @property
-    def spent_s(self) -> float:
-        return self.rows[-1][1] if self.rows else 0.0
+            return self.first_s
+        (first, began), (rounds, ended), *_ = self.rows
+        return began + max(0.0, ended - began - (rounds - first) * self.round_s)
 
 
 class _EnoughMeasured(BaseException):
@@ -141,7 +148,7 @@ def _trial(
     timing_only: bool,
     clock: Callable[[], float],
 ) -> _Trial:
-    """Run until ``budget_s`` have passed, or to the end, and evaluate after every so many rounds."""
+    """Run until ``budget_s`` have passed, with one row of metrics if they are 0, or else two at least."""
     entry = scenario.protocols[name]
     evaluate = scenario.evaluate_of(name).model_copy(update={"every": Every(amount=every, unit="rounds")})
     changed: dict[str, Any] = {
@@ -158,7 +165,7 @@ def _trial(
         if progress.metrics is not latest:  # a new row, whose values have been computed
             latest = progress.metrics
             rows.append((progress.rounds, clock() - began))
-            if len(rows) > 1 and rows[-1][1] >= budget_s:
+            if rows[-1][1] >= budget_s and (len(rows) > 1 or not budget_s):
                 raise _EnoughMeasured
 
     with suppress(_EnoughMeasured):
@@ -172,13 +179,3 @@ def _trial(
             execution=execution,
         )
     return _Trial(rows)
-
-
-def _split(often: _Trial, rarely: _Trial) -> tuple[float, float]:
-    """Return the seconds of a round alone and of an evaluation alone."""
-    round_s = rarely.round_s
-    if not rarely.intervals or often.rounds_per_row >= rarely.rounds_per_row:
-        return round_s, 0.0
-    one, several = often.rounds_per_row, rarely.rounds_per_row
-    evaluation = min(max(0.0, (often.round_s - round_s) / (1 / one - 1 / several)), several * round_s)
-    return round_s - evaluation / several, evaluation

@@ -86,7 +86,7 @@ def _study_time(
     measured = "Real time: about, from some measured rounds of each protocol on this machine"
     if not ended:
         return f"{measured}, until the target is reached."
-    total = roughly(study_s(ended, processes, start_s if workers > 1 else 0.0))
+    total = roughly(study_s(ended, [start_s if workers > 1 else 0.0] * processes))
     open_ended = [name for name, run_s in runs_s.items() if not math.isfinite(run_s)]
     without = f" without {', '.join(open_ended)}" if open_ended else ""
     how = "one after the other" if processes == 1 else f"on {processes} workers, if each has a core"

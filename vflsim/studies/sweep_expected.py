@@ -85,7 +85,7 @@ def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int
     notes = [
         f"{len(plan.points)} points, {runs} runs"
         + (f"; {runs - done} of them the same as at an earlier point, and not run again." if done < runs else "."),
-        f"Real time: about, from some measured rounds on this machine; {roughly(study_s(ended, processes))} {how}"
+        f"Real time: about, from some measured rounds on this machine; {roughly(study_s(ended, [0.0] * processes))} {how}"
         f"{without}.",
         "Memory of a run: features, weights with gradients, and the table of a server that keeps one.",
     ]

@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 
+import cloudpickle
+
 from vflsim.errors import ResultsError, RunError, VflsimError
 from vflsim.results.write import errors_named
 from vflsim.scenario.data import ScenarioData
@@ -63,7 +65,7 @@ def serve(link: Connection) -> None:
             word = error
         except KeyboardInterrupt:
             break
-        link.send(word)
+        link.send_bytes(cloudpickle.dumps(word))  # an error's class may be one of the main module, handed by value
     os._exit(0)  # a regular interpreter shutdown with PyTorch takes seconds
 
 

@@ -54,7 +54,9 @@ def run_vectorised(
             columns.add(chunk, done)
         first += count
         if report is not None:
-            report(Progress(float(chunk.ends[-1]), first, books.updates, dict(books.row)))
+            now = float(chunk.ends[-1])
+            share = stop.share(time=now, rounds=first, updates=books.updates)
+            report(Progress(now, first, books.updates, dict(books.row), share))
         count = min(2 * count, most)
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // BLOCK) * BLOCK)

@@ -1,0 +1,133 @@
+"""Published timing in one line: ``timing: {preset: fedvs-6.2}``.
+
+A preset is a file of defaults that ships with vflsim. The scenario's own keys override them, as later entries of
+``timing.clients`` refine earlier ones. Loading puts the preset's keys into the scenario, so that a scenario stored with
+results does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vflsim.errors import nearest
+from vflsim.learning.data.files import folders
+from vflsim.scenario import document as documents
+from vflsim.scenario.document import Document
+from vflsim.scenario.plain_yaml import Location, Origins
+from vflsim.scenario.problems import Problem, failure, shown
+
+FOLDER = Path(__file__).parents[1] / "presets"
+_KEY = ("timing", "preset")
+_CLIENTS = ("timing", "clients")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What a preset sets, where that was published, and what is ours; ``get`` tells how to get its files."""
+
+    name: str
+    title: str
+    source: str
+    timing: dict[str, Any]
+    ours: str = ""
+    constants: dict[str, Any] = field(default_factory=dict)
+    get: str = ""
+
+    @property
+    def origin(self) -> str:
+        """What stands in place of a line in errors."""
+        return f"preset {self.name}"
+
+    @classmethod
+    def read(cls, name: str) -> Preset:
+        """Read a preset that there is."""
+        return cls(name, **documents.read(FOLDER / f"{name}.yaml").raw)
+
+
+def names() -> list[str]:
+    """Return the names of all presets."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def resolved(document: Document) -> Document:
+    """Return the document with the keys of its preset, if it names one.
+
+    Raises ScenarioError for a preset that there is not, and for one whose files are absent. Problems with a key of the
+    preset have its name in place of a line.
+    """
+    own = document.raw.get("timing")
+    name = own.get("preset") if isinstance(own, dict) else None
+    if not isinstance(own, dict) or name is None:
+        return document
+    if name not in names():
+        what, listed = f"there is no preset {shown(name)}", ", ".join(names())
+        raise failure([Problem(_KEY, what, listed, nearest(str(name), names()) or "see vflsim list presets")], document)
+    preset = Preset.read(name)
+    timing = _with_files(preset.timing, preset, document)
+    first, given = timing.get("clients", []), own.get("clients", [])
+    constants = document.raw.get("constants")
+    raw = {
+        **document.raw,
+        "timing": {
+            **timing,
+            **{key: value for key, value in own.items() if key != "preset"},
+            **({"server": _refined(timing.get("server"), own["server"])} if "server" in own else {}),
+            "clients": [*first, *(given if isinstance(given, list) else [given])],
+        },
+    }
+    if preset.constants and isinstance(constants, dict | None):
+        raw["constants"] = preset.constants | (constants or {})
+    return replace(document, raw=raw, origins=_origins(document.origins, preset, own))
+
+
+def _refined(server: Any, by: Any) -> Any:
+    """Return a server's timing with the keys of another one; a link is refined key by key."""
+    if not isinstance(server, dict) or not isinstance(by, dict):
+        return by
+    before, after = server.get("link"), by.get("link")
+    if isinstance(before, dict) and isinstance(after, dict):
+        return {**server, **by, "link": {**before, **after}}
+    return {**server, **by}
+
+
+def _with_files(value: Any, preset: Preset, document: Document) -> Any:
+    """Return a preset's value with the places of its files. Raises ScenarioError for an absent one."""
+    if isinstance(value, list):
+        return [_with_files(item, preset, document) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_files(item, preset, document) for key, item in value.items()}
+    if isinstance(name := found.get("file"), str):
+        places = [folder / name for folder in (FOLDER, *folders())]
+        there = next((place for place in places if place.is_file()), None)
+        if there is None:
+            what = f"the preset {preset.name} needs the file {name}, which is not there"
+            raise failure([Problem(_KEY, what, f"in one of {', '.join(map(str, folders()))}", preset.get)], document)
+        found["file"] = str(there.absolute())
+    return found
+
+
+def _origins(before: Origins, preset: Preset, own: dict[str, Any]) -> Origins:
+    """Return the origins of all values: own entries of clients stand behind those of the preset."""
+    theirs, first = preset.timing.get("clients", []), len(preset.timing.get("clients", []))
+    moved: Origins = {}
+    for key in preset.timing.keys() - own.keys() - {"clients"}:
+        moved |= dict.fromkeys([("timing", key), *_inside(preset.timing[key], ("timing", key))], preset.origin)
+    moved |= dict.fromkeys(_inside(theirs, _CLIENTS), preset.origin)
+    for loc, origin in before.items():
+        if loc[:2] == _CLIENTS and not isinstance(own["clients"], list):
+            loc = (*_CLIENTS, first, *loc[2:])
+        elif loc[:2] == _CLIENTS and len(loc) > 2 and isinstance(loc[2], int):
+            loc = (*_CLIENTS, first + loc[2], *loc[3:])
+        moved[loc] = origin
+    return moved
+
+
+def _inside(value: Any, loc: Location) -> Iterator[Location]:
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*loc, key)
+        yield from _inside(item, (*loc, key))
