@@ -103,4 +103,4 @@ def test_a_run_and_its_check_import_only_what_they_need(
 
 
 def test_digits_are_read_without_scikit_learn() -> None:
-    assert imported({"sklearn"}, "check", "timing/two_clients") == []
+    assert imported({"sklearn"}, "check", "timing/two_clients", "--quick") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -39,7 +40,7 @@ class Remaining:
     """
 
     def __init__(self, runs: Mapping[str, int], clock: Callable[[], float] = time.monotonic) -> None:
-        self._to_begin, self._clock = dict(runs), clock
+        self._to_begin, self._clock = Counter(runs), clock
         self._under_way: dict[StudyRun, _Pace] = {}
         self._ended: dict[str, list[float]] = {}
 
@@ -50,7 +51,7 @@ class Remaining:
 
     def progressed(self, run: StudyRun, progress: Progress) -> None:
         """Note how far a run is."""
-        pace = self._under_way[run]
+        pace = self._under_way.setdefault(run, _Pace())
         if progress.metrics != pace.row:
             pace.row, pace.latest = progress.metrics, (progress.share, self._clock())
             pace.first = pace.first or pace.latest
