@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tiny_worlds import raw
 
 from vflsim.checkpoints import Keeper
+from vflsim.checkpoints.snapshot import Return, went_elsewhere
 from vflsim.results import aside
 from vflsim.results.folder import Prepared
 from vflsim.results.verify import verify_folder
@@ -25,7 +26,7 @@ from vflsim.studies.growth import Growth
 from vflsim.studies.growth_text import sentences
 from vflsim.studies.options import RunOptions
 from vflsim.studies.study import run_study
-from vflsim.studies.watching import StudyRun, Watcher
+from vflsim.studies.watching import Report, StudyRun, Watcher
 
 OFTEN = RunOptions(checkpoint_every=3600.0)
 """Checkpoints are on; ``by_events`` says when."""
@@ -135,6 +136,25 @@ def test_a_later_end_continues_from_checkpoints_and_keeps_the_shorter_runs_aside
     assert_like_fresh(tmp_path / "out", longer)
     assert_like_fresh(tmp_path / "out.previous-1", said())
     assert bytes_of(tmp_path / "out.previous-1") == before
+
+
+def test_a_run_that_its_checkpoint_misleads_is_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(_: Return) -> None:
+        raise went_elsewhere("rounds 3, not 4")
+
+    notes: list[str] = []
+
+    class Noting(Watcher):
+        def ended(self, run: StudyRun, report: Report) -> None:
+            notes.append(report.note)
+
+    run_study(said("wait", seeds=[0]), tmp_path, options=OFTEN)
+    longer = said("wait", seeds=[0], stop={"rounds": 14})
+    with monkeypatch.context() as patch:
+        patch.setattr(Return, "arrive", elsewhere)
+        run_study(longer, tmp_path, options=OFTEN, watcher=Noting())
+    assert notes == ["computed anew: the run did not come back to its checkpoint: rounds 3, not 4"]
+    assert_like_fresh(tmp_path, longer)
 
 
 def test_without_a_checkpoint_a_run_with_a_later_end_is_computed_anew(tmp_path: Path) -> None:

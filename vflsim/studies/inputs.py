@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from vflsim.files import opened
 from vflsim.scenario.models import Scenario
-from vflsim.studies.depends import run_part
+from vflsim.studies.depends import owns_code, run_part
 
 UNSEEN = "unseen"
 """Stands for the digest of a class without a source file: made in a notebook or a console."""
@@ -26,14 +26,14 @@ def inputs_of(scenario: Scenario, protocol: str) -> dict[str, str]:
     """
     part = run_part(scenario, protocol)
     files = {Path(path) for path in _files(part)}
-    modules = [sys.modules[name] for name in _modules(part) if name in sys.modules]
-    kind = type(scenario.protocols[protocol].protocol)
-    if not kind.__module__.startswith("vflsim."):
-        modules.append(sys.modules[kind.__module__])
+    modules = {*_modules(part)}
+    if owns_code(scenario, protocol):
+        modules.add(type(scenario.protocols[protocol].protocol).__module__)
     unseen = {}
-    for module in modules:
-        if (file := getattr(module, "__file__", None)) is None:
-            unseen[module.__name__] = UNSEEN
+    for name in sorted(modules):
+        module = sys.modules.get(name)
+        if module is None or (file := getattr(module, "__file__", None)) is None:
+            unseen[name] = UNSEEN
         else:
             files |= _imported(module, Path(file).resolve().parent)
     return {str(path): _digest(path, *_state(path)) for path in sorted(files)} | unseen
@@ -63,9 +63,10 @@ def _imported(module: ModuleType, folder: Path) -> set[Path]:
         if path in found or not _beneath(path, folder):
             continue
         found[path] = each
-        names = (getattr(value, "__module__", None) for value in vars(each).values())
-        left += [value for value in vars(each).values() if isinstance(value, ModuleType)]
-        left += [sys.modules[name] for name in set(names) if isinstance(name, str) and name in sys.modules]
+        values = [*vars(each).values()]
+        made = (value if isinstance(value, type | FunctionType) else type(value) for value in values)
+        left += [value for value in values if isinstance(value, ModuleType)]
+        left += [sys.modules[name] for name in {thing.__module__ for thing in made} if name in sys.modules]
     return set(found)
 
 

@@ -42,7 +42,7 @@ def another(folder: Path, old: Any, new: Any) -> ResultsError:
         "\n    ".join(["holds results of another scenario, which cannot be resumed", *at_most(changes)]),
         str(folder),
         "to resume, the very same scenario, seeds and overrides",
-        "change it back, or choose another --out; without --resume these results are moved aside",
+        "change it back, or choose another --out; without --resume runs that fit stay, and others are moved aside",
     )
 
 
