@@ -327,7 +327,7 @@ def test_a_sweep_resumes_too_and_refuses_other_values(vflsim: Callable[..., Ende
     assert files() == before
     refused = vflsim(*argv, "training.batch=10,25", "--resume")
     assert refused.status == 2
-    assert "values.1.value: 20 → 25" in refused.err
+    assert "points.1.values: [20] → [25]" in refused.err
     refused = vflsim(*argv, "training.batch=10,20", "--resume", "--seeds", "[3]")
     assert refused.status == 2
     assert "sweep/batch-10: holds results of another scenario" in refused.err

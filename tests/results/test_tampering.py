@@ -385,10 +385,10 @@ SWEPT: dict[str, Tamper] = {
     "a table of a value changed": on("batch-10/synchronous/seed-0/metrics.parquet", accuracy(0.999)),
     "a scenario of a value removed": on("batch-10/scenario.yaml", Path.unlink),
     "values exchanged on the page": on(
-        "sweep.json", edited(lambda page: page["values"][0].update(folder="batch-20") or page["values"].pop())
+        "sweep.json", edited(lambda page: page["points"][0].update(folder="batch-20") or page["points"].pop())
     ),
-    "digests removed": on("sweep.json", edited(lambda page: page["values"][0].pop("scenario_sha256"))),
-    "not finished": on("sweep.json", edited(lambda page: page["values"][0].update(finished=False))),
+    "digests removed": on("sweep.json", edited(lambda page: page["points"][0].pop("scenario_sha256"))),
+    "not finished": on("sweep.json", edited(lambda page: page["points"][0].update(finished=False))),
     "a page of something else": on("sweep.json", lambda path: path.write_text("{}")),
 }
 
