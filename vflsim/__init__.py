@@ -55,6 +55,10 @@ def run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int = 1,
     tf32: bool = False,
+    engine: Literal["processes", "ray"] = "processes",
+    address: str | None = None,
+    num_cpus: float = 1.0,
+    num_gpus: float | None = None,
 ) -> Results:
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
 
@@ -64,8 +68,10 @@ def run(
     scenario are kept, interrupted or shorter ones continue from checkpoints, written every ``checkpoint_every``
     (seconds, ``"5 min"``, None), and others are moved aside. ``resume`` refuses results of another scenario instead;
     ``anew`` keeps none. ``eager`` trains client by client; ``device``, ``threads`` and ``tf32`` select where and how
-    PyTorch computes. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. A failed run does not stop the others:
-    after all runs, the first ``RunError`` is raised, and ``open_results`` reads the results.
+    PyTorch computes. ``engine="ray"`` executes runs on the Ray cluster at ``address`` (``"auto"``, ``"ray://host:10001"``;
+    None starts one here), each with ``num_cpus`` and ``num_gpus``. Raises ``ScenarioError``, ``DataError``,
+    ``ResultsError``. A failed run does not stop the others: after all runs, the first ``RunError`` is raised, and
+    ``open_results`` reads the results.
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.options import RunOptions
@@ -80,6 +86,10 @@ def run(
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
     )
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
     study = run_study(loaded, out, timing_only=timing_only, path=path, options=options)

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -72,7 +73,8 @@ class RayEngine:
     def __enter__(self) -> Self:
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
-        with _handlers_kept():
+        with _handlers_kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray warns of what it says in its errors, too
             self._ray = import_module("ray")  # which mypy need not find
             if not self._ray.is_initialized():
                 self._connect()
