@@ -55,7 +55,8 @@ def files() -> dict[str, bytes]:
 def test_sweep_says_what_each_value_did_and_ends_with_the_table(vflsim: Callable[..., Ended]) -> None:
     ended = vflsim("sweep", "tiny.yaml", "--over", "protocols.t-sync.t=1:4:2", "--timing-only", "--seeds", "0:3")
     assert (ended.status, ended.err) == (0, "")
-    first, second = ended.out.splitlines()[:2]
+    shared, first, second = ended.out.splitlines()[:3]
+    assert shared.startswith("12 runs; 3 of them the same as at an earlier value")
     assert re.fullmatch(r"1/2 t = 1  6 runs in [\d.]+ s", first)
     assert re.fullmatch(r"2/2 t = 3  6 runs: 3 shared with other values, 3 run in [\d.]+ s", second)
     assert "\ntiny: mean round\nt  " in ended.out
@@ -68,6 +69,41 @@ def test_sweep_says_what_each_value_did_and_ends_with_the_table(vflsim: Callable
     compared = vflsim("compare", folder)
     assert compared.status == 0
     assert compared.out in ended.out
+
+
+def test_sweep_goes_over_a_grid_and_its_tables_and_figures_have_all_keys(vflsim: Callable[..., Ended]) -> None:
+    Path("keys.yaml").write_text("slow: [1, 2]\n")
+    over = ("--over", "t=1,3", "--over-file", "keys.yaml")
+    ended = vflsim("sweep", "tiny.yaml", *over, "--timing-only", "--out", "there")
+    assert (ended.status, ended.err) == (0, "")
+    assert re.search(r"^4/4 t = 3, slow = 2  2 runs: 1 shared with other values, 1 run in ", ended.out, re.MULTILINE)
+    assert re.findall(r"^([13]) +([12])  +\d", ended.out, re.MULTILINE) == [
+        ("1", "1"),
+        ("1", "2"),
+        ("3", "1"),
+        ("3", "2"),
+    ]
+    assert re.search(r"^t +slow +wait +t-sync$", ended.out, re.MULTILINE)
+    folders = {"t-1_slow-1", "t-1_slow-2", "t-3_slow-1", "t-3_slow-2"}
+    assert {path.name for path in Path("there").iterdir()} == {"sweep.json", *folders}
+    assert vflsim("compare", "there").out in ended.out
+    assert vflsim("verify", "there").out == "8 runs in there are sound\n"
+    assert vflsim("plot", "there").out == "there/sweep.png\n"
+    zipped = vflsim("sweep", "tiny.yaml", *over, "--zip", "--timing-only", "--out", "pairs")
+    assert {path.name for path in Path("pairs").iterdir()} == {"sweep.json", "t-1_slow-1", "t-3_slow-2"}
+    assert "shared" not in zipped.out
+
+
+def test_a_dry_run_lists_the_runs_and_writes_nothing(vflsim: Callable[..., Ended]) -> None:
+    before = files()
+    ended = vflsim("sweep", "tiny.yaml", "--over", "t=1,3", "--over", "slow=1,2", "--dry-run", "--workers", "2")
+    assert (ended.status, ended.err) == (0, "")
+    rows = re.findall(r"^([13]) +([12]) +(wait|t-sync) +1 +(.*)$", ended.out, re.MULTILINE)
+    assert len(rows) == 8
+    assert [row[:3] for row in rows if "as in t-1_slow-" in row[3]] == [("3", "1", "wait"), ("3", "2", "wait")]
+    assert "4 points, 8 runs; 2 of them the same as at an earlier point, and not run again." in ended.out
+    assert re.search(r"on 2 workers, if each has a core", ended.out)
+    assert files() == before
 
 
 def test_sweep_takes_overrides_and_a_folder(vflsim: Callable[..., Ended]) -> None:
@@ -154,6 +190,11 @@ def test_another_sweep_is_moved_aside_and_that_is_said(vflsim: Callable[..., End
         (["--over", "protocols.t-sync.t=2,5"], ("--over protocols.t-sync.t=5", "5", "4")),
         (["--over", "protocols.tsync.t=2"], ("--over protocols.tsync.t=2",)),
         (["--over", "constants.slow=1,1"], ("the value 1 stands twice",)),
+        ([], ("a sweep needs a key", "--over")),
+        (["--over", "kind=1"], ("keys that end in kind", "timing.clients.0.upload_delay.kind")),
+        (["--over", "t=1,2", "--over", "slow=1", "--zip"], ("different lengths", "protocols.t-sync.t has 2")),
+        (["--over", "t=1", "--set", "protocols.t-sync.t=3"], ("--over protocols.t-sync.t: would undo --set",)),
+        (["--over-file", "absent.yaml"], ("absent.yaml: the file cannot be read",)),
         (["--over", "constants.slow"], ("the key or its values are missing", "KEY=V1,V2,…")),
         (["--over", "constants.slow=5:5"], ("5:5 holds no value",)),
         (

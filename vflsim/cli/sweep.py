@@ -100,6 +100,8 @@ def sweep(
     if dry_run:
         page.print(expected_runs_table(plan, [*expected_runs(plan, options)], options.workers))
         return
+    if (same := plan.runs - plan.different_runs) and not resume:
+        say(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
     try:
         with display:
             done = run_sweep(plan, out_folder, options=options, watcher=display)

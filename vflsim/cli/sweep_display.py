@@ -83,12 +83,15 @@ class SweepDisplay(SweepWatcher):
         self._live.update(Group(*(Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs)))
 
     def failures(self, done: SweepDone) -> list[str]:
-        """Describe the failed runs, each with its point."""
-        sweep = done.sweep
-        return [
-            f"{sweep.setting(sweep.points[position])}: {failure(protocol, seed, error, sweep.results[position])}"
-            for (position, protocol, seed), error in done.failures.items()
-        ]
+        """Describe the failed runs, each with its point; a run that points share once."""
+        sweep, lines = done.sweep, list[str]()
+        for (position, protocol, seed), error in done.failures.items():
+            same = [other for (other, *_), one in done.failures.items() if one is error]
+            if position == same[0]:
+                more = f" and {len(same) - 1} other values" if len(same) > 1 else ""
+                setting = sweep.setting(sweep.points[position])
+                lines.append(f"{setting}{more}: {failure(protocol, seed, error, sweep.results[position])}")
+        return lines
 
     def interrupted(self, again: str) -> str:
         """Describe an interruption: how many points are kept and where, and how to resume."""

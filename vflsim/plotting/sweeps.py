@@ -27,7 +27,8 @@ def round_time_against(sweep: Sweep) -> Picture:
     spread widely and unevenly); other values, and points of several keys that change together, stand side by side. Two
     keys: a :func:`~vflsim.plotting.heatmap.heat_map` per protocol. More keys:
     :func:`~vflsim.plotting.multiples.small_multiples`. ``numbers``: ``times`` (the columns of
-    ``Sweep.estimates``, x: the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises NotRecordedError if rounds were not kept.
+    ``Sweep.estimates``, x: the value's place, shown), ``closed_form`` (protocol, x, lower, upper). Raises
+    NotRecordedError if rounds were not kept.
     """
     single = sweep.estimates("round_duration")["n"].max() <= 1  # then the interval comes from within the run
     return _figure(sweep, STEADY if single else "round_duration", None, "mean round duration", "s")

@@ -76,6 +76,12 @@ class SweepPlan:
         """The number of runs, shared ones each time."""
         return sum(len(point.scenario.protocols) * len(point.scenario.seeds) for point in self.points)
 
+    @property
+    def different_runs(self) -> int:
+        """The number of runs, shared ones once."""
+        own = (self.points[position] for (position, _), owner in self.owners().items() if owner == position)
+        return sum(len(point.scenario.seeds) for point in own)
+
     def owners(self) -> dict[tuple[int, str], int]:
         """Return for every (point, protocol) the first point with the same runs, which need to run only there."""
         first: dict[tuple[str, str], int] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +38,7 @@ class _Open:
     closing: ExitStack
     left: set[StudyRun]
     shared: int = 0
+    complete: bool = False
 
 
 class Pool:
@@ -59,6 +62,9 @@ class Pool:
         self._open: dict[int, _Open] = {}  # by the identity of its work
         self._done: dict[_Run, Report | None] = {}  # None: kept from before
         self._waiting: dict[_Run, list[tuple[_Open, StudyRun]]] = {}
+        # A summary takes as long as some runs, in which no worker would get its next run.
+        self._aside = ThreadPoolExecutor(1) if options.workers > 1 else None
+        self._finishing: deque[tuple[_Open, Future[Study]]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -67,6 +73,8 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with ExitStack() as stack:
+            if self._aside is not None:
+                self._aside.shutdown(cancel_futures=True)
             for each in self._open.values():
                 stack.push(each.closing)
 
@@ -97,6 +105,11 @@ class Pool:
             self._share(run, other, its_run)
             self._finish_if_done(other)
         self._finish_if_done(opened)
+        self._settle()
+
+    def settle(self) -> None:
+        """Wait for the studies that are being finished. Raises ResultsError."""
+        self._settle(all_of_them=True)
 
     def _run(self, position: int, run: StudyRun) -> _Run:
         return self._owners[position, run.protocol], run.protocol, run.seed
@@ -132,9 +145,21 @@ class Pool:
         opened.left.discard(run)
 
     def _finish_if_done(self, opened: _Open) -> None:
-        if opened.left or id(opened.work) not in self._open:
+        if opened.left or opened.complete:
             return
+        opened.complete = True
+        if self._aside is None:
+            self._finished(opened.position, self._finish(opened))
+        else:
+            self._finishing.append((opened, self._aside.submit(self._finish, opened)))
+
+    def _finish(self, opened: _Open) -> Study:
+        del self._open[id(opened.work)]
         with opened.closing:
             study = opened.study.finish(ScenarioData(opened.work.scenario))
-        del self._open[id(opened.work)]
-        self._finished(opened.position, replace(study, shared=opened.shared))
+        return replace(study, shared=opened.shared)
+
+    def _settle(self, all_of_them: bool = False) -> None:
+        while self._finishing and (all_of_them or self._finishing[0][1].done()):
+            opened, future = self._finishing.popleft()
+            self._finished(opened.position, future.result())

@@ -101,6 +101,7 @@ def run_sweep(
             ):
                 for unit, report in reports:
                     pool.ended(unit, report)
+                pool.settle()
         except BaseException:
             _withdraw(folder, moved)
             raise

@@ -1,0 +1,92 @@
+"""Sweeps over two keys are heat maps, over more small multiples; keys that change together stay lines."""
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.patches import Rectangle
+from story import Story
+from toy_runs import toy_results
+
+from vflsim.plotting import plot, save_all
+from vflsim.results.sweep import Sweep
+
+
+def swept(folder: Path, keys: list[str], points: dict[tuple, list[float]], finished: int = 99) -> Sweep:
+    """Runs of one round at every point: its seconds for seeds 0, 1, …"""
+    entries = []
+    for place, (values, seconds) in enumerate(points.items()):
+        for seed, each in enumerate(seconds):
+            Story(clients=1).step(0, each, [1]).written(folder / str(place), seed)
+        entries.append({"values": values, "folder": str(place), "finished": place < finished})
+    page = {"scenario": "story", "keys": keys, "timing_only": True, "points": entries}
+    (folder / "sweep.json").write_text(json.dumps(page))
+    return Sweep.open(folder)
+
+
+GRID = {("5 Mbps", 2): [1.0, 3.0], ("5 Mbps", 1): [30.0, 50.0], ("0.5 Mbps", 2): [400.0], ("0.5 Mbps", 1): [5e3]}
+
+
+def test_two_keys_are_a_panel_of_cells_in_ascending_order(tmp_path: Path) -> None:
+    sweep = swept(tmp_path, ["timing.clients.link.up", "protocols.fast.t"], GRID, finished=3)
+    figure = plot(sweep, "sweep")
+    panel, bar = figure.axes
+    cells = {text.get_position(): text.get_text() for text in panel.texts}
+    assert cells == {(1, 1): "2", (1, 0): "40", (0, 1): "400", (0, 0): "not\nfinished"}
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["0.5", "5"]
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["1", "2"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("bandwidth [Mbps]", "t")
+    assert bar.get_ylabel() == "mean round duration [s]"
+    assert bar.get_yscale() == "log"
+    assert bar.get_ylim() == pytest.approx((2, 400))
+    times = figure.numbers["times"]
+    assert times[["up", "t", "shown"]].to_numpy().tolist() == [
+        ["5 Mbps", 2, 2],
+        ["5 Mbps", 1, 40],
+        ["0.5 Mbps", 2, 400],
+    ]
+    assert "1 value has not finished" in figure.get_suptitle()
+
+
+def test_cells_that_did_not_reach_the_target_are_hatched_lower_bounds(tmp_path: Path) -> None:
+    entries = []
+    for place, horizon in enumerate((2, 40, 2, 40)):
+        toy_results(tmp_path / str(place), horizon=horizon)
+        entries.append({"values": [place % 2, place // 2], "folder": str(place), "finished": True})
+    page = {"scenario": "toy", "keys": ["a.x", "a.y"], "timing_only": False, "points": entries}
+    (tmp_path / "sweep.json").write_text(json.dumps(page))
+    figure = plot(Sweep.open(tmp_path), "sweep-target")
+    found = figure.numbers["times"]
+    for axes, name in zip(figure.axes, Sweep.open(tmp_path).protocols, strict=False):
+        bounds = {(row.x, row.y): row.reached < row.n for row in found[found["protocol"] == name].itertuples()}
+        hatched = {patch.get_xy() for patch in axes.patches if isinstance(patch, Rectangle) and patch.get_hatch()}
+        assert hatched == {(x - 0.5, y - 0.5) for (x, y), bound in bounds.items() if bound}
+        assert {text.get_position() for text in axes.texts if text.get_text().startswith("> ")} == {
+            place for place, bound in bounds.items() if bound
+        }
+    assert {bool(row.reached < row.n) for row in found.itertuples()} == {False, True}
+    assert "hatched: more than this" in figure.get_suptitle()
+
+
+def test_three_keys_are_panels_of_lines_against_the_first(tmp_path: Path) -> None:
+    points = {(a, b, c): [a + 10.0 * b + c] for a in (2, 1) for b in (1, 2) for c in (0, 5)}
+    figure = plot(swept(tmp_path, ["k.a", "k.b", "k.c"], points), "sweep")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "b = 1\nc = 0",
+        "b = 2\nc = 0",
+        "b = 1\nc = 5",
+        "b = 2\nc = 5",
+    ]
+    for axes, (b, c) in zip(figure.axes, [(1, 0), (2, 0), (1, 5), (2, 5)], strict=True):
+        assert axes.lines[0].get_xdata() == pytest.approx([1, 2])
+        assert axes.lines[0].get_ydata() == pytest.approx([1 + 10 * b + c, 2 + 10 * b + c])
+        assert axes.get_xlabel() == ("a" if c == 5 else "")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["wait"]
+
+
+def test_keys_that_change_together_stand_side_by_side(tmp_path: Path) -> None:
+    sweep = swept(tmp_path, ["k.a", "k.b"], {(1, "5 ms"): [2.0], (2, "9 ms"): [3.0]})
+    assert sweep.zipped
+    (axes,) = plot(sweep, "sweep").axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a 1\nb 5 ms", "a 2\nb 9 ms"]
+    assert [path.name for path in save_all(sweep, tmp_path / "out")] == ["sweep.png"]
