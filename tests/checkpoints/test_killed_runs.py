@@ -69,7 +69,8 @@ def test_runs_killed_five_times_write_the_bytes_of_runs_that_were_not(scenario: 
     finished(start(scenario, out, "--resume"), scenario)
     assert files_of(out) == files_of(tmp_path / "whole")
     left = [path.parent for path in out.rglob(".seed-*/*.json")]
-    assert left and len(left) == len(set(left))  # the newest one of a run stays
+    assert left
+    assert len(left) == len(set(left))  # the newest one of a run stays
 
 
 def newest(out: Path) -> list[str]:

@@ -42,7 +42,7 @@ def another(folder: Path, old: Any, new: Any) -> ResultsError:
         "\n    ".join(["holds results of another scenario, which cannot be resumed", *at_most(changes)]),
         str(folder),
         "to resume, the very same scenario, seeds and overrides",
-        "change it back, or choose another --out; without --resume these results are moved aside",
+        "change it back, or choose another --out; without --resume runs that fit stay, and others are moved aside",
     )
 
 
@@ -78,9 +78,9 @@ def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
     """Say which files that a run has read are others now; runs of earlier versions had not noted them."""
     before = info.inputs or {}
     return tuple(
-        f"{path} is defined in a notebook or a console, whose changes nobody can see"
+        f"{Path(path).name} is defined in a notebook or a console, whose changes nobody can see"
         if inputs.get(path) == UNSEEN
-        else f"{path} {'has changed' if path in before else 'may have changed'} since"
+        else f"{Path(path).name} {'has changed' if path in before else 'may have changed'} since"
         for path in {**before, **inputs}
         if before.get(path) != inputs.get(path) or inputs.get(path) == UNSEEN
     )

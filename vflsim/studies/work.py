@@ -7,13 +7,14 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vflsim.checkpoints import Keeper
 from vflsim.checkpoints.files import CheckpointFiles
+from vflsim.errors import CheckpointError
 from vflsim.results.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import dump
@@ -60,11 +61,22 @@ class Work:
     def carry_out(
         self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
     ) -> Report:
-        """Execute one run; write it whole or not at all.
+        """Execute one run; write it whole or not at all. A checkpoint that misleads it counts only with ``resume``.
 
-        Raises ResultsError if it cannot be written or cannot resume from its checkpoint, and, if interrupted,
-        KeyboardInterrupt after a checkpoint.
+        Raises ResultsError if it cannot be written or (with ``resume``) cannot resume from its checkpoint, and, if
+        interrupted, KeyboardInterrupt after a checkpoint.
         """
+        try:
+            return self._carried_out(run, data, report, interrupt)
+        except CheckpointError as error:
+            if self.options.resume:
+                raise
+            done = self._carried_out(replace(run, continued=False), data, report, interrupt)
+            return replace(done, note="; ".join(filter(None, [f"computed anew: {error.what}", done.note])))
+
+    def _carried_out(
+        self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
+    ) -> Report:
         keeper = self._keeper(run)
         stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
         with stopping:  # until all is written: an ended run must not look unfinished
