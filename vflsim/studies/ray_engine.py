@@ -101,11 +101,11 @@ class RayEngine:
         if the iterator is closed early, the other tasks are cancelled.
         """
         left, numbers, waiting = iter(units), count(), dict[Any, _Task]()
-        looked = time.monotonic()
+        looked, room = time.monotonic(), self._room()
         try:
             while True:
                 interrupt.check()
-                for unit in islice(left, self._room() - len(waiting)):
+                for unit in islice(left, max(0, room - len(waiting))):
                     task = _Task(unit, next(numbers))
                     waiting[self._submitted(task)] = task
                 if not waiting:
@@ -113,7 +113,7 @@ class RayEngine:
                 ended, _ = self._ray.wait(list(waiting), timeout=_PAUSE_S)
                 if time.monotonic() >= looked + _PAUSE_S:
                     self._look(waiting.values())
-                    looked = time.monotonic()
+                    looked, room = time.monotonic(), self._room()
                 for reference in ended:
                     task = waiting.pop(reference)
                     task.begin()
