@@ -56,6 +56,10 @@ def run(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int = 1,
     tf32: bool = False,
+    engine: Literal["processes", "ray"] = "processes",
+    address: str | None = None,
+    num_cpus: float = 1.0,
+    num_gpus: float | None = None,
     progress: bool | None = None,
 ) -> StudyResults:
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
@@ -65,8 +69,10 @@ def run(
     call). Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints,
     written every ``checkpoint_every`` (seconds, ``"5 min"``, None), and others are moved aside. ``resume`` refuses
     results of another scenario instead; ``anew`` keeps none. ``eager`` trains client by client; ``device``, ``threads``
-    and ``tf32`` select where and how PyTorch computes. ``progress`` prints runs and the time that is left to the
-    standard error; by default (None) in a terminal or a notebook only. Raises ``ScenarioError``, ``DataError``,
+    and ``tf32`` select where and how PyTorch computes. ``engine="ray"`` executes runs on the Ray cluster at ``address``
+    (``"auto"``, ``"ray://host:10001"``; None starts one here), each with ``num_cpus`` and ``num_gpus``. ``progress``
+    prints runs and the time that is left to the standard error; by default (None) in a terminal or a notebook only.
+    Raises ``ScenarioError``, ``DataError``,
     ``ResultsError``. A failed run does not stop the others: after all runs, the first ``RunError`` is raised, and
     ``open_results`` reads the results.
     """
@@ -85,6 +91,10 @@ def run(
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
     )
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
     with shown(loaded, progress) as watcher:

@@ -6,14 +6,17 @@ PAGES = {
     "index": (
         "Python",
         "The verbs of `import vflsim`.",
-        ("load", "run", "tune", "open_results", "plot"),
+        ("load", "run", "sweep", "tune", "open_results", "read_sweep", "compare", "plot"),
     ),
     "results": (
         "Results and figures",
         "What the verbs return. [Results](../../results.md) explains the tables and their columns.",
         (
             "results.read.Results",
-            "results.read.StoredRun",
+            "results.stored.StoredRun",
+            "results.joined.JoinedResults",
+            "trained.results.StudyResults",
+            "trained.models.TrainedModels",
             "results.sweep.Sweep",
             "results.tuning.Tuning",
             "plotting.style.Picture",

@@ -17,7 +17,7 @@ def only(results: Results | Sweep, protocols: Sequence[str]) -> Results | Sweep:
     if isinstance(results, Sweep):
         own = [only(each, protocols) for each in results.results]
         return replace(results, results=tuple(each for each in own if isinstance(each, Results)))
-    return Results(results.folder, results.scenario, tuple(run for run in results.runs if run.protocol in protocols))
+    return results.only(protocols)
 
 
 def known_protocols(results: Results | Sweep, protocols: Sequence[str]) -> None:

@@ -149,8 +149,8 @@ class ClientTiming(Part):
 class Timing(Part):
     """Durations of the parties' computations and messages. Omitted ones take no time.
 
-    Example: ``{network: fifo, server: {compute: 1 ms}, clients: [{select: all, compute: 2 ms}, {select: N,
-    upload_delay: 1 s}]}``
+    Examples: ``{network: fifo, server: {compute: 1 ms}, clients: [{select: all, compute: 2 ms}, {select: N,
+    upload_delay: 1 s}]}``, ``{preset: fedvs-6.2}``
     """
 
     preset: str | None = None

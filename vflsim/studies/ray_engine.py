@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -72,7 +73,8 @@ class RayEngine:
     def __enter__(self) -> Self:
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
-        with _handlers_kept():
+        with _handlers_kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray warns of what it says in its errors, too
             self._ray = import_module("ray")  # which mypy need not find
             if not self._ray.is_initialized():
                 self._connect()
@@ -99,11 +101,11 @@ class RayEngine:
         if the iterator is closed early, the other tasks are cancelled.
         """
         left, numbers, waiting = iter(units), count(), dict[Any, _Task]()
-        looked = time.monotonic()
+        looked, room = time.monotonic(), self._room()
         try:
             while True:
                 interrupt.check()
-                for unit in islice(left, self._room() - len(waiting)):
+                for unit in islice(left, max(0, room - len(waiting))):
                     task = _Task(unit, next(numbers))
                     waiting[self._submitted(task)] = task
                 if not waiting:
@@ -111,7 +113,7 @@ class RayEngine:
                 ended, _ = self._ray.wait(list(waiting), timeout=_PAUSE_S)
                 if time.monotonic() >= looked + _PAUSE_S:
                     self._look(waiting.values())
-                    looked = time.monotonic()
+                    looked, room = time.monotonic(), self._room()
                 for reference in ended:
                     task = waiting.pop(reference)
                     task.begin()

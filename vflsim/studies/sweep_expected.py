@@ -82,11 +82,11 @@ def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int
     processes = max(1, min(workers, len(ended)))
     how = "one after the other" if processes == 1 else f"on {processes} workers, if each has a core"
     without = f", without {len(times) - len(ended)} that only a target ends" if len(ended) < len(times) else ""
+    total = roughly(study_s(ended, [0.0] * processes))
     notes = [
         f"{len(plan.points)} points, {runs} runs"
         + (f"; {runs - done} of them the same as at an earlier point, and not run again." if done < runs else "."),
-        f"Real time: about, from some measured rounds on this machine; {roughly(study_s(ended, [0.0] * processes))} {how}"
-        f"{without}.",
+        f"Real time: about, from some measured rounds on this machine; {total} {how}{without}.",
         "Memory of a run: features, weights with gradients, and the table of a server that keeps one.",
     ]
     title = f"{plan.points[0].scenario.name}: what the sweep would run"
