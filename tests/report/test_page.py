@@ -8,9 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
+from toy_runs import toy_results
 
 from vflsim.report import write_report
 from vflsim.report.tables import amount, from_markdown
+from vflsim.results import write_file
 from vflsim.results.layout import TextTable, markdown_page
 
 
@@ -45,13 +47,27 @@ def test_it_has_the_scenario_the_digests_and_the_command_that_repeats_it(toy_pag
     assert digest in html
 
 
-def test_several_folders_make_one_report(toy_folder: Path, tmp_path: Path) -> None:
-    place = write_report([toy_folder, toy_folder], tmp_path / "both.html", brief=True)
+def test_several_folders_make_one_report(tmp_path: Path) -> None:
+    folder = toy_results(tmp_path / "toy", seeds=1, record="summary", horizon=6)
+    page = markdown_page("attacks", [TextTable(("protocol", "R²"), [("wait", "0.5")], title="Reconstruction")], {})
+    write_file(tmp_path / "toy-evaluated" / "evaluate.md", page)
+    place = write_report([folder, folder], tmp_path / "both.html")
     html = place.read_text()
-    assert html.count('class="study"') == 2
-    assert place.stat().st_size < 2_000_000
+    assert html.count('class="study"') == html.count("<summary>Reconstruction</summary>") == 2
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len({*ids})
+
+
+def test_figures_that_do_not_fit_are_left_out_and_named(
+    toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflsim.report.figures.BRIEF", ("time", "durations"))
+    whole = write_report([toy_folder], tmp_path / "whole.html", brief=True).stat().st_size
+    monkeypatch.setattr("vflsim.report.page.SIZE", whole - 1000)
+    html = write_report([toy_folder], tmp_path / "less.html", brief=True).read_text()
+    assert len(html.encode()) < whole - 1000
+    assert html.count("<figure ") == 1
+    assert "vflsim plot RESULTS --kind durations" in html
 
 
 @pytest.mark.parametrize(

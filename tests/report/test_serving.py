@@ -48,7 +48,7 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
 def test_the_page_waits_for_the_first_run_and_then_shows_it(
     server: LocalServer, begun: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.report.watch.page", lambda results, brief, live: f"report of {len(results)}, {live=}")
+    monkeypatch.setattr("vflsim.report.page.page", lambda results, brief, live: f"report of {len(results)}, {live=}")
     monkeypatch.setattr("vflsim.report.watch._SHARE", 0)
     assert server.server_address[0] == "127.0.0.1"
     assert b"0 of 12 runs have ended" in get(server.port, "/")[2]
@@ -136,4 +136,5 @@ def test_the_command_says_where_the_page_is_and_ends_with_ctrl_c(
     monkeypatch.setattr(LocalServer, "serve_forever", interrupted)
     ended = vflsim("watch", toy_folder, "--port", 0)
     assert ended.status in (0, None)
-    assert "open http://127.0.0.1:" in ended.out
+    assert f"{toy_folder}: open http://127.0.0.1:" in ended.out
+    assert "nowhere (absent yet): open http://127.0.0.1:" in vflsim("watch", "nowhere", "--port", 0).out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, complain, must_be_folder, say
+from vflsim.cli.app import app, complain, must_be_folder, say
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
@@ -32,14 +32,15 @@ def report(
 
 @app.command()
 def watch(
-    results: ResultsFolder,
+    results: Annotated[Path, typer.Argument(help="A results folder; it may be absent yet.", metavar="RESULTS")],
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for any free one.", min=0, max=65535)] = 8765,
 ) -> None:
     """Serve the report of a folder to this machine's browser; the page follows the study that writes the folder."""
     from vflsim.report.watch import watched
 
     with watched(results, port) as server:
-        say(f"{results}: open http://127.0.0.1:{server.port}/ (Ctrl-C ends this)")
+        absent = "" if results.is_dir() else " (absent yet)"
+        say(f"{results}{absent}: open http://127.0.0.1:{server.port}/ (Ctrl-C ends this)")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from vflsim.plotting import PLOTS, protocol_styles
 from vflsim.plotting.numbers import Numbers, frame
-from vflsim.plotting.selection import one_seed
+from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.style import metric_label
 from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.activities import activities, activity
@@ -98,7 +98,7 @@ def timeline(results: Results, share: float = 1.0) -> dict[str, Any] | None:
 def _panel(run: StoredRun, kinds: list[str], most: int) -> dict[str, Any]:
     """Return a run's first activities in columns; ``until``: the end of the time that is complete."""
     events = activities(run)
-    end = float(run.table("metrics", ["time_s"])["time_s"].to_numpy()[-1])
+    end = max(length(run), float(events.end.max(initial=0.0)))  # a failed run may end after its last row of metrics
     lasting = (events.end > events.start) | (events.outcome == OUTCOMES.index("lost"))
     order = np.flatnonzero(lasting)[np.argsort(events.start[lasting], kind="stable")]
     until = end if len(order) <= most else float(events.start[order[most]])

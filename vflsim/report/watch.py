@@ -9,10 +9,8 @@ import time
 from pathlib import Path
 
 from vflsim.errors import VflsimError
-from vflsim.report.page import page, waiting
 from vflsim.report.serving import LocalHandler, LocalServer
 from vflsim.results.pages import read_scenario
-from vflsim.results.read import Results
 from vflsim.results.write import RUN, SCENARIO, SUMMARIES
 
 _SHARE = 4
@@ -30,12 +28,13 @@ class Follower:
     def state(self) -> str:
         """Return a text that changes when a new page would be another, and may be made already."""
         now = self._content()
-        return now if time.monotonic() >= self._next else self._made_of or now
+        soon = time.monotonic() < self._next and not self._complete()
+        return (self._made_of or now) if soon else now
 
     def progress(self) -> str:
         """Say how many runs have finished."""
-        done, wanted = len([*self._runs()]), self._wanted()
-        if wanted is not None and done >= wanted:
+        done, wanted = len(self._runs()), self._wanted()
+        if self._complete():
             return f"All {done} runs have ended."
         return f"{done}{'' if wanted is None else f' of {wanted}'} runs have ended; this page follows the others."
 
@@ -50,9 +49,16 @@ class Follower:
                 self._next = now + _SHARE * (now - began)
             return self._page
 
+    def _complete(self) -> bool:
+        wanted = self._wanted()
+        return wanted is not None and len(self._runs()) >= wanted
+
     def _made(self) -> str:
+        from vflsim.report.page import page, waiting  # seconds, for which the address need not wait
+        from vflsim.results.read import Results
+
         name = self._folder.resolve().name
-        if not [*self._runs()]:
+        if not self._runs():
             return waiting(name, [self.progress(), "The report appears when the first run has ended."])
         try:
             return page([Results.open(self._folder)], brief=True, live=True)
