@@ -175,3 +175,18 @@ def test_the_command_line_has_every_option(toy_folder: Path, tmp_path: Path) -> 
     ended = CliRunner().invoke(app, ["plot", str(toy_folder), "--kind", "time", "--out", str(out), *words])
     assert ended.exit_code == 0, ended.output
     assert b"<svg" in out.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["time", "target", "waited", "breakdown"])
+@pytest.mark.parametrize("style", ["default", "paper", "slides"])
+def test_long_titles_are_broken_and_not_cut_off(kind: str, style: str, results: Results) -> None:
+    figure = plot(
+        results, kind, title="A long title of a figure for a paper, which fits into no line " * 2, style=style
+    )
+    figure.draw_without_rendering()
+    titles = [text for text in figure.findobj(mpl.text.Text) if "A long title" in text.get_text()]
+    assert titles
+    for text in titles:
+        box = text.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+        assert box.y1 <= figure.bbox.height

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,13 @@ RC: dict[Any, Any] = {
 class Appearance:
     """Settings (``rc``), the widths of narrow and of wide figures, and what the user asks for: size and title.
 
-    Widths and sizes are in inches; without ``widths`` a figure has its own. ``grey`` draws without colours.
+    Widths and sizes are in inches; without ``widths`` a figure has its own. ``lines`` is a factor of the widths of
+    lines and the sizes of markers. ``grey`` draws without colours.
     """
 
     rc: Mapping[Any, Any] = field(default_factory=dict)
     widths: tuple[float, float] | None = None
+    lines: float = 1.0
     grey: bool = False
     size: tuple[float, float] | None = None
     title: str | None = None
@@ -74,9 +76,11 @@ _WIDE = 6.5
 STYLES: dict[str, Appearance] = {
     "default": Appearance(),
     "paper": Appearance(
-        _fonts(8, **{"font.family": "STIXGeneral", "mathtext.fontset": "stix", "axes.linewidth": 0.6}), (3.5, 7.16)
+        _fonts(8, **{"font.family": "STIXGeneral", "mathtext.fontset": "stix", "axes.linewidth": 0.6}),
+        (3.5, 7.16),
+        lines=0.75,
     ),
-    "slides": Appearance(_fonts(14, **{"axes.linewidth": 1.2}), (10.0, 12.0)),
+    "slides": Appearance(_fonts(14, **{"axes.linewidth": 1.2}), (10.0, 12.0), lines=1.6),
     "grey": Appearance({"font.size": 9}, grey=True),
 }
 """The styles by name: for the screen; for a column (or two) of a paper; for slides; for a printer without colours."""
@@ -103,7 +107,7 @@ def appearance(style: str | Path | None, size: str | tuple[float, float] | None,
     """
     look = _style("default" if style is None else style)
     inches = size_of(size) if isinstance(size, str) else size
-    before = _CURRENT.set(Appearance(look.rc, look.widths, look.grey, inches, title))
+    before = _CURRENT.set(replace(look, size=inches, title=title))
     try:
         yield
     finally:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import Any, final
 from warnings import catch_warnings, filterwarnings
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
@@ -31,6 +33,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     ".pdf": {"Creator": "vflsim", "CreationDate": None},
 }
 """The formats of figures by suffix, with metadata that do not differ between repetitions."""
+_HATCHES = ("", "....", "\\\\\\\\", "xxxx", "++", "||||", "----", "oo", "**", "OO")
 _LUMINANCE = (0.299, 0.587, 0.114)
 WIDE = 5.0
 """Ratio of largest to smallest value above which an axis is logarithmic."""
@@ -84,12 +87,23 @@ def picture(width: float, height: float, numbers: Numbers) -> Iterator[Picture]:
         figure.numbers, figure.rc = numbers, rc
         FigureCanvasAgg(figure)
         yield figure
+        lines = [line for axes in figure.axes for line in axes.get_lines()]
+        for line in (*lines, *(line for legend in figure.legends for line in legend.get_lines())):
+            line.set_linewidth(look.lines * line.get_linewidth())
+            line.set_markersize(look.lines * line.get_markersize())
         if look.grey:
             _without_colours(figure)
 
 
 def _without_colours(figure: Figure) -> None:
-    """Replace every colour by the grey of its luminance."""
+    """Replace every colour by the grey of its luminance; bars of many parts get hatches."""
+    keys = [patch for legend in figure.legends for patch in legend.get_patches() if not patch.get_hatch()]
+    dark = [patch.get_facecolor() for patch in keys if np.dot(patch.get_facecolor()[:3], _LUMINANCE) < 0.9]
+    if len(dark) > 3 and not any(axes.collections for axes in figure.axes):
+        hatches = dict(zip(dark, _HATCHES, strict=False))
+        for bar in (each for each in figure.findobj(Patch) if isinstance(each, Patch) and not each.get_hatch()):
+            if (hatch := hatches.get(bar.get_facecolor())) is not None:
+                bar.set(hatch=hatch, edgecolor="#222222", linewidth=0.4)
     for artist in figure.findobj():
         for what in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
             get, put = (getattr(artist, f"{verb}_{what}", None) for verb in ("get", "set"))
@@ -103,7 +117,7 @@ def _without_colours(figure: Figure) -> None:
 def headline(place: Axes | Picture, text: str = "") -> None:
     """Write the title of a figure above its (first) axes, or above all of them: the user's, or ``text``."""
     given = current().title
-    text = text if given is None else given
+    text = "\n".join(_lines(place, text if given is None else given, mpl.rcParams["axes.titlesize"]))
     if isinstance(place, Axes):
         place.set_title(text, loc="left")
     elif text:
@@ -151,16 +165,18 @@ def plain_number(value: float, _: object = None) -> str:
 
 def remark(axes: Axes, text: str) -> None:
     """Add a small line between title and axes that explains means, bands and markers."""
-    axes.set_title(axes.get_title(loc="left"), loc="left", pad=17)
-    axes.annotate(
-        text,
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 5),
-        textcoords="offset points",
-        fontsize="small",
-        color="#666666",
-    )
+    size = mpl.rcParams["font.size"]
+    lines = _lines(axes, text, 0.83 * size)
+    axes.set_title(axes.get_title(loc="left"), loc="left", pad=size * (0.8 + 1.1 * len(lines)))
+    look: dict[str, Any] = {"fontsize": "small", "color": "#666666", "linespacing": 1.1}
+    axes.annotate("\n".join(lines), (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", **look)
+
+
+def _lines(place: Axes | Picture, text: str, size: float) -> list[str]:
+    """Break a text of ``size`` points into lines that fit beside the figure's margin."""
+    figure = place.get_figure(root=True) if isinstance(place, Axes) else place
+    width = figure.get_figwidth() if figure else 0.0
+    return wrap(text, max(int((width - 0.6) * 72 / (0.54 * size)), 20))
 
 
 def sides(figure: Figure, label: str) -> None:
