@@ -16,7 +16,7 @@ from vflsim.results.folder import Prepared, clear_leftovers, prepare_folder
 from vflsim.results.pages import read_scenario
 from vflsim.results.read import StoredRun
 from vflsim.results.schema import RunInfo
-from vflsim.results.write import SCENARIO, run_folder
+from vflsim.results.write import SCENARIO, errors_named, run_folder
 from vflsim.scenario.changes import changed
 from vflsim.scenario.document import Document
 from vflsim.scenario.load import validate
@@ -62,10 +62,12 @@ def planned(work: Work) -> Growth:
     Only deletes what a killed process left half-written.
     """
     wanted = dict.fromkeys(work.runs)
-    there = _entries(work.folder)
+    with errors_named(work.folder):
+        if (work.folder / SCENARIO).is_file():
+            clear_leftovers(work.folder)
+        there = _entries(work.folder)
     if not there or not (work.folder / SCENARIO).is_file():
         return Growth({}, [*wanted], {}, {}, (), (), False)
-    clear_leftovers(work.folder)
     if work.options.anew:
         return Growth({}, [*wanted], {}, dict.fromkeys(there, ("--anew",)), _all(there.values()), (), True)
     earlier, finished, strict = _Earlier(work), Finished(work), work.options.resume
