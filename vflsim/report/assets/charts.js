@@ -5,7 +5,7 @@ const charts = (() => {
   /* A dark colour, such as the palette's grey, is mixed with white on a dark page. */
   const seen = (hex) => {
     const parts = [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
-    if (color("--dark") !== "1" || 0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2] > 90) return hex;
+    if (color("--dark") !== "1" || 0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2] > 80) return hex;
     return `rgb(${parts.map((part) => Math.round(part + 0.5 * (255 - part))).join(",")})`;
   };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
