@@ -2,6 +2,12 @@
 /* Curves that can be zoomed and read off, and the parties' timeline. Each function builds one chart in an element. */
 const charts = (() => {
   const live = new Set();
+  /* A dark colour, such as the palette's grey, is mixed with white on a dark page. */
+  const seen = (hex) => {
+    const parts = [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
+    if (color("--dark") !== "1" || 0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2] > 80) return hex;
+    return `rgb(${parts.map((part) => Math.round(part + 0.5 * (255 - part))).join(",")})`;
+  };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const make = (tag, into, attributes = {}, text = "") => {
     const made = document.createElement(tag);
@@ -35,16 +41,20 @@ const charts = (() => {
     for (const [key, value] of Object.entries({ width: 30, height: 12, "aria-hidden": "true" })) made.setAttribute(key, value);
     const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
     line.setAttribute("d", "M0 6H30");
-    line.setAttribute("stroke", look.color);
+    line.setAttribute("stroke", seen(look.color));
     line.setAttribute("stroke-width", 2);
     if (look.dash.length) line.setAttribute("stroke-dasharray", look.dash.join(" "));
     const mark = document.createElementNS("http://www.w3.org/2000/svg", "path");
     mark.setAttribute("d", outline(look.marker, 15, 6, 4));
-    mark.setAttribute("fill", look.color);
+    mark.setAttribute("fill", seen(look.color));
     made.append(line, mark);
     return made;
   };
   /* The outline of a marker as path data: the markers of the figures. */
+  const around = (corners, outer, inner) => Array.from({ length: 2 * corners }, (_, k) => {
+    const angle = (k * Math.PI) / corners, far = k % 2 ? (inner === outer ? outer * Math.cos(Math.PI / corners) : inner) : outer;
+    return [far * Math.sin(angle), -far * Math.cos(angle)];
+  });
   const outline = (marker, x, y, r) => {
     const through = (points) => "M" + points.map(([a, b]) => `${x + a * r} ${y + b * r}`).join("L") + "Z";
     switch (marker) {
@@ -54,6 +64,12 @@ const charts = (() => {
       case "v": return through([[0, 1.1], [1.1, -0.9], [-1.1, -0.9]]);
       case "P": return through([[-0.4, -1.1], [0.4, -1.1], [0.4, -0.4], [1.1, -0.4], [1.1, 0.4], [0.4, 0.4], [0.4, 1.1], [-0.4, 1.1], [-0.4, 0.4], [-1.1, 0.4], [-1.1, -0.4], [-0.4, -0.4]]);
       case "X": return through([[-1.1, -0.6], [-0.6, -1.1], [0, -0.5], [0.6, -1.1], [1.1, -0.6], [0.5, 0], [1.1, 0.6], [0.6, 1.1], [0, 0.5], [-0.6, 1.1], [-1.1, 0.6], [-0.5, 0]]);
+      case "<": return through([[-1.1, 0], [0.9, -1.1], [0.9, 1.1]]);
+      case ">": return through([[1.1, 0], [-0.9, 1.1], [-0.9, -1.1]]);
+      case "d": return through([[0, -1.4], [0.8, 0], [0, 1.4], [-0.8, 0]]);
+      case "p": return through(around(5, 1.2, 1.2));
+      case "h": return through(around(6, 1.2, 1.2));
+      case "*": return through(around(5, 1.5, 0.6));
       default: return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
     }
   };
@@ -113,11 +129,11 @@ const charts = (() => {
         for (const [left, right, top] of from) { open ? path.lineTo(left, top) : path.moveTo(left, top); path.lineTo(right, top); open = true; }
         for (const [left, right, , bottom] of from.reverse()) { path.lineTo(right, bottom); path.lineTo(left, bottom); }
         path.closePath();
-        u.ctx.globalAlpha = 0.16; u.ctx.fillStyle = looks[name].color; u.ctx.fill(path); u.ctx.globalAlpha = 1;
+        u.ctx.globalAlpha = 0.16; u.ctx.fillStyle = seen(looks[name].color); u.ctx.fill(path); u.ctx.globalAlpha = 1;
       };
       const marks = (u, name, values) => {
         const step = u.bbox.width / 7, offset = names.indexOf(name) / names.length;
-        u.ctx.fillStyle = looks[name].color;
+        u.ctx.fillStyle = seen(looks[name].color);
         for (let k = 0; k < 7; k++) {
           const left = (k + offset) * step;
           const value = u.posToVal(u.bbox.left + left, "x", true);
@@ -142,13 +158,13 @@ const charts = (() => {
         scales: { x: { time: false, distr: logarithmic ? 3 : 1, range: (u, min, max) => [min, max] }, y: { range: [low - margin, high + margin] } },
         axes: [axis(own.label, own.unit), axis(data.metric, "", { size: 58 })],
         series: [{}, ...names.map((name) => ({
-          label: name, stroke: looks[name].color, width: 2, dash: looks[name].dash, spanGaps: true,
+          label: name, stroke: () => seen(looks[name].color), width: 2, dash: looks[name].dash, spanGaps: true,
           points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }), show: !hidden.has(name),
         }))],
         hooks: {
           drawAxes: [(u) => {
             for (const value of data.targets) level(u, value, color("--soft"), [2, 3], `target ${three(value)}`, false);
-            for (const [name, value] of Object.entries(own.levels)) level(u, value, looks[name].color, [7, 3], `${name} (reference)`, true);
+            for (const [name, value] of Object.entries(own.levels)) level(u, value, seen(looks[name].color), [7, 3], `${name} (reference)`, true);
             u.ctx.save(); u.ctx.beginPath(); u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height); u.ctx.clip();
             for (const name of names) if (!hidden.has(name)) area(u, name);
             u.ctx.restore();
