@@ -47,14 +47,14 @@ class Browser:
                 return result
 
     def open(self, address: str, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Open a page and wait until it has loaded."""
+        """Leave the last page, forget what it did, open this one and wait until it has loaded."""
+        self._go("about:blank")
+        self.complaints.clear()
+        self.requests.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self._loaded = 0
-        self.call("Page.navigate", url=address)
-        while not self._loaded:
-            self._next()
+        self._go(address)
 
     def value(self, script: str) -> Any:
         """Evaluate an expression (awaiting a promise) in the page."""
@@ -74,6 +74,12 @@ class Browser:
     def printed(self, file: Path) -> None:
         """Save the page as PDF."""
         file.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))
+
+    def _go(self, address: str) -> None:
+        self._loaded = 0
+        self.call("Page.navigate", url=address)
+        while not self._loaded:
+            self._next()
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:

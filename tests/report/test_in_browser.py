@@ -10,8 +10,6 @@ from browser import Browser
 
 @pytest.fixture
 def page(tab: Browser, toy_page: Path) -> Browser:
-    tab.complaints.clear()
-    tab.requests.clear()
     tab.open(toy_page.as_uri())
     return tab
 
@@ -74,7 +72,6 @@ def test_pointing_at_the_curves_reads_every_protocol_at_that_time(page: Browser)
 
 
 def test_texts_of_results_never_become_part_of_the_page(tab: Browser, evil_page: Path) -> None:
-    tab.complaints.clear()
     tab.open(evil_page.as_uri())
     assert tab.complaints == []
     assert tab.value("document.querySelectorAll('img').length") == 0

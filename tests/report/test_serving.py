@@ -81,8 +81,6 @@ def test_a_taken_port_is_named(server: LocalServer, begun: Path) -> None:
 def test_an_open_page_takes_over_the_runs_that_end(
     tab: Browser, server: LocalServer, begun: Path, toy_folder: Path
 ) -> None:
-    tab.complaints.clear()
-    tab.requests.clear()
     tab.open(f"http://127.0.0.1:{server.port}/")
     told = "document.querySelector('.live').textContent"
     pause = "await new Promise((ok) => setTimeout(ok, 100))"
