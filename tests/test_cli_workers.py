@@ -110,7 +110,7 @@ def test_ctrl_c_ends_all_workers_and_a_second_study_in_the_same_folder_never_beg
     vflsim: Callable[..., Ended],
 ) -> None:
     with under_way("--workers", "2", "--checkpoint-every", "100 ms", *ENDLESS, lines=2) as process:
-        while len(list(Path("results").glob("tiny/async/.seed-*.checkpoint/*.json"))) < 2:
+        while len({path.parent for path in Path("results").glob("tiny/async/.seed-*.checkpoint/*.json")}) < 2:
             assert process.poll() is None
             time.sleep(0.1)
         before = shown()
@@ -168,7 +168,7 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
 def test_sigterm_to_the_process_group_keeps_checkpoints_and_says_how_to_resume() -> None:
     argv = ("--workers", "2", "--checkpoint-every", "100 ms", "--set", "protocols.wait=null", *ENDLESS)
     with under_way(*argv, lines=0) as process:
-        while len(list(Path("results").glob("tiny/async/.seed-*.checkpoint/*.json"))) < 2:
+        while len({path.parent for path in Path("results").glob("tiny/async/.seed-*.checkpoint/*.json")}) < 2:
             assert process.poll() is None
             time.sleep(0.1)
         for _ in range(2):  # as a batch system does: to the process, and to its group

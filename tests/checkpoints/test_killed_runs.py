@@ -21,7 +21,7 @@ ADAM = {"kind": "adam", "lr": 0.01}
 
 
 def start(scenario: Path, out: Path, *options: str) -> BaseProcess:
-    return command(scenario.with_name("errors"), "run", scenario, "--out", out, *options)
+    return command(scenario.with_name("errors"), "run", scenario, "--out", out, "--no-report", *options)
 
 
 def finished(process: BaseProcess, scenario: Path) -> None:

@@ -76,7 +76,10 @@ def planned(work: Work) -> Growth:
     entries: list[str] = []
     continued: dict[Run, Waypoint] = {}
     notes = [finished.damage] if finished.damage else []
-    for run in (run for run in {**wanted, **there} if run in there):
+    for run in {**wanted, **there}:
+        if run not in there:
+            notes += filter(None, [finished.find(*run)[1]])  # it was listed, and is gone
+            continue
         reasons, repeated = earlier.misfit(run), ""
         waypoint, unfit = None, True
         if run in wanted:

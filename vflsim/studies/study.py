@@ -146,13 +146,18 @@ class OpenStudy:
         """Write the summary and, from the study's data if they are given, the closed forms. Raises ResultsError."""
         self._complete = True
         folder = self._work.folder
-        write_summary(Results.open(folder))
-        if data is not None:
-            forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
-            write_closed_forms(folder, forms.table)
-            if failed := [each for each in forms.left_out if each.failed]:
-                self._watcher.failed_analysis(failed)
-        self._manifest.finish(PAGES)
+        try:
+            write_summary(Results.open(folder))
+            if data is not None:
+                forms = closed_forms(self._work.scenario, data)  # last, since nothing depends on it
+                write_closed_forms(folder, forms.table)
+                if failed := [each for each in forms.left_out if each.failed]:
+                    self._watcher.failed_analysis(failed)
+            self._manifest.finish(PAGES)
+        except BaseException:
+            if not self._written:  # the pages of kept runs are as they were
+                self._manifest.undo()
+            raise
         return Study(Results.open(folder), self._failures, len(self._kept), time.monotonic() - self._began)
 
     def _abandon(self) -> None:
