@@ -38,7 +38,9 @@ def test_the_quick_variant_of_a_scenario_trains_every_protocol(path: Path, tmp_p
         accuracy, loss = own["test_accuracy"].dropna(), own["test_loss"].dropna()
         assert len(accuracy) >= 2, name
         if scenario.protocols[name].mechanism is None:
-            assert accuracy.iloc[1:].max() > accuracy.iloc[0], f"{name} learns nothing"
+            rises = accuracy.iloc[1:].max() > accuracy.iloc[0]
+            falls = loss.iloc[1:].min() < loss.iloc[0]  # of 50 test rows, accuracy may stay at the larger class's share
+            assert rises or falls, f"{name} learns nothing"
         else:  # noise leaves nothing to be learnt in so few rounds
             assert loss.nunique() > 1, f"{name} does not train"
 
