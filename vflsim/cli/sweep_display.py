@@ -14,7 +14,9 @@ from rich.text import Text
 
 from vflsim.results.folder import Prepared
 from vflsim.results.layout import say
+from vflsim.scenario.changes import at_most
 from vflsim.studies.growth import Growth
+from vflsim.studies.growth_text import asides
 from vflsim.studies.paths import Choice
 from vflsim.studies.study import Study
 from vflsim.studies.sweep import Step, SweepDone, SweepWatcher
@@ -22,6 +24,7 @@ from vflsim.studies.watching import Report, StudyRun
 from vflsim.terminal import Display, failure
 
 _BAR = 8
+_NAMED = 8
 
 
 class SweepDisplay(SweepWatcher):
@@ -51,6 +54,12 @@ class SweepDisplay(SweepWatcher):
     def prepared(self, folder: Path, moved_to: Path | None) -> None:
         """Remember the results folder."""
         self._folder, self._moved_to = folder, moved_to
+
+    def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
+        """Print how many points stay, and where the others are."""
+        say(self._console, f"{self._folder}: {stay} of {stay + len(gone)} values of an earlier sweep stay")
+        if gone:
+            say(self._console, f"  moved to {place}: {', '.join(at_most(gone, _NAMED))}")
 
     def watching(self, step: Step) -> Display:
         """Make the display for the runs of one point."""
@@ -120,8 +129,10 @@ class _PointDisplay(Display):
         """Print nothing: the sweep has printed the folder."""
 
     def grown(self, what: Prepared, growth: Growth) -> None:
-        """Count the kept runs, and print warnings only."""
+        """Count the kept runs, say which runs are moved, and print warnings."""
         self.count = len(growth.kept)
+        for line in asides(what, growth):
+            say(self._console, f"{self._setting}:{line}")
         for note in growth.notes:
             say(self._console, f"  warning: {note}")
 
