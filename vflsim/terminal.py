@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -30,6 +31,7 @@ from vflsim.vocabulary.amounts import quantity, roughly
 
 _BAR = 8
 _PLAIN_WIDTH = 120
+_D = TypeVar("_D")
 
 
 class Display(Watcher):
@@ -189,17 +191,17 @@ class Display(Watcher):
 
 
 @contextmanager
-def shown(scenario: Scenario, wanted: bool | None) -> Iterator[Watcher]:
-    """Show the progress of a study on the standard error; by default (None) in a terminal or a notebook only."""
+def shown(display: Callable[[Console], AbstractContextManager[_D]], wanted: bool | None) -> Iterator[_D | None]:
+    """Show progress on the standard error, by a new display; by default (None) in a terminal or a notebook only."""
     console = Console(stderr=True, highlight=False, markup=False)
     interactive = live_on(console) is not None
     if not (interactive if wanted is None else wanted):
-        yield Watcher()
+        yield None
         return
     if not interactive:
         console.width = _PLAIN_WIDTH
-    with Display(console, scenario) as display:
-        yield display
+    with display(console) as showing:
+        yield showing
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from vflsim.errors import ResultsError
@@ -24,6 +25,7 @@ class SweepRoom:
     """
 
     def __init__(self, folder: Path, plan: SweepPlan, options: RunOptions) -> None:
+        folder = Path(os.path.abspath(folder))
         self._folder, self._plan, self._new = folder, plan, plan.page
         self._points = list(self._new.points)
         self._earlier: dict[str, SweepPoint] = {}

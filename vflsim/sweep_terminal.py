@@ -8,10 +8,10 @@ from shlex import quote
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.text import Text
 
+from vflsim.live import live_on
 from vflsim.results.folder import Prepared
 from vflsim.results.layout import say
 from vflsim.scenario.changes import at_most
@@ -32,7 +32,7 @@ class SweepDisplay(SweepWatcher):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        self._live = live_on(console)
         self._folder = Path()
         self._moved_to: Path | None = None
         self._count = self._total = 0
@@ -48,7 +48,6 @@ class SweepDisplay(SweepWatcher):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update("")
             self._live.stop()
 
     def prepared(self, folder: Path, moved_to: Path | None) -> None:
@@ -89,7 +88,7 @@ class SweepDisplay(SweepWatcher):
         lines = [line for point in self._under_way.values() for line in point.lines()] or [Text()]
         heads = [bar, *[Text(" " * bar.cell_len)] * (len(lines) - 1)]
         pairs = zip(heads, lines, strict=True)
-        self._live.update(Group(*(Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs)))
+        self._live.update([Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs])
 
     def failures(self, done: SweepDone) -> list[str]:
         """Describe the failed runs, each with its point; a run that points share once."""
