@@ -50,6 +50,7 @@ class Display(Watcher):
         self._ended: set[StudyRun] = set()
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
         self._remaining = Remaining(dict.fromkeys(scenario.protocols, len(scenario.seeds)))
+        self._point = 0
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -101,13 +102,13 @@ class Display(Watcher):
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
         self._under_way[stage] = None
-        self._remaining.began(stage)
+        self._remaining.began(stage, self._point)
         self._show()
 
     def progressed(self, stage: StudyRun, progress: Progress) -> None:
         """Show the progress of the run and of the study."""
         self._under_way[stage] = progress
-        self._remaining.progressed(stage, progress)
+        self._remaining.progressed(stage, progress, self._point)
         self._show()
 
     def ended(self, stage: StudyRun, report: Report) -> None:
@@ -144,7 +145,7 @@ class Display(Watcher):
 
     def _end(self, stage: StudyRun, report: Report | None = None) -> None:
         seconds = None if report is None or report.error is not None else report.info.wall_clock_s
-        self._remaining.ended(stage, seconds)
+        self._remaining.ended(stage, seconds, self._point)
         self.count += stage not in self._ended
         self._ended.add(stage)
         self._under_way.pop(stage, None)
@@ -169,7 +170,7 @@ class Display(Watcher):
     def _left(self) -> str:
         """Estimate the time that is left; targets may end runs earlier."""
         seconds = self._remaining.seconds(self.total - self.count - len(self._under_way))
-        return "" if seconds is None else f"{f'{roughly(seconds)} left':<13}"
+        return time_left(seconds)
 
     def _line(self, stage: StudyRun, progress: Progress | None) -> Text:
         if progress is None:
@@ -188,6 +189,11 @@ class Display(Watcher):
         wanted = [*targets, *(n for n in row if n.startswith("test_"))]
         known = [name for name in wanted if name in row and name != "test_loss"]
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
+
+
+def time_left(seconds: float | None) -> str:
+    """Format an estimate, with a fixed width; empty without one."""
+    return "" if seconds is None else f"{f'{roughly(seconds)} left':<13}"
 
 
 @contextmanager

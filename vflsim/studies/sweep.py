@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflsim.errors import VflsimError
@@ -24,12 +24,16 @@ from vflsim.studies.watching import Watcher
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One point of a sweep: ``number`` (from 1) of ``total``, its keys and values in words, and its scenario."""
+    """One point of a sweep: ``number`` (from 1) of ``total``, its keys and values in words, and its scenario.
+
+    ``own`` is the number of runs of each protocol that no earlier point has too.
+    """
 
     number: int
     total: int
     setting: str
     scenario: Scenario
+    own: Mapping[str, int] = field(default_factory=dict)
 
 
 class SweepWatcher:
@@ -40,6 +44,9 @@ class SweepWatcher:
 
     def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
         """Handle an earlier sweep of which ``stay`` points stay; the settings ``gone`` are now in ``place``."""
+
+    def planned(self, steps: Sequence[Step]) -> None:
+        """Handle all points, before the first begins."""
 
     def watching(self, step: Step) -> Watcher:
         """Return the watcher of one point's runs. Points overlap if there are workers."""
@@ -76,8 +83,8 @@ def run_sweep(
     folder = Path(out) if out is not None else plan.default_folder
     failures: dict[tuple[int, str, int], VflsimError] = {}
     steps = [
-        Step(number, len(plan.points), setting_of(plan.keys, point.values), point.scenario)
-        for number, point in enumerate(plan.points, start=1)
+        Step(number, len(plan.points), setting_of(plan.keys, point.values), point.scenario, own)
+        for number, (point, own) in enumerate(zip(plan.points, plan.own_runs, strict=True), start=1)
     ]
     with locked(folder):
         room = SweepRoom(folder, plan, options)
@@ -93,6 +100,7 @@ def run_sweep(
         try:
             room.write()
             watcher.prepared(folder, room.moved_to)
+            watcher.planned(steps)
             if room.grown:
                 gone = [setting_of(plan.keys, point.values) for point in room.gone]
                 watcher.grown(room.stay, gone, room.aside)

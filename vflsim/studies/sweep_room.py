@@ -25,7 +25,7 @@ class SweepRoom:
     """
 
     def __init__(self, folder: Path, plan: SweepPlan, options: RunOptions) -> None:
-        folder = Path(os.path.abspath(folder))
+        folder = folder if folder.name else Path(os.path.abspath(folder))
         self._folder, self._plan, self._new = folder, plan, plan.page
         self._points = list(self._new.points)
         self._earlier: dict[str, SweepPoint] = {}
