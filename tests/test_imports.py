@@ -30,6 +30,7 @@ LAYERS: list[set[str]] = [
     {"plotting"},
     {"report", "live"},
     {"terminal"},
+    {"sweep_terminal"},
     {"cli"},
     {"__main__"},
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tiny_worlds import tiny
+from tiny_worlds import raw, tiny
 
 import vflsim
 from vflsim.live import InNotebook, live_on
@@ -24,6 +24,16 @@ def test_a_pipe_hears_of_progress_on_request_only(tmp_path: Path, capsys: pytest
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.split("  ")[0] for line in err.splitlines()[-2:]] == ["1/2 synchronous", "2/2 synchronous"]
+
+
+def test_a_sweep_shows_progress_and_begins_anew_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = raw({"wait": {"kind": "synchronous"}}, stop={"rounds": 2})
+    for anew in (False, True):
+        vflsim.sweep(world, {"training.batch": [10, 20]}, tmp_path / "out", progress=True, anew=anew, timing_only=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.split("  ")[0] for line in err.splitlines()[-2:]] == ["1/2 batch = 10", "2/2 batch = 20"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "out.previous-1"}
 
 
 def test_a_notebook_changes_one_output_in_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

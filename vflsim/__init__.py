@@ -79,7 +79,7 @@ def run(
     from vflsim.scenario.models import Scenario
     from vflsim.studies.options import RunOptions
     from vflsim.studies.study import run_study
-    from vflsim.terminal import shown
+    from vflsim.terminal import Display, shown
     from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(
@@ -97,7 +97,7 @@ def run(
         num_gpus=num_gpus,
     )
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
-    with shown(loaded, progress) as watcher:
+    with shown(lambda console: Display(console, loaded), progress) as watcher:
         study = run_study(loaded, out, timing_only=timing_only, path=path, options=options, watcher=watcher)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
@@ -175,39 +175,53 @@ def sweep(
     timing_only: bool = False,
     workers: int = 1,
     resume: bool = False,
+    anew: bool = False,
     checkpoint_every: str | float | None = "60 s",
     eager: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int = 1,
     tf32: bool = False,
+    engine: Literal["processes", "ray"] = "processes",
+    address: str | None = None,
+    num_cpus: float = 1.0,
+    num_gpus: float | None = None,
+    progress: bool | None = None,
 ) -> Sweep:
     """Run a scenario at every point of a grid; write ``results/<name>-sweep-<keys>`` (or ``out``) and return the sweep.
 
     ``over`` maps keys to their values: ``{"t-sync.t": [1, 2, 4], "clients.link.up": "5, 50, 500 Mbps"}``; with
     ``zip``, first, second, … values go together. A run that does not depend on what differs between points is done
-    once. Other parameters are as for ``run``. :func:`read_sweep` makes a frame of the results. Raises
-    ``ScenarioError``, ``DataError``, ``ResultsError``. Failed runs stop nothing: they are kept, a warning counts them,
-    and the frame has their errors.
+    once. Points and runs in ``out`` that fit are kept. Other parameters are as for ``run``. :func:`read_sweep` makes a
+    frame of the results. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. Failed runs stop nothing: they are
+    kept, a warning counts them, and the frame has their errors.
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.axes import axes_of
     from vflsim.studies.options import RunOptions
     from vflsim.studies.planned import planned
     from vflsim.studies.sweep import run_sweep
+    from vflsim.sweep_terminal import SweepDisplay
+    from vflsim.terminal import shown
 
     options = RunOptions.of(
         workers=workers,
         resume=resume,
+        anew=anew,
         checkpoint_every=checkpoint_every,
         eager=eager,
         device=device,
         threads=threads,
         tf32=tf32,
+        engine=engine,
+        address=address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
     )
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
     axes = axes_of(source, over, overrides)
     plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only)
-    done = run_sweep(plan, out, options=options)
+    with shown(SweepDisplay, progress) as watcher:
+        done = run_sweep(plan, out, options=options, watcher=watcher)
     if done.failures:
         (position, protocol, seed), error = next(iter(done.failures.items()))
         first = f"{done.sweep.setting(done.sweep.points[position])}, {protocol}, seed {seed}: {error}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -30,6 +31,7 @@ from vflsim.vocabulary.amounts import quantity, roughly
 
 _BAR = 8
 _PLAIN_WIDTH = 120
+_D = TypeVar("_D")
 
 
 class Display(Watcher):
@@ -48,6 +50,7 @@ class Display(Watcher):
         self._ended: set[StudyRun] = set()
         self.count, self.total = 0, len(scenario.protocols) * len(scenario.seeds)
         self._remaining = Remaining(dict.fromkeys(scenario.protocols, len(scenario.seeds)))
+        self._point = 0
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -99,13 +102,13 @@ class Display(Watcher):
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
         self._under_way[stage] = None
-        self._remaining.began(stage)
+        self._remaining.began(stage, self._point)
         self._show()
 
     def progressed(self, stage: StudyRun, progress: Progress) -> None:
         """Show the progress of the run and of the study."""
         self._under_way[stage] = progress
-        self._remaining.progressed(stage, progress)
+        self._remaining.progressed(stage, progress, self._point)
         self._show()
 
     def ended(self, stage: StudyRun, report: Report) -> None:
@@ -142,7 +145,7 @@ class Display(Watcher):
 
     def _end(self, stage: StudyRun, report: Report | None = None) -> None:
         seconds = None if report is None or report.error is not None else report.info.wall_clock_s
-        self._remaining.ended(stage, seconds)
+        self._remaining.ended(stage, seconds, self._point)
         self.count += stage not in self._ended
         self._ended.add(stage)
         self._under_way.pop(stage, None)
@@ -167,7 +170,7 @@ class Display(Watcher):
     def _left(self) -> str:
         """Estimate the time that is left; targets may end runs earlier."""
         seconds = self._remaining.seconds(self.total - self.count - len(self._under_way))
-        return "" if seconds is None else f"{f'{roughly(seconds)} left':<13}"
+        return time_left(seconds)
 
     def _line(self, stage: StudyRun, progress: Progress | None) -> Text:
         if progress is None:
@@ -188,18 +191,23 @@ class Display(Watcher):
         return f"{known[0].removeprefix('test_').replace('_', ' ')} {row[known[0]]:.4f}" if known else ""
 
 
+def time_left(seconds: float | None) -> str:
+    """Format an estimate, with a fixed width; empty without one."""
+    return "" if seconds is None else f"{f'{roughly(seconds)} left':<13}"
+
+
 @contextmanager
-def shown(scenario: Scenario, wanted: bool | None) -> Iterator[Watcher]:
-    """Show the progress of a study on the standard error; by default (None) in a terminal or a notebook only."""
+def shown(display: Callable[[Console], AbstractContextManager[_D]], wanted: bool | None) -> Iterator[_D | None]:
+    """Show progress on the standard error, by a new display; by default (None) in a terminal or a notebook only."""
     console = Console(stderr=True, highlight=False, markup=False)
     interactive = live_on(console) is not None
     if not (interactive if wanted is None else wanted):
-        yield Watcher()
+        yield None
         return
     if not interactive:
         console.width = _PLAIN_WIDTH
-    with Display(console, scenario) as display:
-        yield display
+    with display(console) as showing:
+        yield showing
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:

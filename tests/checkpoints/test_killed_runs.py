@@ -21,7 +21,7 @@ ADAM = {"kind": "adam", "lr": 0.01}
 
 
 def start(scenario: Path, out: Path, *options: str) -> BaseProcess:
-    return command(scenario.with_name("errors"), "run", scenario, "--out", out, "--no-report", *options)
+    return command(scenario.with_name("errors"), "run", scenario, "--no-report", "--out", out, *options)
 
 
 def finished(process: BaseProcess, scenario: Path) -> None:
@@ -76,3 +76,19 @@ def test_runs_killed_five_times_write_the_bytes_of_runs_that_were_not(scenario: 
 def newest(out: Path) -> list[str]:
     """The checkpoints and finished runs that there are."""
     return sorted(str(path) for path in out.rglob("*.json"))
+
+
+def test_a_study_killed_while_it_grows_ends_as_a_fresh_folder(scenario: Path, tmp_path: Path) -> None:
+    less, out = ("--set", "stop.rounds=50"), tmp_path / "grown"
+    more = (*less, "--seeds", "0:2")
+    fresh = start(scenario, tmp_path / "fresh", *more)
+    finished(start(scenario, out, *less), scenario)
+    process = start(scenario, out, *more, "--checkpoint-every", "20 ms")
+    while not any(out.glob("*/.seed-1.checkpoint/*.json")) and process.is_alive():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert not all((out / name / "seed-1").exists() for name in PROTOCOLS)
+    finished(start(scenario, out, *more), scenario)
+    finished(fresh, scenario)
+    assert files_of(out) == files_of(tmp_path / "fresh")

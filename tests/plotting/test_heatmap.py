@@ -35,7 +35,7 @@ def test_two_keys_are_a_panel_of_cells_in_ascending_order(tmp_path: Path) -> Non
     assert cells == {(1, 1): "2", (1, 0): "40", (0, 1): "400", (0, 0): "not\nfinished"}
     assert [text.get_text() for text in panel.get_xticklabels()] == ["0.5", "5"]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["1", "2"]
-    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("bandwidth [Mbps]", "t")
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("bandwidth [Mbps]", "t (clients waited for)")
     assert bar.get_ylabel() == "mean round duration [s]"
     assert bar.get_yscale() == "log"
     assert bar.get_ylim() == pytest.approx((2, 400))

@@ -1,7 +1,24 @@
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
+
+from vflsim.checkpoints import Keeper
 
 sys.path.append(str(Path(__file__).parents[1]))  # for tiny_worlds and plain_training
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+
+
+@pytest.fixture(scope="module")
+def by_events() -> Iterator[None]:
+    """Checkpoints after every 20 events, instead of by the clock."""
+
+    def plan(keeper: Keeper) -> None:
+        assert keeper._course is not None
+        keeper._course.world.visit(keeper._visit, max(0, keeper._kept_at) + 20)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Keeper, "_plan", plan)
+        yield

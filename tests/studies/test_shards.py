@@ -193,6 +193,8 @@ def test_a_sweep_in_shards_is_collected_as_one_process_writes_it(vflsim: Callabl
     argv = ("--over", "training.batch=10,20", "--set", "protocols.wait.training={batch: 25}")
     argv = (*argv, "--timing-only", "--seeds", "0:3")
     file = planned(vflsim, *argv)
+    Path("over.yaml").write_text("training.batch: 10, 20\n")
+    assert vflsim("plan", "tiny.yaml", "--over-file", "over.yaml", *argv[2:]).out == file.read_text()
     assert len(file.read_text().splitlines()) == 1 + 9  # wait does not depend on the batch of the others
     for k in (1, 2):
         ended = vflsim("work", file, "--shard", f"{k}/2", "--out", "shards")

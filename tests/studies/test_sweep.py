@@ -176,7 +176,7 @@ def test_a_folder_that_is_no_sweeps_is_left_alone(content: str, tmp_path: Path) 
 # --- again, otherwise, and interrupted --------------------------------------------------------------------------------
 
 
-def test_the_same_sweep_again_replaces_and_another_one_moves_it_aside(tmp_path: Path) -> None:
+def test_the_same_sweep_again_stays_and_one_without_common_values_moves_it_aside(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     run_sweep(said(), KEY, VALUES, out=out, timing_only=True)
     before = files(out)
@@ -184,11 +184,11 @@ def test_the_same_sweep_again_replaces_and_another_one_moves_it_aside(tmp_path: 
     assert tables(out) == {name: content for name, content in before.items() if name.endswith(".parquet")}
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
     before = files(out)
-    run_sweep(said(), KEY, [1, 4], out=out, timing_only=True)  # other values
-    run_sweep(said(seeds=[5]), KEY, [1, 4], out=out, timing_only=True)  # another scenario
+    run_sweep(said(), KEY, [2, 4], out=out, timing_only=True)  # other values
+    run_sweep(said(seeds=[5]), KEY, [2, 4], out=out, timing_only=True)  # other seeds
     assert {path.name for path in tmp_path.iterdir()} == {"sweep", "sweep.previous-1", "sweep.previous-2"}
     assert files(tmp_path / "sweep.previous-1") == before
-    assert Sweep.open(tmp_path / "sweep.previous-2").values == (1, 4)
+    assert Sweep.open(tmp_path / "sweep.previous-2").values == (2, 4)
     assert Sweep.open(out).results[0].seeds == (5,)
 
 

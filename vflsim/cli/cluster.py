@@ -28,6 +28,9 @@ def plan(
         list[str] | None,
         typer.Option(help="Plan a sweep over this key, as `vflsim sweep` does.", metavar="KEY=V1,V2,…"),
     ] = None,
+    over_file: Annotated[
+        Path | None, typer.Option(help="A YAML file with keys and their values, besides those of --over.")
+    ] = None,
     zipped: Annotated[
         bool, typer.Option("--zip", help="First values of all keys together, then the second ones.")
     ] = False,
@@ -43,7 +46,7 @@ def plan(
     tf32: Tf32 = False,
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
-    from vflsim.studies.axes import axes_of
+    from vflsim.studies.axes import axes_given
     from vflsim.studies.paths import choices
     from vflsim.studies.planned import planned
     from vflsim.studies.study import checked
@@ -51,10 +54,10 @@ def plan(
 
     head = PlanHead(timing_only=timing_only, path=path, eager=eager, device=device, threads=threads, tf32=tf32)
     head.options()
-    if over:
+    if over or over_file is not None:
         if path != "auto":
             raise ScenarioError(f"a sweep chooses the path itself, not {path}", "--path", "auto", "leave --path out")
-        axes = axes_of(scenario, over, overrides or ())
+        axes = axes_given(scenario, over or (), over_file, overrides or ())
         given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
         made = UnitPlan.of_sweep(head, planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only))
     else:
@@ -77,7 +80,6 @@ def work(
     checkpoint_every: CheckpointEvery = "60 s",
 ) -> None:
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
-    from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.sweep_axis import setting_of
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import remark
@@ -85,6 +87,7 @@ def work(
     from vflsim.studies.sweep import Step
     from vflsim.studies.unit_file import PlannedStudy, UnitPlan
     from vflsim.studies.watching import Watcher
+    from vflsim.sweep_terminal import SweepDisplay
     from vflsim.terminal import Display, interrupted
 
     own = Shard.of(shard, os.environ)
@@ -130,10 +133,10 @@ def collect(
     ] = None,
 ) -> None:
     """Merge the results of shards into one folder, as a single process would have written it."""
-    from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.sweep_table import sweep_tables
     from vflsim.studies.collected import collect_study, collect_sweep, otherwise
     from vflsim.studies.unit_file import UnitPlan
+    from vflsim.sweep_terminal import SweepDisplay
     from vflsim.terminal import Display, show_comparison
 
     read, page = UnitPlan.read(units), console()

@@ -35,5 +35,5 @@ MaxRetries = Annotated[int, typer.Option(help="How often a run begins again if i
 
 
 def again() -> str:
-    """Return the given command with --resume."""
-    return shlex.join(["vflsim", *(part for part in sys.argv[1:] if part != "--resume"), "--resume"])
+    """Return the given command with --resume, and without --anew, which would undo it."""
+    return shlex.join(["vflsim", *(part for part in sys.argv[1:] if part not in ("--resume", "--anew")), "--resume"])

@@ -10,6 +10,7 @@ import typer
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
 from vflsim.cli.options import (
     Address,
+    Anew,
     CheckpointEvery,
     Device,
     Eager,
@@ -54,6 +55,7 @@ def sweep(
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
     workers: Workers = 1,
     resume: Resume = False,
+    anew: Anew = False,
     checkpoint_every: CheckpointEvery = "60 s",
     eager: Eager = False,
     device: Device = "auto",
@@ -66,18 +68,19 @@ def sweep(
     max_retries: MaxRetries = 3,
 ) -> None:
     """Run a scenario with every combination of values of its keys, and compare round times."""
-    from vflsim.cli.sweep_display import SweepDisplay
     from vflsim.results.sweep_table import sweep_tables
-    from vflsim.studies.axes import axes_of, over_in
+    from vflsim.studies.axes import axes_given
     from vflsim.studies.interrupt import exit_status
     from vflsim.studies.options import RunOptions, remark
     from vflsim.studies.planned import planned
     from vflsim.studies.sweep import run_sweep
     from vflsim.studies.sweep_expected import expected_runs, expected_runs_table
+    from vflsim.sweep_terminal import SweepDisplay
 
     options = RunOptions.of(
         workers=workers,
         resume=resume,
+        anew=anew,
         checkpoint_every=checkpoint_every,
         eager=eager,
         device=device,
@@ -90,8 +93,7 @@ def sweep(
         max_retries=max_retries,
     )
     page = console()
-    axes = axes_of(scenario, over or (), overrides or ())
-    axes += axes_of(scenario, over_in(over_file), overrides or ()) if over_file is not None else []
+    axes = axes_given(scenario, over or (), over_file, overrides or ())
     given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
     display = SweepDisplay(page)
     if note := remark(device, options):

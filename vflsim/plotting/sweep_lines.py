@@ -81,7 +81,7 @@ def tick_labels(axis: SweepAxis, units: bool = False) -> list[str]:
 def axis_label(axis: SweepAxis) -> str:
     """Return the key in words, with the unit of its values if all are numbers."""
     unit, _ = axis.unit
-    return f"{axis.label} [{unit}]" if unit and _finite(axis) is not None else axis.label
+    return f"{axis.title} [{unit}]" if unit and _finite(axis) is not None else axis.title
 
 
 def time_axis(axes: Axes, shown: Sequence[float] | pd.Series, label: str) -> None:

@@ -17,16 +17,18 @@ from vflsim.results.report import write_summary
 from vflsim.results.write import MANIFEST, PAGES, SCENARIO, SUMMARIES, errors_named, followed, write_file
 
 
-def grow_folder(out: Path | str, scenario_text: str, moved: Iterable[str]) -> Prepared:
+def grow_folder(out: Path | str, scenario_text: str, moved: Iterable[str], place: Path | None = None) -> Prepared:
     """Make ``out``, which holds results, a folder of the scenario with this text; move entries of it aside.
 
-    ``moved`` are paths inside ``out`` that do not belong to the new scenario. They go to ``<out>.previous-1`` (2, …), a
-    results folder with the old scenario. Invariant: whenever the process is killed, all runs in either folder are runs
-    of its scenario. Raises ResultsError if a folder cannot be written; then all is as before.
+    ``moved`` are paths inside ``out`` that do not belong to the new scenario. They go to ``place``, or to
+    ``<out>.previous-1`` (2, …): a results folder with the old scenario. Invariant: whenever the process is killed, all
+    runs in either folder are runs of its scenario. Raises ResultsError if a folder cannot be written; then all is as
+    before.
     """
     out, entries = Path(os.path.abspath(followed(out))), tuple(moved)
     with errors_named(out):
-        prepared = Prepared("grown", out, free_previous(out) if entries else None, (), entries, content(out / SCENARIO))
+        previous = (place or free_previous(out)) if entries else None
+        prepared = Prepared("grown", out, previous, (), entries, content(out / SCENARIO))
     try:
         if prepared.moved_to is not None:
             _move(prepared, prepared.moved_to)

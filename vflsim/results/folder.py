@@ -32,13 +32,13 @@ class Prepared:
     before: bytes = field(default=b"", compare=False)
 
 
-def prepare_folder(out: Path | str, scenario_text: str, anew: bool = False) -> Prepared:
+def prepare_folder(out: Path | str, scenario_text: str, anew: bool = False, place: Path | None = None) -> Prepared:
     """Prepare ``out`` for runs of the scenario with this resolved text.
 
     A new or empty folder is *created*; a folder with results of exactly this text is *kept*; results of another
-    scenario (``anew``: any results) are *moved* aside to ``<out>.previous-1`` (2, …), never deleted. Files that a
-    killed process left half-written are deleted. If ``out`` is a link, all this happens to the folder that it points
-    to, and the link stays. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
+    scenario (``anew``: any results) are *moved* aside to ``place``, or ``<out>.previous-1`` (2, …), never deleted.
+    Files that a killed process left half-written are deleted. If ``out`` is a link, all this happens to the folder that
+    it points to, and the link stays. Raises ResultsError if ``out`` holds anything but results, or cannot be written.
     """
     out = Path(os.path.abspath(followed(out)))
     prepared = Prepared("created", out)
@@ -48,7 +48,7 @@ def prepare_folder(out: Path | str, scenario_text: str, anew: bool = False) -> P
                 clear_leftovers(out)
                 return Prepared("kept", out)
             _refuse_foreign(out)
-            prepared = Prepared("moved", out, step_aside(out))
+            prepared = Prepared("moved", out, step_aside(out, place))
         prepared = replace(prepared, made=tuple(place for place in (out, *out.parents) if not place.exists()))
     try:
         with errors_named(out):
@@ -139,13 +139,14 @@ def _content(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.name != LOCK)
 
 
-def step_aside(out: Path) -> Path:
-    """Rename a folder to ``<out>.previous-1``, or the first free number; a lock moves to a new folder ``out``.
+def step_aside(out: Path, place: Path | None = None) -> Path:
+    """Rename a folder to ``place``, or ``<out>.previous-1`` (2, …); a lock moves to a new folder ``out``.
 
     If ``out`` is a link, the folder that it points to is renamed; the link stays.
     """
     out = followed(out)
-    previous = free_previous(out)
+    previous = place or free_previous(out)
+    previous.parent.mkdir(exist_ok=True)
     out.rename(previous)
     if (previous / LOCK).exists():
         out.mkdir()

@@ -19,6 +19,8 @@ _WORDS = {
     "up": "bandwidth",
 }
 """The words for the last part of a key, where it does not speak for itself."""
+_SYMBOLS = {"t": "t (clients waited for)"}
+"""What a symbol means that is a key of protocols; the meaning of a constant is its user's."""
 
 
 @final
@@ -35,6 +37,11 @@ class SweepAxis:
         """The key in words: ``clients``, ``learning rate``, ``bandwidth``."""
         names = (key.rpartition(".")[2] for key in self.key.split(","))
         return ", ".join(dict.fromkeys(_WORDS.get(name, name.replace("_", " ")) for name in names))
+
+    @property
+    def title(self) -> str:
+        """The label for the axis of a figure, which has room for what a symbol means: ``t (clients waited for)``."""
+        return _SYMBOLS.get(self.label, self.label) if self.key.startswith("protocols.") else self.label
 
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:

@@ -56,6 +56,13 @@ def axes_of(
     return axes
 
 
+def axes_given(
+    source: str | Path | Mapping[str, Any], over: Sequence[str], file: Path | None, overrides: Sequence[str]
+) -> list[Axis]:
+    """Return the axes of ``--over`` and then those of ``--over-file``. Raises ScenarioError."""
+    return axes_of(source, over, overrides) + ([] if file is None else axes_of(source, over_in(file), overrides))
+
+
 def over_in(path: Path) -> dict[str, Any]:
     """Read a YAML file with a mapping of keys to values, for ``axes_of``. Raises ScenarioError."""
     try:

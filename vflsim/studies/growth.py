@@ -52,8 +52,8 @@ class Growth:
     def prepare(self, work: Work) -> Prepared:
         """Move aside what does not fit, and write the new scenario. Raises ResultsError."""
         if self.kept or self.continued:
-            return grow_folder(work.folder, work.text, self.entries)
-        return prepare_folder(work.folder, work.text, anew=bool(self.entries))
+            return grow_folder(work.folder, work.text, self.entries, work.aside)
+        return prepare_folder(work.folder, work.text, bool(self.entries), work.aside)
 
 
 def planned(work: Work) -> Growth:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from vflsim.results.folder import Prepared
 from vflsim.scenario.changes import at_most
@@ -22,8 +22,20 @@ def sentences(prepared: Prepared, growth: Growth) -> list[str]:
         lines.append(f"  continued from checkpoints: {listed(growth.continued)} ({_from(growth)})")
     if anew and (kept or growth.continued):
         lines.append(f"  to compute: {listed(anew)}")
-    lines += at_most(_aside(prepared, growth), _LINES)
+    lines += asides(prepared, growth)
     return [*lines, *(f"  warning: {note}" for note in growth.notes)]
+
+
+def asides(prepared: Prepared, growth: Growth) -> list[str]:
+    """Name the runs that are moved aside, with their new place and the reasons."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run, reasons in growth.aside.items():
+        groups.setdefault(reasons, []).append(run)
+    lines = (
+        f"  moved to {prepared.moved_to}: {listed(runs)} ({', '.join(at_most(reasons, _NAMED))})"
+        for reasons, runs in groups.items()
+    )
+    return at_most(lines, _LINES)
 
 
 def listed(runs: Collection[Run]) -> str:
@@ -48,14 +60,6 @@ def _from(growth: Growth) -> str:
     times = sorted(found.position.time_s for found in growth.continued.values())
     first, last = quantity(times[0], "s"), quantity(times[-1], "s")
     return f"from {first}" if first == last else f"from {first} … {last}"
-
-
-def _aside(prepared: Prepared, growth: Growth) -> Iterator[str]:
-    groups: dict[tuple[str, ...], list[Run]] = {}
-    for run, reasons in growth.aside.items():
-        groups.setdefault(reasons, []).append(run)
-    for reasons, runs in groups.items():
-        yield f"  moved to {prepared.moved_to}: {listed(runs)} ({', '.join(at_most(reasons, _NAMED))})"
 
 
 def _names(names: list[str]) -> str:

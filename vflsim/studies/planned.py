@@ -79,8 +79,16 @@ class SweepPlan:
     @property
     def different_runs(self) -> int:
         """The number of runs, shared ones once."""
-        own = (self.points[position] for (position, _), owner in self.owners().items() if owner == position)
-        return sum(len(point.scenario.seeds) for point in own)
+        return sum(sum(own.values()) for own in self.own_runs)
+
+    @property
+    def own_runs(self) -> tuple[Mapping[str, int], ...]:
+        """The number of runs of each protocol that each point does itself: shared ones at the first point only."""
+        owners = self.owners()
+        return tuple(
+            {name: len(point.scenario.seeds) for name in point.scenario.protocols if owners[place, name] == place}
+            for place, point in enumerate(self.points)
+        )
 
     def owners(self) -> dict[tuple[int, str], int]:
         """Return for every (point, protocol) the first point with the same runs, which need to run only there."""

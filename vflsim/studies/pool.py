@@ -54,10 +54,13 @@ class Pool:
         folder: Path,
         options: RunOptions,
         watcher_of: Callable[[int], Watcher],
+        opened: Callable[[int], None],
         finished: Callable[[int, Study], None],
+        aside: Path | None = None,
     ) -> None:
         self._plan, self._folder, self._options = plan, folder, options
-        self._watcher_of, self._finished = watcher_of, finished
+        self._watcher_of, self._begun, self._finished = watcher_of, opened, finished
+        self._place = aside
         self._owners = plan.owners()
         self._open: dict[int, _Open] = {}  # by the identity of its work
         self._done: dict[_Run, Report | None] = {}  # None: kept from before
@@ -118,11 +121,13 @@ class Pool:
         point, watcher = self._plan.points[position], self._watcher_of(position)
         timing_only = self._plan.timing_only
         paths = choices(point.scenario, "auto", timing_only)
-        work = Work(point.scenario, self._folder / point.folder, paths, timing_only, self._options)
+        aside = self._place and self._place / point.folder
+        work = Work(point.scenario, self._folder / point.folder, paths, timing_only, self._options, aside=aside)
         watcher.described(point.described)
         with ExitStack() as stack:
             stack.enter_context(locked(work.folder))
             study = stack.enter_context(OpenStudy(work, watcher))
+            self._begun(position)
             left = {unit.run for unit in study.units}
             opened = self._open[id(work)] = _Open(position, study, work, stack.pop_all(), left)
         to_do = {(run.protocol, run.seed) for run in left}

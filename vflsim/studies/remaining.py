@@ -36,41 +36,42 @@ class Remaining:
     """Estimates the wall-clock time that is left.
 
     A run under way continues at its pace, as far as its stop rules tell its end. Other runs take as long as those of
-    their protocol, or as all on average. ``runs`` is the number of runs of each protocol.
+    their protocol, or as all on average. ``runs`` is the number of runs of each protocol. ``point`` tells apart equal
+    runs at different points of a sweep.
     """
 
     def __init__(self, runs: Mapping[str, int], clock: Callable[[], float] = time.monotonic) -> None:
         self._to_begin, self._clock = Counter(runs), clock
-        self._under_way: dict[StudyRun, _Pace] = {}
+        self._under_way: dict[tuple[StudyRun, int], _Pace] = {}
         self._ended: dict[str, list[float]] = {}
 
-    def began(self, run: StudyRun) -> None:
+    def began(self, run: StudyRun, point: int = 0) -> None:
         """Note the start of a run."""
         self._to_begin[run.protocol] -= 1
-        self._under_way[run] = _Pace()
+        self._under_way[run, point] = _Pace()
 
-    def progressed(self, run: StudyRun, progress: Progress) -> None:
+    def progressed(self, run: StudyRun, progress: Progress, point: int = 0) -> None:
         """Note how far a run is."""
-        pace = self._under_way.setdefault(run, _Pace())
+        pace = self._under_way.setdefault((run, point), _Pace())
         if progress.metrics != pace.row:
             pace.row, pace.latest = progress.metrics, (progress.share, self._clock())
             pace.first = pace.first or pace.latest
 
-    def ended(self, run: StudyRun, seconds: float | None = None) -> None:
+    def ended(self, run: StudyRun, seconds: float | None = None, point: int = 0) -> None:
         """Note the end of a run; ``seconds`` if it tells how long others take."""
-        self._under_way.pop(run, None)
+        self._under_way.pop((run, point), None)
         if seconds is not None:
             self._ended.setdefault(run.protocol, []).append(seconds)
 
     def seconds(self, waiting: int) -> float | None:
         """Return the seconds left, with so many runs still to begin; None if nothing tells yet."""
-        known = {run.protocol: whole_s for run, pace in self._under_way.items() if (whole_s := pace.whole_s)}
+        known = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
         known |= {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
         if not known:
             return None
         now, usual = self._clock(), fmean(known.values())
         left = []
-        for run, pace in self._under_way.items():
+        for (run, _), pace in self._under_way.items():
             share, since = pace.latest if pace.first else (0.0, now)
             whole_s = pace.whole_s or known.get(run.protocol, usual)
             left.append(max(0.0, (1 - share) * whole_s - (now - since)))

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from vflsim.errors import ResultsError, VflsimError
-from vflsim.results.folder import step_aside, step_back
+from vflsim.errors import VflsimError
 from vflsim.results.lock import locked
-from vflsim.results.sweep import Sweep, SweepPage
+from vflsim.results.sweep import Sweep
 from vflsim.results.sweep_axis import setting_of
-from vflsim.results.write import LOCK, SCENARIO, SWEEP, write_file
 from vflsim.scenario.models import Scenario
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.planned import SweepPlan
 from vflsim.studies.pool import Pool
-from vflsim.studies.resume import another, refuse_another
 from vflsim.studies.study import Study, engine_of
+from vflsim.studies.sweep_room import SweepRoom
 from vflsim.studies.unit import Engine
 from vflsim.studies.watching import Watcher
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One point of a sweep: ``number`` (from 1) of ``total``, its keys and values in words, and its scenario."""
+    """One point of a sweep: ``number`` (from 1) of ``total``, its keys and values in words, and its scenario.
+
+    ``own`` is the number of runs of each protocol that no earlier point has too.
+    """
 
     number: int
     total: int
     setting: str
     scenario: Scenario
+    own: Mapping[str, int] = field(default_factory=dict)
 
 
 class SweepWatcher:
@@ -38,6 +41,12 @@ class SweepWatcher:
 
     def prepared(self, folder: Path, moved_to: Path | None) -> None:
         """Handle the sweep's folder; ``moved_to`` is the new place of an earlier sweep."""
+
+    def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
+        """Handle an earlier sweep of which ``stay`` points stay; the settings ``gone`` are now in ``place``."""
+
+    def planned(self, steps: Sequence[Step]) -> None:
+        """Handle all points, before the first begins."""
 
     def watching(self, step: Step) -> Watcher:
         """Return the watcher of one point's runs. Points overlap if there are workers."""
@@ -66,36 +75,38 @@ def run_sweep(
     """Run a scenario at every point of a plan and write ``results/<scenario>-sweep-<key>`` (or ``out``).
 
     Points share the workers: a worker that has nothing left to do at one point begins with the next. ``sweep.json``
-    exists from the start and lists the finished points; an interrupted sweep keeps those. Repeating the same sweep
-    replaces its results run by run, or, with ``options.resume``, adds the missing ones; a different earlier sweep is
-    moved aside. Raises the errors of ``run_study``.
+    exists from the start and lists the finished points; an interrupted sweep keeps those. Repeated on its folder, a
+    sweep grows: points with the same keys and values keep the runs that fit, as ``run_study`` does. Other points, and
+    runs that no longer fit, go to the sweep ``<folder>.previous-1`` (2, …). Raises the errors of ``run_study``.
     """
     watcher = watcher or SweepWatcher()
     folder = Path(out) if out is not None else plan.default_folder
     failures: dict[tuple[int, str, int], VflsimError] = {}
     steps = [
-        Step(number, len(plan.points), setting_of(plan.keys, point.values), point.scenario)
-        for number, point in enumerate(plan.points, start=1)
+        Step(number, len(plan.points), setting_of(plan.keys, point.values), point.scenario, own)
+        for number, (point, own) in enumerate(zip(plan.points, plan.own_runs, strict=True), start=1)
     ]
     with locked(folder):
-        page, moved = _make_room(folder, plan.page, [point.text for point in plan.points], options.resume)
+        room = SweepRoom(folder, plan, options)
 
         def finished(position: int, study: Study) -> None:
-            nonlocal page
             failures.update({(position, *run): error for run, error in study.failures.items()})
-            page = page.with_finished(position)
-            write_file(folder / SWEEP, page.text())
+            room.finished(position)
             watcher.ended(steps[position], study)
 
         def watcher_of(position: int) -> Watcher:
             return watcher.watching(steps[position])
 
         try:
-            write_file(folder / SWEEP, page.text())
-            watcher.prepared(folder, moved)
+            room.write()
+            watcher.prepared(folder, room.moved_to)
+            watcher.planned(steps)
+            if room.grown:
+                gone = [setting_of(plan.keys, point.values) for point in room.gone]
+                watcher.grown(room.stay, gone, room.aside)
             with (
                 Interrupt() as interrupt,
-                Pool(plan, folder, options, watcher_of, finished) as pool,
+                Pool(plan, folder, options, watcher_of, room.opened, finished, room.aside) as pool,
                 engine or engine_of(options, plan.runs) as executing,
                 contextlib.closing(executing.carry_out(pool.units(), interrupt)) as reports,
             ):
@@ -103,57 +114,6 @@ def run_sweep(
                     pool.ended(unit, report)
                 pool.settle()
         except BaseException:
-            _withdraw(folder, moved)
+            room.withdraw()
             raise
     return SweepDone(Sweep.open(folder), failures)
-
-
-def _make_room(folder: Path, page: SweepPage, texts: list[str], resume: bool) -> tuple[SweepPage, Path | None]:
-    """Return the initial page, and the new place of a different earlier sweep.
-
-    Raises ResultsError for a folder that holds no sweep, and for resuming a different sweep.
-    """
-    try:
-        if all(entry.name == LOCK for entry in folder.iterdir()):
-            return page, None
-        if not (folder / SWEEP).is_file():
-            raise ResultsError(
-                f"holds other things than a sweep (no {SWEEP})",
-                str(folder),
-                "a new or empty folder, or one that an earlier sweep has written",
-                "choose another --out",
-            )
-        there = SweepPage.read(folder)
-        if there.bare() == page.bare() and all(
-            _holds(folder / entry.folder / SCENARIO, text) for entry, text in zip(page.points, texts, strict=True)
-        ):
-            return page.resumed(there), None
-        if resume:
-            _refuse(folder, there.bare(), page.bare(), texts)
-        return page, step_aside(folder)
-    except OSError as error:
-        what = f"cannot be used: {error.strerror or error}"
-        raise ResultsError(what, str(folder), "a folder that may be written", "choose another --out") from error
-
-
-def _refuse(folder: Path, there: SweepPage, page: SweepPage, texts: list[str]) -> None:
-    """Raise ResultsError: the folder holds a different sweep than the one to resume."""
-    if there != page:
-        raise another(folder, there.model_dump(mode="json"), page.model_dump(mode="json"))
-    for entry, text in zip(page.points, texts, strict=True):
-        refuse_another(folder / entry.folder, text)
-
-
-def _holds(path: Path, text: str) -> bool:
-    """Return whether the file holds this text or does not exist."""
-    return not path.exists() or path.read_bytes() == text.encode()
-
-
-def _withdraw(folder: Path, moved: Path | None) -> None:
-    """Restore the folder if no run was written."""
-    with contextlib.suppress(OSError):
-        if any(entry.name not in (SWEEP, LOCK) for entry in folder.iterdir()):
-            return
-        (folder / SWEEP).unlink(missing_ok=True)
-        if moved is not None:
-            step_back(moved, folder)

@@ -37,7 +37,8 @@ TIMING_ONLY = "# run with --timing-only\n"
 class Work:
     """A study for the process that executes its runs: this one, or a worker, which gets nothing else.
 
-    ``only``: the runs that belong to it, by protocol and seed; None: all.
+    ``only``: the runs that belong to it, by protocol and seed; None: all. ``aside``: where earlier runs go that do not
+    fit; None: beside the folder.
     """
 
     scenario: Scenario
@@ -46,6 +47,7 @@ class Work:
     timing_only: bool
     options: RunOptions
     only: frozenset[tuple[str, int]] | None = None
+    aside: Path | None = None
 
     @property
     def runs(self) -> list[tuple[str, int]]:
