@@ -46,8 +46,14 @@ def test_an_option_of_which_only_the_last_would_count_is_refused(
     ],
 )
 def test_an_override_that_would_undo_an_earlier_one_is_refused(
-    argv: list[str], later: str, earlier: str, vflsim: Callable[..., Ended]
+    argv: list[str],
+    later: str,
+    earlier: str,
+    vflsim: Callable[..., Ended],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("x").write_text("name: it\n")
     ended = vflsim(*argv)
     assert (ended.status, ended.out) == (2, "")
