@@ -64,8 +64,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_the_first_sentence_names_the_fastest_and_others_those_that_never_arrive(results: Results) -> None:
-    found = answer(results, results.summary(), {})
-    told = results.summary()
+    found = answer(results, results.estimates(), {})
+    told = results.estimates()
     own = told[(told["measure"] == "time_to_target") & told["baseline"].isna() & (told["reached"] == told["n"])]
     best = own.loc[own["mean"].idxmin(), "protocol"]
     assert found.headline.startswith(best)
@@ -75,7 +75,7 @@ def test_the_first_sentence_names_the_fastest_and_others_those_that_never_arrive
 
 
 def test_a_protocol_that_stopped_before_the_first_arrived_may_still_be_faster(results: Results) -> None:
-    told = results.summary()
+    told = results.estimates()
     late = (told["protocol"] == "ignore") & (told["measure"] == "time_to_target") & told["baseline"].isna()
     told.loc[late, "horizon"] = 0.5
     texts = answer(results, told, {}).sentences
