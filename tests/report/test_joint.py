@@ -12,12 +12,12 @@ from browser import Browser
 from vflsim.errors import ResultsError
 from vflsim.report import charts, write_report
 from vflsim.report.figures import Ink
-from vflsim.report.joint import Joint, joint
+from vflsim.report.joint import Together, joint
 from vflsim.results import Results
 from vflsim.results.joined import JoinedResults
 
 
-def together(*folders: Path, baseline: str | None = None) -> Joint:
+def together(*folders: Path, baseline: str | None = None) -> Together:
     return joint(JoinedResults.of([Results.open(each) for each in folders]).against(baseline), Ink(), 0.2)
 
 

@@ -22,7 +22,7 @@ FIGURES = {True: ("time", "target", "speedup"), False: ("time", "speedup", "dura
 
 @final
 @dataclass(frozen=True)
-class Joint:
+class Together:
     """The content of a report's section about several studies together; ``data`` is that of its chart."""
 
     key: str
@@ -33,7 +33,7 @@ class Joint:
     differences: Sheet | None
 
 
-def joint(results: JoinedResults, ink: Ink, share: float) -> Joint:
+def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
     """Compare several studies; ``share`` of a page's size for the data of the chart. Raises ResultsError."""
     summary = results.estimates()
     figures = drawn(results, ink, f"{KEY}-", {name: CAPTIONS[name] for name in FIGURES[bool(targets_in(summary))]})
@@ -41,7 +41,7 @@ def joint(results: JoinedResults, ink: Ink, share: float) -> Joint:
     found, remarks = answer(results, summary, numbers), [*results.remarks()]
     comparison = Sheet.of(comparison_table(results), "Comparison of all studies")
     differences = tables.differences(results, summary)
-    return Joint(
+    return Together(
         key=KEY,
         answer=replace(found, sentences=(*found.sentences, *_not_common(results), *remarks)),
         comparison=replace(comparison, notes=tuple(note for note in comparison.notes if note not in remarks)),

@@ -15,7 +15,7 @@ from markupsafe import Markup
 import vflsim
 from vflsim.report.charts import embedded
 from vflsim.report.figures import Drawn, Ink
-from vflsim.report.joint import Joint, joint
+from vflsim.report.joint import Together, joint
 from vflsim.report.section import Section, section
 from vflsim.report.swept import SweepSection, sweep_section
 from vflsim.results.folder_tables import united
@@ -51,8 +51,8 @@ def page(
     sweeps = [
         sweep_section(each, ink, f"sweep{number}") for number, each in enumerate(results) if isinstance(each, Sweep)
     ]
-    charted: list[Joint | Section] = [*([together] if together else []), *studies]
-    sections: list[Joint | Section | SweepSection] = [*charted, *sweeps]
+    charted: list[Together | Section] = [*([together] if together else []), *studies]
+    sections: list[Together | Section | SweepSection] = [*charted, *sweeps]
     data = {each.key: embedded(each.data) for each in charted}
     content: dict[str, Any] = {"together": together, "studies": studies, "sweeps": sweeps, "data": data, "ink": ink}
     content |= {"brief": brief, "live": live}
