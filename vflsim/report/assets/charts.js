@@ -155,9 +155,11 @@ const charts = (() => {
         u.ctx.beginPath(); u.ctx.moveTo(u.bbox.left, y); u.ctx.lineTo(u.bbox.left + u.bbox.width, y); u.ctx.stroke(); u.ctx.setLineDash([]);
         u.ctx.fillStyle = color("--soft"); u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; u.ctx.textAlign = "left"; u.ctx.textBaseline = above ? "bottom" : "top";
         const beside = written.filter((other) => above && Math.abs(other.y - y) < 14 * devicePixelRatio).map((other) => other.right);
-        const left = Math.max(u.bbox.left, ...beside) + 4 * devicePixelRatio;
-        if (above) written.push({ y, right: left + u.ctx.measureText(text).width + 8 * devicePixelRatio });
-        u.ctx.fillText(text, left, y + (above ? -2 : 3) * devicePixelRatio);
+        const width = u.ctx.measureText(text).width + 8 * devicePixelRatio;
+        let left = Math.max(u.bbox.left, ...beside) + 4 * devicePixelRatio, lower = above ? -2 : 3;
+        if (left + width > u.bbox.left + u.bbox.width) { left = u.bbox.left + 4 * devicePixelRatio; lower = 26 + 14 * (beside.length - 1); u.ctx.textBaseline = "top"; }
+        else if (above) written.push({ y, right: left + width });
+        u.ctx.fillText(text, left, y + lower * devicePixelRatio);
       };
       plot = new uPlot({
         ...fit(host, host.clientWidth < 520 ? 300 : 400),
