@@ -1,8 +1,10 @@
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 sys.path.append(str(Path(__file__).parents[1]))  # toy_runs, browser
 
@@ -25,6 +27,19 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_page(toy_folder: Path) -> Path:
     """The report of the invented results, in their folder."""
     return write_report([toy_folder])
+
+
+@pytest.fixture(scope="session")
+def studies(toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three studies: one with events, one of later seeds (so that no run is paired), one that was only timed."""
+    place = tmp_path_factory.mktemp("studies")
+    later = toy_results(place / "later", seeds=2, record="summary", horizon=40)
+    timed = toy_results(place / "timed", seeds=2, record="summary", horizon=6)
+    changed = {later: {"name": "later"}, timed: {"name": "timed", "stop": {"time": 120}}}
+    for folder, words in changed.items():
+        said = yaml.safe_load((folder / "scenario.yaml").read_text())
+        write_file(folder / "scenario.yaml", json.dumps({**said, **words}))
+    return [toy_folder, later, timed]
 
 
 @pytest.fixture(scope="session")

@@ -48,10 +48,11 @@ def test_it_has_the_scenario_the_digests_and_the_command_that_repeats_it(toy_pag
 
 
 def test_several_folders_make_one_report(tmp_path: Path) -> None:
-    folder = toy_results(tmp_path / "toy", seeds=1, record="summary", horizon=6)
+    folders = [toy_results(tmp_path / name / "toy", seeds=1, record="summary", horizon=6) for name in ("one", "two")]
     page = markdown_page("attacks", [TextTable(("protocol", "R²"), [("wait", "0.5")], title="Reconstruction")], {})
-    write_file(tmp_path / "toy-evaluated" / "evaluate.md", page)
-    place = write_report([folder, folder], tmp_path / "both.html")
+    for folder in folders:
+        write_file(folder.with_name("toy-evaluated") / "evaluate.md", page)
+    place = write_report(folders, tmp_path / "both.html")
     html = place.read_text()
     assert html.count('class="study"') == html.count("<summary>Reconstruction</summary>") == 2
     ids = re.findall(r'\bid="([^"]+)"', html)
@@ -61,7 +62,7 @@ def test_several_folders_make_one_report(tmp_path: Path) -> None:
 def test_figures_that_do_not_fit_are_left_out_and_named(
     toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.report.figures.BRIEF", ("time", "durations"))
+    monkeypatch.setattr("vflsim.report.section.BRIEF", ("time", "durations"))
     whole = write_report([toy_folder], tmp_path / "whole.html", brief=True).stat().st_size
     monkeypatch.setattr("vflsim.report.page.SIZE", whole - 1000)
     html = write_report([toy_folder], tmp_path / "less.html", brief=True).read_text()

@@ -48,10 +48,12 @@ def test_no_report_costs_a_run_its_results(
 def test_the_command_writes_where_it_is_asked_to(
     vflsim: Callable[..., Ended], toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.report.page.page", lambda results, brief: f"{len(results)} studies")
+    monkeypatch.setattr(
+        "vflsim.report.page.page", lambda results, brief, baseline: f"{len(results)} studies, {baseline}"
+    )
     monkeypatch.chdir(tmp_path)
     assert vflsim("report", toy_folder, "--out", "one.html").out == "one.html\n"
-    assert vflsim("report", toy_folder, toy_folder).out == "report.html\n"
-    assert Path("report.html").read_text() == "2 studies"
+    assert vflsim("report", toy_folder, toy_folder, "--baseline", "async").out == "report.html\n"
+    assert Path("report.html").read_text() == "2 studies, async"
     nowhere = vflsim("report", toy_folder, "nowhere")
     assert (nowhere.status, "nowhere" in nowhere.err) == (2, True)

@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 @app.command()
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="Results folders.", metavar="RESULTS...", callback=must_be_folder)
+        list[Path],
+        typer.Argument(help="Results folders (of runs or sweeps).", metavar="RESULTS...", callback=must_be_folder),
     ],
     out: Annotated[
         Path | None,
         typer.Option("--out", help="The file (default: RESULTS/report.html; of several folders: ./report.html)."),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The protocol that the others are compared with (default: the first that waits for all)."),
+    ] = None,
 ) -> None:
     """Write results as one HTML page: the answer, figures and tables. It needs no network, so that you can mail it."""
     from vflsim.report import write_report
 
-    say(str(write_report(results, out)))
+    say(str(write_report(results, out, baseline=baseline)))
 
 
 @app.command()

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator
 
 from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
@@ -131,6 +132,8 @@ def _panel(
     right = largest * ((largest / left) ** room if logarithmic else 1 + room)
     axes.set_xlim(left, right)
     x_axis(axes, f"{label} to target", unit, logarithmic=logarithmic)
+    if isinstance(ticks := axes.xaxis.get_major_locator(), LogLocator):
+        ticks.set_params(numticks=5)  # a panel is a third of the figure
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
 

@@ -27,7 +27,7 @@ from vflsim.plotting.style import (
     x_axis,
 )
 from vflsim.plotting.window import Place, Window
-from vflsim.results.plateau import plateau_of
+from vflsim.results.plateau import distinct, plateau_of
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.schema import EPSILON
 from vflsim.results.statistics import Floats, band, step_values
@@ -158,7 +158,7 @@ def without_references(
         return dict(curves), {}
     own = {name: results.metrics[results.metrics["protocol"] == name] for name in curves if name in names}
     levels = {
-        name: float(np.mean([plateau_of(frame[frame["seed"] == seed], metric) for seed in curves[name]]))
+        name: float(np.mean([plateau_of(distinct(frame[frame["seed"] == seed]), metric) for seed in curves[name]]))
         for name, frame in own.items()
     }
     return {name: runs for name, runs in curves.items() if name not in levels}, levels

@@ -26,6 +26,7 @@ _CELL = (0.5, 0.36)
 _LIGHT = 0.5
 """The share of the colour scale above which text is black."""
 _EMPTY = "#dddddd"
+_BLACK, _WHITE = "#000001", "#fffffe"  # no greys: a report on a dark page turns those round, but no colour map
 
 
 def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Picture:
@@ -83,7 +84,7 @@ def _cells(axes: Axes, sweep: Sweep, own: pd.DataFrame, name: str, norm: Normali
         share = float(norm(row["shown"]))
         bound = bool(_bounds(row))
         text = f"{'> ' if bound else ''}{_number(row['shown'])}"
-        _cell(axes, at, _COLOURS(share), text, "black" if share > _LIGHT else "white", bound)
+        _cell(axes, at, _COLOURS(share), text, _BLACK if share > _LIGHT else _WHITE, bound)
     for point in sweep.pending:
         _cell(axes, (across.place(point[0]), up.place(point[1])), _EMPTY, "not\nfinished", "#444444")
 

@@ -17,7 +17,6 @@ from vflsim.plotting.style import Picture, failures, headline, legend, picture, 
 from vflsim.results.ratios import Ratio, ratio, three_digits
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import outcomes
-from vflsim.streams import few
 
 MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}
 
@@ -75,7 +74,7 @@ def speed_up(
         several = max(found.n for panel in panels.values() for found in panel.values()) > 1
         pairing = "paired over seeds" if several else "one seed"
         if alone := [name for name in rows if results.unpaired(name, baseline)]:
-            pairing += f", but independent runs of {few(alone)}"
+            pairing += f", but independent runs of {alone[0] if len(alone) == 1 else f'{len(alone)} protocols'}"
         remark(drawn[0], f"{pairing}; a round is a server step{failures(results, costs=True)}")
         _key(figure, several, any(found.bound != "exact" for panel in panels.values() for found in panel.values()))
     return figure

@@ -169,7 +169,10 @@ def remark(axes: Axes, text: str) -> None:
     lines = _lines(axes, text, 0.83 * size)
     axes.set_title(axes.get_title(loc="left"), loc="left", pad=size * (0.8 + 1.1 * len(lines)))
     look: dict[str, Any] = {"fontsize": "small", "color": "#666666", "linespacing": 1.1}
-    axes.annotate("\n".join(lines), (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", **look)
+    note = axes.annotate(
+        "\n".join(lines), (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", **look
+    )
+    note.set_in_layout(not axes.get_title(loc="left"))  # the title's distance keeps its place; a panel may be narrower
 
 
 def _lines(place: Axes | Picture, text: str, size: float) -> list[str]:

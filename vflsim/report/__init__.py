@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
+    from vflsim.results.sweep import Sweep
 
 
-def write_report(studies: Sequence[Results | Path | str], out: Path | str | None = None, brief: bool = False) -> Path:
-    """Write the report of one or several results, or of their folders; return its path.
+def write_report(
+    studies: Sequence[Results | Sweep | Path | str],
+    out: Path | str | None = None,
+    brief: bool = False,
+    baseline: str | None = None,
+) -> Path:
+    """Write the report of one or several results or sweeps, or of their folders; return its path.
 
-    ``out`` defaults to ``report.html`` in the only folder, or else in the working directory. Raises ResultsError.
+    ``out`` defaults to ``report.html`` in the only folder, or else in the working directory; ``baseline`` is the
+    protocol that the others are compared with. Raises ResultsError.
     """
+    from vflsim.plotting import open_folder
     from vflsim.report.page import page
-    from vflsim.results.read import Results
     from vflsim.results.write import REPORT, write_file
 
-    results = [each if isinstance(each, Results) else Results.open(each) for each in studies]
-    place = Path(out) if out is not None else (results[0].folder if len(results) == 1 else Path()) / REPORT
-    return write_file(place, page(results, brief))
+    found = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]
+    place = Path(out) if out is not None else (found[0].folder if len(found) == 1 else Path()) / REPORT
+    return write_file(place, page(found, brief, baseline=baseline))

@@ -163,7 +163,7 @@ def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
             sentences.append(
                 f"A round of {baseline} lasts {found.text(baseline)}, {three_digits(times)} times as long."
             )
-    if sentences and not results.evaluated:
+    if sentences and all(run.info.timing_only for run in results.runs):
         sentences.append("Nothing was trained: rounds that are shorter, with fewer clients say, need not train faster.")
     return sentences or ["Runs have finished, but they recorded neither metrics nor rounds to compare."]
 

@@ -37,11 +37,11 @@ def embedded(data: Any) -> Markup:
 
 
 def looks(results: Results) -> dict[str, Any]:
-    """Return the colour, the dashes (pixels) and the marker of every protocol."""
+    """Return the colour, the dashes (pixels), the marker, and whether it is hollow, of every protocol."""
     found = {}
     for name, style in protocol_styles(results).items():
         dash = [] if isinstance(style.dash, str) else [round(2 * length) for length in style.dash[1]]
-        found[name] = {"color": style.color, "dash": dash, "marker": style.marker}
+        found[name] = {"color": style.color, "dash": dash, "marker": style.marker, "hollow": style.hollow}
     return found
 
 
@@ -127,12 +127,14 @@ def _panel(run: StoredRun, kinds: list[str], most: int) -> dict[str, Any]:
 
 
 def _grid(each: list[Floats], most: int) -> Floats:
-    """Merge the points of all curves; if they are too many, keep some: evenly by number, and evenly by distance."""
+    """Merge the points of all curves; if they are too many, keep some: evenly by number, by distance, and by ratio."""
     points = np.unique(np.concatenate(each))
     if len(points) <= most:
         return points
-    even = np.linspace(0, len(points) - 1, most // 2)
-    near = np.searchsorted(points, np.linspace(points[0], points[-1], most // 2))
+    even = np.linspace(0, len(points) - 1, most // 3)
+    first = points[points > 0][0]
+    ends = np.linspace(points[0], points[-1], most // 3), np.geomspace(first, points[-1], most // 3)
+    near = np.minimum(np.searchsorted(points, np.concatenate(ends)), len(points) - 1)
     return points[np.unique(np.concatenate([even, near]).astype(np.int64))]
 
 

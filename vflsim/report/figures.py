@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
 from markupsafe import Markup
 
 from vflsim.errors import ResultsError
-from vflsim.plotting import PLOTS
+from vflsim.plotting import plots_of
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import Picture
 from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.sweep import Sweep
 
 CAPTIONS = {
     "time": "The metric against virtual time",
@@ -92,14 +94,12 @@ class Ink:
         return ""
 
 
-def drawn(results: Results, ink: Ink, prefix: str, brief: bool) -> list[Drawn]:
-    """Draw the figures for which the results have data; ids begin with ``prefix``."""
-    figures = []
-    for name, caption in CAPTIONS.items():
-        if brief and name not in BRIEF:
-            continue
+def drawn(results: Results | Sweep, ink: Ink, prefix: str, captions: Mapping[str, str]) -> list[Drawn]:
+    """Draw those of the figures with these captions for which the results have data; ids begin with ``prefix``."""
+    figures, known = [], plots_of(results)
+    for name, caption in captions.items():
         try:
-            figure = PLOTS[name](results)
+            figure = known[name](results)
             svg = ink.inline(figure, f"{prefix}{name}-")
         except NotRecordedError:
             continue

@@ -15,8 +15,13 @@ from markupsafe import Markup
 import vflsim
 from vflsim.report.charts import embedded
 from vflsim.report.figures import Drawn, Ink
-from vflsim.report.section import section
+from vflsim.report.joint import Together, joint
+from vflsim.report.section import Section, section
+from vflsim.report.swept import SweepSection, sweep_section
+from vflsim.results.folder_tables import united
+from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results
+from vflsim.results.sweep import Sweep
 
 ASSETS = Path(__file__).parent / "assets"
 SIZE = 1_900_000
@@ -25,20 +30,41 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mµ]?s)(?!\w))|(?<=\d) (?=± )|(?
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def page(results: Sequence[Results], brief: bool = False, live: bool = False) -> str:
-    """Make the report of one or several results as HTML.
+def page(
+    results: Sequence[Results | Sweep], brief: bool = False, live: bool = False, baseline: str | None = None
+) -> str:
+    """Make the report of one or several results and sweeps as HTML.
 
-    ``brief``: with the most telling figures alone; ``live``: it asks the server that it came from for news.
+    ``brief``: with the most telling figures alone; ``live``: it asks the server that it came from for news;
+    ``baseline``: the protocol that the others are compared with, where a study has it.
 
-    Raises ResultsError for a damaged table.
+    Raises ResultsError for a damaged table, an unknown baseline, and a study named twice.
     """
     ink = Ink()
-    studies = [section(each, ink, f"s{number}", brief, 1 / len(results)) for number, each in enumerate(results)]
-    data = {each.key: embedded(each.data) for each in studies}
-    content = {"studies": studies, "data": data, "ink": ink, "brief": brief, "live": live}
-    room = SIZE - len(_rendered("page.html.jinja", shown=dict.fromkeys(data, ()), **content).encode())
-    shown = {each.key: _fitting(each.figures, room // len(studies)) for each in studies}
+    own = [each for each in results if not isinstance(each, Sweep)]
+    whole = united(own, baseline)
+    parts = len(own) + isinstance(whole, JoinedResults)
+    together = joint(whole, ink, 1 / parts) if isinstance(whole, JoinedResults) else None
+    studies = [
+        section(_against(each, baseline), ink, f"s{number}", brief, 1 / parts) for number, each in enumerate(own)
+    ]
+    sweeps = [
+        sweep_section(each, ink, f"sweep{number}") for number, each in enumerate(results) if isinstance(each, Sweep)
+    ]
+    charted: list[Together | Section] = [*([together] if together else []), *studies]
+    sections: list[Together | Section | SweepSection] = [*charted, *sweeps]
+    data = {each.key: embedded(each.data) for each in charted}
+    content: dict[str, Any] = {"together": together, "studies": studies, "sweeps": sweeps, "data": data, "ink": ink}
+    content |= {"brief": brief, "live": live}
+    nothing: dict[str, set[str]] = {each.key: set() for each in sections}
+    room = SIZE - len(_rendered("page.html.jinja", shown=nothing, **content).encode())
+    shown = {each.key: _fitting(each.figures, room // len(sections)) for each in sections}
     return _rendered("page.html.jinja", shown=shown, **content)
+
+
+def _against(results: Results, baseline: str | None) -> Results:
+    """Compare a study with the baseline, if it has that protocol."""
+    return results.against(baseline) if baseline in results.protocols else results
 
 
 def waiting(title: str, lines: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -10,10 +10,10 @@ from typing import Any, final
 from vflsim.files import text
 from vflsim.report import charts, compared, tables
 from vflsim.report.answer import Conclusion, answer
-from vflsim.report.figures import Drawn, Ink, drawn
+from vflsim.report.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
 from vflsim.report.tables import Sheet
 from vflsim.results.manifest import Manifest
-from vflsim.results.read import Results
+from vflsim.results.read import Results, StoredRun
 from vflsim.results.report import comparison_table
 from vflsim.results.write import MANIFEST, SCENARIO
 from vflsim.vocabulary.amounts import quantity
@@ -54,7 +54,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
     ``brief``: with the most telling figures alone; ``share`` of a page's size for the data of its charts.
     """
     summary = results.estimates()
-    figures = drawn(results, ink, f"{key}-", brief)
+    figures = drawn(results, ink, f"{key}-", {name: CAPTIONS[name] for name in BRIEF} if brief else CAPTIONS)
     numbers = {each.name: each.numbers for each in figures}
     charted = {
         "curves": charts.curves(results, numbers, share),
@@ -81,9 +81,9 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
         scenario=text(results.folder / SCENARIO),
         more=[each.limited(ROWS, "summary.parquet") for each in more if each],
         views=[*_views(results.folder)],
-        failed=_failed(results),
+        failed=failed(results.runs),
         repeat=_repeat(results),
-        versions=_versions(results),
+        versions=versions(results.runs),
         hashes=_hashes(results),
     )
 
@@ -106,8 +106,9 @@ def _views(folder: Path) -> Iterator[Sheet]:
             yield from tables.from_markdown(text(place))
 
 
-def _failed(results: Results) -> Sheet | None:
-    rows = tuple((run.protocol, str(run.seed), run.info.status, run.info.error or "—") for run in results.failed)
+def failed(runs: Iterable[StoredRun]) -> Sheet | None:
+    """List the runs that failed with their errors; None if there are none."""
+    rows = tuple((run.protocol, str(run.seed), run.info.status, run.info.error or "—") for run in runs if run.failed)
     header = ("protocol", "seed", "how", "why")
     return Sheet("Runs that failed", header, rows, left=(0, 2, 3)).limited(ROWS, "run.json") if rows else None
 
@@ -122,14 +123,14 @@ def _repeat(results: Results) -> str:
     return f"{install}\nvflsim run {SCENARIO}{timing}{threads}   # {SCENARIO} holds the text above"
 
 
-def _versions(results: Results) -> Sheet:
+def versions(runs: Sequence[StoredRun]) -> Sheet:
     """List versions and the machine, and what differs between runs."""
-    names = dict.fromkeys(name for run in results.runs for name in run.info.versions)
-    rows = [(name, _each(run.info.versions.get(name, "—") for run in results.runs)) for name in names]
-    rows += [("device", _each(run.info.device for run in results.runs))]
-    rows += [("threads", _each(str(run.info.threads) for run in results.runs))]
-    rows += [("path", _each(run.info.path for run in results.runs))]
-    same = all(run.info.reproducible for run in results.runs)
+    names = dict.fromkeys(name for run in runs for name in run.info.versions)
+    rows = [(name, _each(run.info.versions.get(name, "—") for run in runs)) for name in names]
+    rows += [("device", _each(run.info.device for run in runs))]
+    rows += [("threads", _each(str(run.info.threads) for run in runs))]
+    rows += [("path", _each(run.info.path for run in runs))]
+    same = all(run.info.reproducible for run in runs)
     note = (
         "The same versions, device and threads give the same tables, byte for byte."
         if same

@@ -132,7 +132,7 @@ def measures(summary: pd.DataFrame, protocols: Sequence[str]) -> Sheet | None:
 
 
 def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
-    """Make the table of paired differences between protocols, in what matters most, with their intervals."""
+    """Make the table of differences between protocols, in what matters most, with their intervals."""
     shown = {*COSTS, round_measure(summary)} | ({f"plateau_{results.main_metric}"} if results.evaluated else set())
     rows = []
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
@@ -140,10 +140,14 @@ def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
         value = describe(found, row["unit"]) if found.censored else quantity(found.mean, row["unit"])
         interval = "—" if np.isnan(found.low) else span(found.low, found.high, row["unit"])
         what = _words(row["measure"], "" if pd.isna(row["target"]) else row["target"])
-        rows.append((f"{row['protocol']} − {row['baseline']}", what, str(row["n"]), value, interval))
+        apart = not row.get("paired", True)
+        rows.append((f"{row['protocol']} − {row['baseline']}", what, f"{row['n']}{' *' * apart}", value, interval))
     header = ("protocols", "measure", "seeds", "mean difference", "95 % interval")
-    notes = ("Taken within each common seed, then averaged: all protocols have the same delays.",)
-    return Sheet("Paired differences", header, tuple(rows), notes, (0, 1)) if rows else None
+    notes = ["Taken within each common seed, then averaged: all protocols have the same delays."]
+    if mixed := any(row[2].endswith("*") for row in rows):
+        notes += ["*: the difference of the means of independent runs, so many of both together."]
+    title = "Differences" if mixed else "Paired differences"
+    return Sheet(title, header, tuple(rows), tuple(notes), (0, 1)) if rows else None
 
 
 def from_markdown(text: str) -> list[Sheet]:

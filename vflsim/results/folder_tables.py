@@ -28,13 +28,20 @@ def opened(
     ResultsError for an unknown baseline, for one if there are only sweeps, and for a folder of anything else.
     """
     sweeps = [folder for folder in folders if (folder / SWEEP).is_file()]
-    studies = [Results.open(folder) for folder in folders if folder not in sweeps]
+    results = united([Results.open(folder) for folder in folders if folder not in sweeps], baseline)
+    return None if results is None else results.with_targets(targets), sweeps
+
+
+def united(studies: Sequence[Results], baseline: str | None) -> Results | None:
+    """Return the only results, or several joined, compared with a baseline; None without any.
+
+    Raises ResultsError for an unknown baseline, for one without results, and for a study named twice.
+    """
     if studies:
-        results = studies[0] if len(studies) == 1 else JoinedResults.of(studies)
-        return results.against(baseline).with_targets(targets), sweeps
+        return (studies[0] if len(studies) == 1 else JoinedResults.of(studies)).against(baseline)
     if baseline is not None:
         raise ResultsError("the tables of a sweep have no baseline", "--baseline", "with the results of a scenario")
-    return None, sweeps
+    return None
 
 
 def table_of(
@@ -58,4 +65,9 @@ def tables_of(
     if quantiles:
         allowed = ", ".join(str(found.folder) for found in sweep.results)
         raise ResultsError("quantiles are of one value of a sweep", str(folder), allowed, "name one of its folders")
-    return [tuning_table(Tuning.open(folder))] if (folder / TUNING).is_file() else sweep_tables(sweep)
+    return tables_of_sweep(sweep)
+
+
+def tables_of_sweep(sweep: Sweep) -> list[TextTable]:
+    """Make the tables of a sweep, or a tuning's scores. Raises ResultsError."""
+    return [tuning_table(Tuning.open(sweep.folder))] if (sweep.folder / TUNING).is_file() else sweep_tables(sweep)

@@ -11,10 +11,12 @@ PLATEAU = 0.1
 """Share of a run's evaluations, at its end, that the plateau averages (at least one)."""
 
 
-def plateau_of(metrics: pd.DataFrame, metric: str) -> float:
-    """Average a metric over the last tenth of a run's evaluations, from its metrics table; NaN if there are none.
+def distinct(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Leave out a last row with the same models as the row before."""
+    return metrics.drop_duplicates(["round", "updates"])
 
-    A last row with the same models as the row before does not count.
-    """
-    values = metrics.drop_duplicates(["round", "updates"])[metric].dropna().to_numpy(dtype=np.float64)
+
+def plateau_of(metrics: pd.DataFrame, metric: str) -> float:
+    """Average a metric over the last tenth of a run's ``distinct`` evaluations; NaN if there are none."""
+    values = metrics[metric].dropna().to_numpy(dtype=np.float64)
     return float(values[-ceil(PLATEAU * len(values)) :].mean()) if len(values) else float("nan")

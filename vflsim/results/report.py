@@ -31,7 +31,8 @@ def comparison_table(results: Results, targets: Mapping[str, Any] | None = None,
     paired difference. ``pairing`` adds the difference where it is absent, and by how much pairing narrows its interval.
     The baseline is ``results.baseline``; see :func:`~vflsim.results.notes.baseline_of` for the default.
     """
-    results = results.against(baseline_of(results))
+    if (first := baseline_of(results)) != results.protocols[0]:
+        results = results.against(first)  # a copy, whose differences have the other sign
     return _comparison(results, summarise(results, targets), outcomes(results, targets), pairing)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from vflsim.results.plateau import plateau_of
+from vflsim.results.plateau import distinct, plateau_of
 from vflsim.results.replication import round_pair
 from vflsim.results.statistics import Floats, narrower, t_interval, welch_interval
 from vflsim.results.steady import steady_mean
@@ -125,11 +125,8 @@ def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFram
     measured["target"] = measured["target"].fillna("")
     for (measure, target, unit), group in measured.groupby(["measure", "target", "unit"], sort=False):
         key = {"measure": measure, "target": target or None, "unit": unit}
-        runs = {
-            name: own.set_index("seed")[["value", "censored"]]
-            for name in results.protocols
-            if len(own := group[group["protocol"] == name])
-        }
+        by_protocol = dict(iter(group.set_index("seed").groupby("protocol", sort=False)[["value", "censored"]]))
+        runs = {name: by_protocol[name] for name in results.protocols if name in by_protocol}
         for name, own in runs.items():
             found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool))
             if measure == STEADY and len(own) == 1:
@@ -239,12 +236,13 @@ def _costs(frame: pd.DataFrame, targets: Iterable[Target], diverged: bool) -> It
 
 def _measures(frame: pd.DataFrame, evaluated: tuple[str, ...], stop_reason: str | None) -> Iterator[_Measured]:
     """Measure what does not depend on targets."""
+    steps = distinct(frame)
     for metric in (*evaluated, "train_loss"):
         values = frame[metric].dropna()
         if len(values):
             yield f"end_{metric}", None, "", float(values.iloc[-1]), False
             if stop_reason != "target":
-                yield f"plateau_{metric}", None, "", plateau_of(frame, metric), False
+                yield f"plateau_{metric}", None, "", plateau_of(steps, metric), False
     last = frame.iloc[-1]
     for measure, (column, unit) in _TOTALS.items():
         yield measure, None, unit, float(last[column]), False

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vflsim.errors import ResultsError
 from vflsim.files import text
 from vflsim.results.pages import damaged
-from vflsim.results.plateau import plateau_of
+from vflsim.results.plateau import distinct, plateau_of
 from vflsim.results.sweep import Sweep
 from vflsim.scenario.emit import flow
 from vflsim.vocabulary.metrics import higher_is_better
@@ -178,7 +178,7 @@ def score_of(metrics: pd.DataFrame, metric: str, score: Score) -> float:
     if score not in get_args(Score):
         raise ResultsError(f"there is no score {score!r}", "score", ", ".join(get_args(Score)))
     if score == "plateau":
-        return plateau_of(metrics, metric)
+        return plateau_of(distinct(metrics), metric)
     values, times = metrics[metric].to_numpy(dtype=float), metrics["time_s"].to_numpy(dtype=float)
     if times[-1] == times[0]:
         return float(values.mean())

@@ -46,7 +46,8 @@ const charts = (() => {
     if (look.dash.length) line.setAttribute("stroke-dasharray", look.dash.join(" "));
     const mark = document.createElementNS("http://www.w3.org/2000/svg", "path");
     mark.setAttribute("d", outline(look.marker, 15, 6, 4));
-    mark.setAttribute("fill", seen(look.color));
+    mark.setAttribute("fill", look.hollow ? color("--ground") : seen(look.color));
+    if (look.hollow) mark.setAttribute("stroke", seen(look.color));
     made.append(line, mark);
     return made;
   };
@@ -133,23 +134,32 @@ const charts = (() => {
       };
       const marks = (u, name, values) => {
         const step = u.bbox.width / 7, offset = names.indexOf(name) / names.length;
-        u.ctx.fillStyle = seen(looks[name].color);
+        u.ctx.fillStyle = looks[name].hollow ? color("--ground") : seen(looks[name].color);
+        u.ctx.strokeStyle = seen(looks[name].color); u.ctx.lineWidth = 1.3 * devicePixelRatio;
         for (let k = 0; k < 7; k++) {
           const left = (k + offset) * step;
           const value = u.posToVal(u.bbox.left + left, "x", true);
           let place = -1;
           for (let low = 0, high = x.length - 1; low <= high;) { const mid = (low + high) >> 1; if (x[mid] <= value) { place = mid; low = mid + 1; } else high = mid - 1; }
           if (place < 0 || values[place] === null) continue;
-          u.ctx.fill(new Path2D(outline(looks[name].marker, u.bbox.left + left, u.valToPos(values[place], "y", true), 3.6 * devicePixelRatio)));
+          const mark = new Path2D(outline(looks[name].marker, u.bbox.left + left, u.valToPos(values[place], "y", true), 3.6 * devicePixelRatio));
+          u.ctx.fill(mark);
+          if (looks[name].hollow) u.ctx.stroke(mark);
         }
       };
+      let written = []; /* where labels of levels above their lines are, so that close ones stand side by side */
       const level = (u, value, stroke, dash, text, above) => {
         const y = u.valToPos(value, "y", true);
         if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) return;
         u.ctx.strokeStyle = stroke; u.ctx.lineWidth = 1.3 * devicePixelRatio; u.ctx.setLineDash(dash.map((d) => d * devicePixelRatio));
         u.ctx.beginPath(); u.ctx.moveTo(u.bbox.left, y); u.ctx.lineTo(u.bbox.left + u.bbox.width, y); u.ctx.stroke(); u.ctx.setLineDash([]);
         u.ctx.fillStyle = color("--soft"); u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`; u.ctx.textAlign = "left"; u.ctx.textBaseline = above ? "bottom" : "top";
-        u.ctx.fillText(text, u.bbox.left + 4 * devicePixelRatio, y + (above ? -2 : 3) * devicePixelRatio);
+        const beside = written.filter((other) => above && Math.abs(other.y - y) < 14 * devicePixelRatio).map((other) => other.right);
+        const width = u.ctx.measureText(text).width + 8 * devicePixelRatio;
+        let left = Math.max(u.bbox.left, ...beside) + 4 * devicePixelRatio, lower = above ? -2 : 3;
+        if (left + width > u.bbox.left + u.bbox.width) { left = u.bbox.left + 4 * devicePixelRatio; lower = 26 + 14 * (beside.length - 1); u.ctx.textBaseline = "top"; }
+        else if (above) written.push({ y, right: left + width });
+        u.ctx.fillText(text, left, y + lower * devicePixelRatio);
       };
       plot = new uPlot({
         ...fit(host, host.clientWidth < 520 ? 300 : 400),
@@ -163,6 +173,7 @@ const charts = (() => {
         }))],
         hooks: {
           drawAxes: [(u) => {
+            written = [];
             for (const value of data.targets) level(u, value, color("--soft"), [2, 3], `target ${three(value)}`, false);
             for (const [name, value] of Object.entries(own.levels)) level(u, value, seen(looks[name].color), [7, 3], `${name} (reference)`, true);
             u.ctx.save(); u.ctx.beginPath(); u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height); u.ctx.clip();
