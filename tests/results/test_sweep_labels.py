@@ -10,6 +10,8 @@ from vflsim.results.sweep import Sweep
 @pytest.mark.parametrize(
     ("key", "label"),
     [
+        ("constants.bandwidth_Mbps", "bandwidth [Mbps]"),
+        ("constants.longest_wait_ms", "longest wait [ms]"),
         ("partition.clients", "clients"),
         ("constants.t", "t"),
         ("protocols.t-sync.t", "t"),

@@ -19,6 +19,7 @@ _WORDS = {
     "up": "bandwidth",
 }
 """The words for the last part of a key, where it does not speak for itself."""
+_UNITS = frozenset(unit for dimension in DIMENSIONS for unit in dimension.units)
 _SYMBOLS = {"t": "t (clients waited for)"}
 """What a symbol means that is a key of protocols; the meaning of a constant is its user's."""
 
@@ -34,9 +35,9 @@ class SweepAxis:
 
     @property
     def label(self) -> str:
-        """The key in words: ``clients``, ``learning rate``, ``bandwidth``."""
+        """The key in words: ``clients``, ``learning rate``; of a constant that names its unit, ``bandwidth [Mbps]``."""
         names = (key.rpartition(".")[2] for key in self.key.split(","))
-        return ", ".join(dict.fromkeys(_WORDS.get(name, name.replace("_", " ")) for name in names))
+        return ", ".join(dict.fromkeys(map(_in_words, names)))
 
     @property
     def title(self) -> str:
@@ -88,6 +89,13 @@ def short_names(keys: Sequence[str]) -> list[str]:
 def setting_of(keys: Sequence[str], point: Sequence[Any]) -> str:
     """Write a point with its keys: ``t = 2, mean = 5 ms``."""
     return ", ".join(f"{name} = {flow(value)}" for name, value in zip(short_names(keys), point, strict=True))
+
+
+def _in_words(name: str) -> str:
+    words, _, unit = name.rpartition("_")
+    if words and unit in _UNITS:
+        return f"{words.replace('_', ' ')} [{unit}]"
+    return _WORDS.get(name, name.replace("_", " "))
 
 
 def _number(value: Any) -> float | None:
