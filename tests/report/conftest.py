@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 sys.path.append(str(Path(__file__).parents[1]))  # toy_runs, browser
 
@@ -13,6 +12,7 @@ from toy_runs import toy_results, toy_run
 
 from vflsim.report import write_report
 from vflsim.results import run_folder, write_file, write_run
+from vflsim.results.pages import read_scenario
 
 EVIL = "<img src=x onerror=alert(1)>"
 EVIL_NAME = "</title><script>alert('name')</script>"
@@ -37,7 +37,7 @@ def studies(toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     timed = toy_results(place / "timed", seeds=2, record="summary", horizon=6)
     changed = {later: {"name": "later"}, timed: {"name": "timed", "stop": {"time": 120}}}
     for folder, words in changed.items():
-        said = yaml.safe_load((folder / "scenario.yaml").read_text())
+        said = read_scenario(folder / "scenario.yaml")
         write_file(folder / "scenario.yaml", json.dumps({**said, **words}))
     return [toy_folder, later, timed]
 
