@@ -39,7 +39,9 @@ def test_every_kind_has_a_colour_and_marker_of_its_own() -> None:
 def test_entries_of_one_kind_keep_its_marker_and_differ_in_line_shade_or_fill() -> None:
     styles = list(protocol_styles({f"t{n}": KINDS[2] for n in range(8)}).values())
     assert {style.marker for style in styles} == {look(2).marker}
-    assert styles[0] == look(2)
+    assert protocol_styles({"t": KINDS[2], "u": KINDS[2]})["t"] == look(2)
+    darkness = [-sum(to_rgb(style.color)) for style in styles]
+    assert darkness == sorted(darkness)  # as of one parameter with growing values
     assert len({(style.color, str(style.dash), style.hollow) for style in styles}) == 8
     for one, other in pairwise(styles):
         assert one.color != other.color

@@ -28,7 +28,9 @@ The pink is lighter than Okabe and Ito's, which readers who lack red confuse wit
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = ("o", "s", "D", "^", "*", "v", "P", "X", "<", ">", "p", "h", "d")
 _SHADES = (0.0, 0.38, -0.4)
-"""Shades of the entries of one kind: towards white (positive) or black."""
+"""Shades of up to three entries of one kind: towards white (positive) or black."""
+_RAMP = (0.6, -0.6)
+"""Shades of the first and the last of more entries of one kind; those between are spread evenly."""
 _PLACES = len(PALETTE) * len(_MARKERS)
 """Places with different pairs of colour and marker: the numbers of colours and of markers have no common divisor."""
 
@@ -56,19 +58,22 @@ def protocol_styles(shown: Results | Sweep | Mapping[str, str]) -> dict[str, Sty
     """
     kinds = shown if isinstance(shown, Mapping) else kinds_of(shown)
     before: Counter[int] = Counter()
+    entries = Counter(map(_place, kinds.values()))
     styles = {}
     for name, kind in kinds.items():
         place = _place(kind)
-        styles[name] = look(place, before[place])
+        styles[name] = look(place, before[place], entries[place])
         before[place] += 1
     return styles
 
 
-def look(place: int, entry: int = 0) -> Style:
-    """Return the look of the ``entry``-th protocol (from 0) of the kind at this place of the table."""
+def look(place: int, entry: int = 0, entries: int = 1) -> Style:
+    """Return the look of the ``entry``-th of so many protocols (from 0) of the kind at this place of the table."""
     color, line = PALETTE[place % len(PALETTE)], place if current().grey else place // 7
     dash = DASHES[(line + entry) % len(DASHES)]
-    return Style(shaded(color, _SHADES[entry % len(_SHADES)]), dash, _MARKERS[place % len(_MARKERS)], entry % 2 == 1)
+    few = entries <= len(_SHADES)
+    shade = _SHADES[entry] if few else _RAMP[0] + (_RAMP[1] - _RAMP[0]) * entry / (entries - 1)
+    return Style(shaded(color, shade), dash, _MARKERS[place % len(_MARKERS)], entry % 2 == 1)
 
 
 def kinds_of(*shown: Results | Sweep) -> dict[str, str]:
