@@ -132,7 +132,10 @@ class Killing(Watcher):
             os.kill(self.killed, signal.SIGKILL)
 
 
-def test_a_cluster_without_room_or_without_an_answer_is_one_message(cluster: str, scenario: Path) -> None:
+def test_a_cluster_without_room_or_without_an_answer_is_one_message(
+    cluster: str, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     loaded = load(scenario)
     for more, what in (({"num_cpus": 7}, "no node has 7 CPUs"), ({"num_gpus": 1}, "1 GPUs")):
         with pytest.raises(ScenarioError, match=what):
