@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,7 +30,7 @@ class LocalServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
 
-class LocalHandler(BaseHTTPRequestHandler):
+class LocalHandler(ABC, BaseHTTPRequestHandler):
     """Answers GET, if the request names this machine: another name means that a web site's name leads here."""
 
     server_version, sys_version = "vflsim", ""
@@ -40,9 +41,9 @@ class LocalHandler(BaseHTTPRequestHandler):
         if self.allowed():
             self.respond()
 
+    @abstractmethod
     def respond(self) -> None:
         """Answer a request for ``self.path``."""
-        raise NotImplementedError
 
     def allowed(self) -> bool:
         """Whether the request names this machine; else refuse it."""
