@@ -18,10 +18,10 @@ from vflsim.results.read import StoredRun
 from vflsim.results.schema import RunInfo
 from vflsim.results.write import SCENARIO, errors_named, run_folder
 from vflsim.scenario.changes import changed
+from vflsim.scenario.depends import course_part, owns_code, part_of
 from vflsim.scenario.document import Document
 from vflsim.scenario.load import validate
 from vflsim.scenario.models import Scenario
-from vflsim.studies.depends import course_part, owns_code, part_of
 from vflsim.studies.inputs import inputs_of
 from vflsim.studies.resume import Finished, differences, outdated
 from vflsim.studies.stops import ends_alike, hindrance, rules_of

@@ -11,8 +11,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from vflsim.files import opened
+from vflsim.scenario.depends import owns_code, run_part
 from vflsim.scenario.models import Scenario
-from vflsim.studies.depends import owns_code, run_part
 
 UNSEEN = "unseen"
 """Stands for the digest of a class without a source file: made in a notebook or a console."""

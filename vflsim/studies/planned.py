@@ -13,11 +13,11 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.results.sweep import SweepPage, SweepPoint
+from vflsim.scenario.depends import run_text
 from vflsim.scenario.emit import flow
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.axes import Axis
-from vflsim.studies.depends import run_text
 from vflsim.studies.described import described
 from vflsim.studies.study import checked
 from vflsim.studies.work import stored_text

@@ -1,7 +1,7 @@
 """Stop rules compared: whether a run that got somewhere under some rules gets there under others, too.
 
 Nothing before its end depends on when a run stops, except noise that is calibrated for the whole run
-(``depends.course_part``).
+(``scenario.depends.course_part``).
 """
 
 from __future__ import annotations

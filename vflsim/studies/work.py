@@ -17,11 +17,11 @@ from vflsim.checkpoints.files import CheckpointFiles
 from vflsim.errors import CheckpointError
 from vflsim.results.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.depends import course_part
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import versions
-from vflsim.studies.depends import course_part
 from vflsim.studies.inputs import inputs_of
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import RunOptions

@@ -10,9 +10,9 @@ from protocols_by_kind import KINDS
 from tiny_worlds import NEEDS_ACTIVE, RANDOM_TIMING, raw, run, tiny
 
 from vflsim.scenario import load
+from vflsim.scenario.depends import run_part, run_text
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome
-from vflsim.studies.depends import run_part, run_text
 
 STUDY: dict[str, Any] = {"timing": RANDOM_TIMING, "stop": {"rounds": 4}, "evaluate": {"every": "2 rounds"}}
 
