@@ -54,7 +54,7 @@ def main() -> None:
         def secrets(private: bytes = private, public: dict[int, bytes] = public) -> dict[int, bytes]:
             return {m: shared_secret(private, key) for m, key in public.items() if m != 1}
 
-        group, masks = BlindedSum(Blinding(), numbers, torch.float32), Masks(1, secrets(), 32)
+        group, masks = BlindedSum(Blinding(), numbers, torch.float32), Masks(1, secrets(), 32, "benchmark")
         mask = median_ms(lambda masks=masks: masks.of("embed", 7, h.numel()), repeats)
         whole = median_ms(lambda group=group, masks=masks: group.masked(h, masks.of("embed", 7, h.numel())), repeats)
         zero = group.masked(h / clients, 0 * masks.of("embed", 7, h.numel()))

@@ -19,6 +19,6 @@ def masks_of(clients: int, bits: int = 32, seed: int = 0) -> dict[int, Masks]:
     private = {client: private_key(seed, client) for client in range(1, clients + 1)}
     public = {client: public_key(key) for client, key in private.items()}
     return {
-        client: Masks(client, {m: shared_secret(key, public[m]) for m in public if m != client}, bits)
+        client: Masks(client, {m: shared_secret(key, public[m]) for m in public if m != client}, bits, "run")
         for client, key in private.items()
     }

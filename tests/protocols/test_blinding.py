@@ -28,6 +28,7 @@ from vflsim.errors import BlindingError, IncompleteRoundError, NoProgressError
 from vflsim.privacy.blinding import BlindedSum
 from vflsim.privacy.blinding.masks import Masks
 from vflsim.scenario import load
+from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
@@ -118,6 +119,46 @@ def test_uploads_are_new_in_every_round_and_hide_the_embeddings(monkeypatch: pyt
     h, uploads = (torch.cat([each[place].flatten() for each in sent]).double().numpy() for place in (0, 1))
     assert len(np.unique(uploads)) > 0.999 * len(uploads)
     assert abs(np.corrcoef(h, uploads)[0, 1]) < 3.3 / np.sqrt(len(h))  # fails one in 1000; the seed is fixed
+
+
+def masks_of(scenario: Scenario, name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> set[bytes]:
+    """The masks of all uploads of a run."""
+    used: set[bytes] = set()
+    masked = BlindedSum.masked
+
+    def watched(self: BlindedSum, h: Tensor, mask: Any) -> Tensor:
+        used.add(mask.tobytes())
+        return masked(self, h, mask)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlindedSum, "masked", watched)
+        run(scenario, name, seed)
+    assert len(used) == 3 * scenario.clients
+    return used
+
+
+def test_no_two_runs_share_a_mask_so_differences_of_their_uploads_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two entries, two seeds, and the same entry at another point of a sweep."""
+    faster = {"training": {"client_optimizer": {"kind": "sgd", "lr": 0.4}}}
+    entries = {"one": {"kind": "synchronous", "blinding": "on"}}
+    entries["other"] = {**entries["one"], **faster}
+    scenario = tiny(entries, stop={"rounds": 3})
+    point = tiny({"one": entries["one"]}, stop={"rounds": 3}, training__client_optimizer={"kind": "sgd", "lr": 0.3})
+    runs = [(scenario, "one", 0), (scenario, "other", 0), (scenario, "one", 1), (point, "one", 0)]
+    found = [masks_of(*each, monkeypatch) for each in runs]
+    assert len(set.union(*found)) == sum(map(len, found))
+
+
+def test_the_same_run_under_another_name_or_to_a_later_end_has_the_same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"kind": "synchronous", "blinding": "on"}
+    one = masks_of(tiny({"one": said}, stop={"rounds": 3}), "one", 0, monkeypatch)
+    other = masks_of(
+        tiny({"other": said, "more": {"kind": "ignore", "fastest": 1}}, name="x", stop={"epochs": 0.6}),
+        "other",
+        0,
+        monkeypatch,
+    )
+    assert one == other
 
 
 def test_masking_counts_as_operations_of_the_embedding() -> None:

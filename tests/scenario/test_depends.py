@@ -10,7 +10,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import NEEDS_ACTIVE, RANDOM_TIMING, raw, run, tiny
 
 from vflsim.scenario import load
-from vflsim.scenario.depends import run_part, run_text
+from vflsim.scenario.depends import course_digest, run_part, run_text
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome
 
@@ -87,3 +87,14 @@ def test_a_module_of_ones_own_may_use_every_constant() -> None:
     said = {"constants": {"unused": 3}}
     assert run_part(load(raw(own, **STUDY, **said)), "it")["constants"] == {"unused": 3}
     assert "constants" not in run_part(tiny(**said), "synchronous")
+
+
+def test_a_course_is_the_same_under_another_name_to_a_later_end_and_in_another_folder() -> None:
+    def digest(folder: str = "/a", **changes: Any) -> str:
+        data = {"file": f"{folder}/rows.csv", "label": "y", "task": "binary"}
+        return course_digest(load({**made(data=data), **changes}), "wait")
+
+    same: list[dict[str, Any]] = [{"name": "x"}, {"stop": {"rounds": 9}}, {"folder": "/b"}]
+    assert {digest(**each) for each in same} == {digest()}
+    others = [{"record": "rounds"}, {"timing": {}}, {"protocols": {"wait": {**TWO["wait"], "codec": "float16"}}}]
+    assert len({digest(), *(digest(**each) for each in others)}) == 4

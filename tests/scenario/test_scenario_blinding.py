@@ -9,6 +9,7 @@ from vflsim.errors import ScenarioError
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols import PROTOCOLS, Protocol
 from vflsim.scenario import dump, load, schema
+from vflsim.scenario.depends import course_digest
 from vflsim.scenario.resolve import setting
 from vflsim.studies.described import overrides
 from vflsim.studies.expected import expectation
@@ -131,6 +132,7 @@ def test_blinding_is_in_run_json_alone_where_there_is_any() -> None:
     assert run(scenario, "clear").info.blinding is None
     facts = run(scenario, "blind").info.blinding
     assert facts is not None
-    assert facts.model_dump() == {
+    assert facts.context == course_digest(scenario, "blind")
+    assert facts.model_dump(exclude={"context"}) == {
         "bits": 32, "fraction": 16, "missing": "wait", "largest": 2048.0, "rounds_missing": 0, "lacked": {}
     }  # fmt: skip

@@ -77,7 +77,8 @@ class Blinder:
             secrets = {
                 client: shared_secret(private, key.numpy().tobytes()) for client, key in pairs if client != self.party
             }
-            self._masks = Masks(self.party, secrets, self.group.blinding.bits)
+            run = f"{self.group.context}/{self._seed}"
+            self._masks = Masks(self.party, secrets, self.group.blinding.bits, run)
         return self._masks
 
 

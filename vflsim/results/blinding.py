@@ -17,7 +17,8 @@ class BlindingFacts(BaseModel):
 
     Embeddings are integers modulo 2^``bits`` with ``fraction`` bits after the point, and no element exceeds
     ``largest``. ``rounds_missing`` rounds lacked the embedding of some client, ``lacked`` counts them by client, and
-    ``missing`` is what happened then.
+    ``missing`` is what happened then. ``context`` is the digest of what the run depends on, to which its masks are
+    bound.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -28,6 +29,7 @@ class BlindingFacts(BaseModel):
     largest: float = Field(gt=0)
     rounds_missing: int = 0
     lacked: dict[int, int] = Field(default_factory=dict)
+    context: str = ""
 
     @classmethod
     def of(cls, group: BlindedSum, rows: Sequence[Mapping[str, Any]]) -> BlindingFacts:
@@ -40,6 +42,7 @@ class BlindingFacts(BaseModel):
             largest=group.largest,
             rounds_missing=len(rows),
             lacked=dict(sorted(lacked.items())),
+            context=group.context,
         )
 
     def sentence(self) -> str:

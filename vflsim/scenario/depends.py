@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from hashlib import blake2b
+from pathlib import PurePath
 from typing import Any
 
 from vflsim.scenario.emit import dump, flow
@@ -38,6 +40,20 @@ def course_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
     if mechanism is not None and mechanism.needs_plan:
         return run_part(scenario, protocol)
     return part_of(scenario.document.raw, protocol, owns_code(scenario, protocol), ("stop",))
+
+
+def course_digest(scenario: Scenario, protocol: str) -> str:
+    """Return the digest of ``course_part``, 32 hexadecimal digits, wherever the files that it names lie."""
+    return blake2b(dump(_without_folders(course_part(scenario, protocol))).encode(), digest_size=16).hexdigest()
+
+
+def _without_folders(value: Any) -> Any:
+    """Reduce absolute paths to the names of their files."""
+    if isinstance(value, Mapping):
+        return {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
 
 
 def owns_code(scenario: Scenario, protocol: str) -> bool:

@@ -9,6 +9,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
+from vflsim.scenario.depends import course_digest
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.split_model import Models
 from vflsim.setting import Setting
@@ -38,7 +39,7 @@ def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
 
 def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
     """Resolve protocol ``name``: apply every override, selection and formula."""
-    entry, models = scenario.protocols[name], scenario.models_of(name)
+    entry, models, blinding = scenario.protocols[name], scenario.models_of(name), scenario.blinding_of(name)
     return Setting(
         clients=tuple(entry.protocol.participants(scenario.clients, scenario.symbols)),
         timings=party_timings(scenario),
@@ -51,7 +52,8 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         training=scenario.training_of(name),
         codec=scenario.codec_of(name),
         mechanism=_planned(scenario, name, data.rows),
-        blinding=scenario.blinding_of(name),
+        blinding=blinding,
+        context="" if blinding is None else course_digest(scenario, name),
         data=data,
         evaluation_takes_time=scenario.evaluate_of(name).costs_time,
     )

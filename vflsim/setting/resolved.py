@@ -30,7 +30,8 @@ class Setting:
     ``clients`` are the participants, in client order. ``timings`` has the server at 0 and client m at m; ``models`` has
     client m at m − 1, participant or not. ``active_model`` embeds the server's own features, if it holds any.
     ``predictors`` has the prediction net of client m at m − 1, for protocols where every party has one.
-    ``evaluation_takes_time``: evaluation is part of the run's virtual time.
+    ``evaluation_takes_time``: evaluation is part of the run's virtual time. ``context`` binds masks to what the run
+    depends on.
     """
 
     clients: tuple[int, ...]
@@ -47,6 +48,7 @@ class Setting:
     active_model: ClientModel | None = None
     blinding: Blinding | None = None
     predictors: tuple[ServerModel, ...] = ()
+    context: str = ""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -56,7 +58,7 @@ class Setting:
     @cached_property
     def blinded_sum(self) -> BlindedSum | None:
         """The sum of the participants' blinded embeddings; None without blinding."""
-        return None if self.blinding is None else BlindedSum(self.blinding, self.clients, self.dtype)
+        return None if self.blinding is None else BlindedSum(self.blinding, self.clients, self.dtype, self.context)
 
     @property
     def uploaded(self) -> torch.dtype:

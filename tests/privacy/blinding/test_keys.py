@@ -1,6 +1,6 @@
 """Key agreement: the published vectors of X25519, HKDF and ChaCha20 through our own functions, and keys that agree."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
@@ -62,17 +62,17 @@ def test_chacha20_gives_the_streams_of_rfc_8439() -> None:
     )
 
 
-def test_keys_agree_pairwise_and_differ_between_pairs_kinds_and_seeds() -> None:
+def test_keys_agree_pairwise_and_differ_between_pairs_runs_kinds_and_seeds() -> None:
     private = {client: private_key(0, client) for client in range(1, 9)}
     public = {client: public_key(key) for client, key in private.items()}
     found = set()
     for one, other in combinations(private, 2):
         secret = shared_secret(private[one], public[other])
         assert secret == shared_secret(private[other], public[one])
-        for kind in ("embed", "answer"):
-            assert pair_key(secret, kind, one, other) == pair_key(secret, kind, other, one)
-            found.add(pair_key(secret, kind, one, other))
-    assert len(found) == 2 * 28
+        for run, kind in product(("a/0", "b/0", "a/1"), ("embed", "answer")):
+            assert pair_key(secret, run, kind, one, other) == pair_key(secret, run, kind, other, one)
+            found.add(pair_key(secret, run, kind, one, other))
+    assert len(found) == 3 * 2 * 28
     assert private_key(1, 1) != private_key(0, 1) == private[1]
 
 

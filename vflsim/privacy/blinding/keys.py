@@ -46,7 +46,10 @@ def derived_key(secret: bytes, info: bytes, salt: bytes | None = None, length: i
     return HKDF(SHA256(), length, salt, info).derive(secret)
 
 
-def pair_key(secret: bytes, kind: str, one: int, other: int) -> bytes:
-    """Return the key of two clients for messages of a ``kind``, from their shared secret; equal for both."""
+def pair_key(secret: bytes, run: str, kind: str, one: int, other: int) -> bytes:
+    """Return the key of two clients for messages of a ``kind`` in a ``run``, from their shared secret; equal for both.
+
+    HKDF's info is ``vflsim/blinding/2/<run>/<kind>/<low>/<high>`` with the numbers of the clients.
+    """
     low, high = sorted((one, other))
-    return derived_key(secret, f"vflsim/blinding/1/{kind}/{low}/{high}".encode())
+    return derived_key(secret, f"vflsim/blinding/2/{run}/{kind}/{low}/{high}".encode())

@@ -28,15 +28,16 @@ def chacha20(key: bytes, nonce: bytes, length: int, counter: int = 0) -> bytes:
 
 
 class Masks:
-    """The masks of client ``own``, who shares the ``secrets`` (32 bytes each) with the other clients by number.
+    """The masks of client ``own`` in a ``run``; it shares ``secrets`` (32 bytes each) with the others, by number.
 
     r_k = Σ_{j>k} PRG_kj − Σ_{j<k} PRG_kj modulo 2^bits (Eq. 5), so Σ_k r_k = 0. PRG_kj is a function of the pair's key
-    for a kind of message and of the message's number. Uploads under one mask would give away their difference: a kind
-    and number must never be used for two different values.
+    for the run and a kind of message, and of the message's number. Uploads under one mask would give away their
+    difference: a run, kind and number must never be used for two different values.
     """
 
-    def __init__(self, own: int, secrets: Mapping[int, bytes], bits: int) -> None:
+    def __init__(self, own: int, secrets: Mapping[int, bytes], bits: int, run: str) -> None:
         self._own, self._secrets, self._dtype = own, dict(secrets), np.dtype(f"<u{bits // 8}")
+        self._run = run
         self._keys: dict[str, dict[int, bytes]] = {}
 
     def of(self, kind: str, number: int, count: int) -> NDArray[np.unsignedinteger]:
@@ -54,7 +55,7 @@ class Masks:
     def _keys_for(self, kind: str) -> Mapping[int, bytes]:
         if kind not in self._keys:
             self._keys[kind] = {
-                other: pair_key(secret, kind, self._own, other) for other, secret in self._secrets.items()
+                other: pair_key(secret, self._run, kind, self._own, other) for other, secret in self._secrets.items()
             }
         return self._keys[kind]
 

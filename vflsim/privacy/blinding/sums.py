@@ -19,6 +19,8 @@ from vflsim.streams import few
 class BlindedSum:
     """The sum of the embeddings of ``clients``, of ``dtype``, in the fixed point of ``blinding``.
 
+    ``context`` names what the masks are for, so that no other sum has the same.
+
     An element h becomes round(2^f h), halves to even. Invariant: the sum of the integers is the sum of the embeddings
     in fixed point, to the bit; nothing ever wraps around unnoticed.
     """
@@ -26,6 +28,7 @@ class BlindedSum:
     blinding: Blinding
     clients: tuple[int, ...]
     dtype: torch.dtype
+    context: str = ""
 
     @property
     def uploaded(self) -> torch.dtype:
