@@ -170,6 +170,8 @@ def drawn(seed: int, kind: str = "") -> Scenario:
     pick = random.Random(seed)
     clients = pick.randint(3, 7) if kind == "fedvs" else pick.randint(1, 5)
     said = FAMILIES[kind](pick, clients)
+    if clients == 1 and kind in ("blinded", "easter"):
+        said["blinding"] = "off"  # one client has no masks, which is refused
     table = said["kind"] in ("t_synchronous", "asynchronous")
     own = table and not said.get("cancel") and pick.random() < 0.4
     link: dict[str, Any] = {"latency": pick.choice([0, "1 ms", {"kind": "exponential", "mean": "1 ms"}])}

@@ -85,6 +85,31 @@ def test_a_fixed_point_too_narrow_for_so_many_clients_is_refused() -> None:
     assert "allowed: 0 to 27" in message
 
 
+@pytest.mark.parametrize(
+    ("it", "clients"),
+    [
+        ({"kind": "synchronous", "blinding": "on"}, 1),
+        ({"kind": "ignore", "exclude": "2..N", "blinding": "on"}, 3),
+        ({"kind": "easter"}, 1),
+        ({"kind": "easter", "blinding": {"missing": "skip"}}, 1),
+    ],
+    ids=["synchronous", "all but one excluded", "easter by default", "easter"],
+)
+def test_a_single_client_has_nobody_to_share_masks_with_and_is_refused(it: dict[str, Any], clients: int) -> None:
+    changes: dict[str, Any] = {"partition__clients": clients, "timing": {}}
+    message = refusal(raw({"it": it}, **changes))
+    assert "with 1 client there are no masks, and the server sees its embeddings" in message
+    assert "allowed: at least 2 clients that take part" in message
+    assert "set `blinding: off`" in message
+    assert ("a protocol of kind easter blinds by default" in message) is ("blinding" not in it)
+    assert load(raw({"it": {**it, "blinding": "off"}}, **changes)).blinding_of("it") is None
+
+
+def test_numbers_of_clients_agree_with_their_noun() -> None:
+    assert "leave embeddings of 1 client magnitudes up to 0.5" in refusal(said({"fraction": 30}))
+    assert "leave embeddings of 4 clients magnitudes up to 0.5" in refusal(said({"fraction": 28}))
+
+
 def test_a_protocol_says_so_if_its_server_needs_only_the_sum() -> None:
     accepting = [each for each in PROTOCOLS if each.check_blinding is not Protocol.check_blinding]
     assert {each.model_fields["kind"].default for each in accepting} == ACCEPTS

@@ -199,9 +199,16 @@ def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
     try:
         context = check_context(scenario, name)
         entry.protocol.check_blinding(blinding, context)
-        blinding.largest(len(entry.protocol.participants(context.clients, context.symbols)))
+        clients = len(entry.protocol.participants(context.clients, context.symbols))
+        blinding.largest(clients)
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
+        return
+    if clients == 1:
+        what = "masks cancel between clients: with 1 client there are no masks, and the server sees its embeddings"
+        if entry.blinding is None:
+            what += f" (a protocol of kind {entry.protocol.kind} blinds by default)"
+        yield Problem(loc, what, "at least 2 clients that take part", "set `blinding: off`, or more clients")
 
 
 def _codec(scenario: Scenario, name: str) -> Iterator[Problem]:

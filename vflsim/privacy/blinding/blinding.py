@@ -46,8 +46,9 @@ class Blinding(Part):
         largest = math.ldexp(integers, -self.fraction)
         if largest < 1:
             most = self.bits - 1 - HEADROOM_BITS - (clients - 1).bit_length()
+            many = f"{clients} client{'' if clients == 1 else 's'}"
             raise ValueError(
-                f"fraction: {self.fraction} of {self.bits} bits leave embeddings of {clients} clients magnitudes up to "
+                f"fraction: {self.fraction} of {self.bits} bits leave embeddings of {many} magnitudes up to "
                 f"{largest:g}; allowed: 0 to {most}, for magnitudes of at least 1"
             )
         return largest
