@@ -74,7 +74,7 @@ class DisconnectedError(RunError):
 
 
 class NonFiniteError(RunError):
-    """A loss, an embedding or a gradient became infinite or NaN."""
+    """Training diverges: a loss, an embedding or a gradient became infinite or NaN, or ran out of a fixed point."""
 
 
 class WeightBoundError(RunError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tiny_worlds import (
 from torch import Tensor
 
 from vflsim.analysis.findings import ClosedForm
-from vflsim.errors import BlindingError, IncompleteRoundError, NoProgressError
+from vflsim.errors import BlindingError, IncompleteRoundError, NonFiniteError, NoProgressError
 from vflsim.privacy.blinding import BlindedSum
 from vflsim.privacy.blinding.masks import Masks
 from vflsim.scenario import load
@@ -82,14 +83,33 @@ def test_noise_comes_first_and_is_blinded_with_the_embedding() -> None:
     assert clear.info.privacy is not None
 
 
-def test_an_embedding_that_outgrows_the_fixed_point_ends_the_run_and_names_the_client() -> None:
-    said = {"kind": "synchronous", "blinding": {"fraction": 26}}
-    scenario = tiny({"it": said}, models__aggregate="sum", training__client_optimizer={"kind": "sgd", "lr": 1e4})
+@pytest.mark.parametrize("fraction", [27, 25], ids=["from the start", "in training"])
+def test_a_fixed_point_too_narrow_for_the_embeddings_ends_the_run_and_names_the_client(fraction: int) -> None:
+    """Initial embeddings reach 1.5; at this rate they grow past 4 in training, and the run in the clear finishes."""
+    said = {"kind": "synchronous", "blinding": {"fraction": fraction}}
+    clear = {**said, "blinding": "off"}
+    changes: dict[str, Any] = {"models__aggregate": "sum", "training__client_optimizer": {"kind": "sgd", "lr": 4}}
+    scenario = tiny({"it": said, "clear": clear}, **changes)
+    assert run(scenario, "clear").info.status == "finished"
     outcome = run_protocol(scenario, "it", 0, data_of(scenario))
     assert isinstance(outcome.error, BlindingError)
-    assert "client-1, embed, round" in outcome.error.where
-    assert "magnitudes up to 2, with 32 bits and 26 after the point" in str(outcome.error)
+    assert re.match(r"client-\d, embed, round", outcome.error.where)
+    assert f"magnitudes up to {2.0 ** (27 - fraction):g}, with 32 bits and {fraction} after" in str(outcome.error)
     assert outcome.info.status == "failed"
+
+
+@pytest.mark.parametrize("lr", [1e4, 1e200], ids=["out of the fixed point", "to infinity"])
+@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
+@each_kind
+def test_a_run_that_diverges_in_the_clear_diverges_blinded(name: str, execution: Execution, lr: float) -> None:
+    sgd = {"kind": "sgd", "lr": lr}
+    scenario = pair(name, training__client_optimizer=sgd, training__server_optimizer=sgd)
+    for each in ("clear", "blinded"):
+        outcome = run_protocol(scenario, each, 0, data_of(scenario), execution=execution)
+        assert outcome.info.status == "diverged", each
+        assert isinstance(outcome.error, NonFiniteError)
+        assert outcome.error.remedy == "a smaller learning rate, or scaled features"
+    assert re.match(r"client-\d, embed, round", outcome.error.where)
 
 
 # --- what is sent ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
+from vflsim.learning.graphs import DIVERGED
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.states import State, under
 from vflsim.privacy.blinding import BlindedSum
@@ -17,6 +19,10 @@ from vflsim.privacy.blinding.masks import Masks, operations
 
 if TYPE_CHECKING:
     from vflsim.learning.party import PartyLearner, Received
+
+
+RUNAWAY = 100
+"""An embedding that outgrows the fixed point diverges if its largest element is more times that of the first one."""
 
 
 class Blinder:
@@ -34,6 +40,7 @@ class Blinder:
         self._public: Tensor | None = None
         self._masks: Masks | None = None
         self._sent: dict[str, tuple[int, Tensor]] = {}
+        self._first: dict[str, float] = {}
 
     def flops(self, elements: int) -> float:
         """Count the integer operations of blinding so many elements."""
@@ -46,18 +53,21 @@ class Blinder:
     def blinded(self, kind: str, batch: Batch, h: Tensor) -> Tensor:
         """Return the upload for embeddings ``h`` of a shared ``batch``.
 
-        Raises ``BlindingError`` for values that are too large.
+        Raises ``NonFiniteError`` for values of a client that diverges, and ``BlindingError`` for others that are too
+        large.
         """
         number, sent = self._sent.get(kind, (-1, h))
         if number != batch.index:
+            self._check_growth(kind, float(h.abs().max()))
             mask = self._mask().of(kind, batch.index, h.numel())
             sent = self.group.masked(h, mask)
             self._sent[kind] = batch.index, sent
         return sent
 
     def state(self) -> dict[str, Tensor]:
-        """Return the public keys, and the latest upload of each kind."""
+        """Return the public keys; of each kind, the latest upload, and the magnitude of the first embedding."""
         state = {} if self._public is None else {"public": self._public}
+        state |= {f"first.{kind}": torch.tensor(first, dtype=torch.float64) for kind, first in self._first.items()}
         for kind, (number, sent) in self._sent.items():
             state |= {f"number.{kind}": torch.tensor(number), f"sent.{kind}": sent}
         return state
@@ -66,8 +76,19 @@ class Blinder:
         """Restore what ``state`` returned."""
         self._masks = None
         self._public = state["public"].clone() if "public" in state else None
+        self._first = {kind: float(first) for kind, first in under("first", state).items()}
         sent = under("sent", state)
         self._sent = {kind: (int(state[f"number.{kind}"]), upload.clone()) for kind, upload in sent.items()}
+
+    def _check_growth(self, kind: str, magnitude: float) -> None:
+        """Raise ``NonFiniteError`` where a float would take longer to overflow: beyond the range, and far grown."""
+        first = self._first.setdefault(kind, magnitude)
+        if magnitude > self.group.largest and magnitude > RUNAWAY * first:
+            raise NonFiniteError(
+                f"an embedding has grown from magnitude {first:g} to {magnitude:g}, out of the fixed point",
+                allowed=f"magnitudes up to {self.group.largest:g}",
+                remedy=DIVERGED,
+            )
 
     def _mask(self) -> Masks:
         if self._masks is None:

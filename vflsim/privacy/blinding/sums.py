@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsim.errors import BlindingError
+from vflsim.errors import BlindingError, NonFiniteError
 from vflsim.privacy.blinding.blinding import Blinding
 from vflsim.streams import few
 
@@ -43,12 +44,15 @@ class BlindedSum:
     def encoded(self, h: Tensor) -> NDArray[np.unsignedinteger]:
         """Return round(2^f h) modulo 2^bits, in the shape of ``h``.
 
-        Raises ``BlindingError`` for an element that is not finite or larger than ``largest``.
+        Raises ``NonFiniteError`` for an element that is not finite, and ``BlindingError`` for one above ``largest``.
         """
         values = h.detach().to("cpu", torch.float64)
-        if not bool((values.abs() <= self.largest).all()):  # NaN fails, too
+        magnitude = float(values.abs().max())
+        if not math.isfinite(magnitude):
+            raise NonFiniteError("an embedding is not finite", remedy="a smaller learning rate, or scaled features")
+        if magnitude > self.largest:
             raise BlindingError(
-                f"an embedding has an element of magnitude {float(values.abs().max()):g}, and the sum over "
+                f"an embedding has an element of magnitude {magnitude:g}, and the sum over "
                 f"{len(self.clients)} clients could wrap around",
                 allowed=f"magnitudes up to {self.largest:g}, with {self.blinding.bits} bits and "
                 f"{self.blinding.fraction} after the point",
