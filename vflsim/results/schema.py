@@ -166,8 +166,8 @@ class RunInfo(BaseModel):
     """Content of ``run.json``: facts about one run, among them all wall-clock figures.
 
     ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran out of
-    the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop rule that ended a finished run. ``participants`` are
-    the numbers of the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
+    the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop rule that
+    ended a finished run. ``participants`` are the numbers of the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
     ``awaited_replies`` are those of :class:`~vflsim.protocols.base.Protocol`; older files lack them and get the
     defaults. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in server steps. ``crashing`` are the
     participants whose outages lose work and messages. ``learning_plane`` is how training was computed, and

@@ -142,6 +142,20 @@ def test_what_cannot_be_coded_is_refused_when_the_scenario_is_loaded(case: str) 
         load(coded(more=more, **said))
 
 
+@pytest.mark.parametrize(("clients", "K", "T"), [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 1, 2)])
+def test_too_few_clients_for_any_code_are_told_how_many_are_needed(clients: int, K: int, T: int) -> None:
+    """Each of the other messages would ask for a smaller K or T, down to 1, and then again."""
+    with pytest.raises(ScenarioError) as caught:
+        load(coded(K=K, T=T, more={"partition__clients": clients, "timing": {}}))
+    assert f"fedvs needs R = 2(K+T-1) + 1 answers, 3 at least (K = T = 1), and there are {clients}" in str(caught.value)
+    assert "allowed: 3 clients or more" in str(caught.value)
+    assert "K: " not in str(caught.value)
+
+
+def test_three_clients_are_enough_for_the_smallest_code() -> None:
+    assert load(coded(K=1, T=1, more={"partition__clients": 3, "timing": {}})).clients == 3
+
+
 def test_a_model_that_is_no_polynomial_is_refused() -> None:
     said = coded()
     said["models"]["client"] = {"kind": "mlp", "hidden": [4], "embedding": 5}

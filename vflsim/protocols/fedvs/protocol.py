@@ -35,6 +35,8 @@ from vflsim.world.node import Node
 
 _POWERS = {MERSENNE_31: "2^31 − 1", MERSENNE_61: "2^61 − 1"}
 _QUANTISED, _ELEMENT = 4, 8
+FEWEST_CLIENTS = 3
+"""R with K = T = 1: the answers of fewer clients decode nothing."""
 """Bytes of a quantised feature (mostly), and of an element of a field."""
 Bits = Annotated[int, Quantity(at_least=0, at_most=52, whole=True)]
 
@@ -198,6 +200,12 @@ class FedVS(Protocol):
     def check(self, context: CheckContext) -> None:
         """Check that R clients and the sharers exist, and that embeddings are polynomials and averaged."""
         super().check(context)
+        if context.clients < FEWEST_CLIENTS:
+            many = f"{context.clients} client{'' if context.clients == 1 else 's'}"
+            raise ValueError(
+                f"fedvs needs R = 2(K+T-1) + 1 answers, {FEWEST_CLIENTS} at least (K = T = 1), and there are {many}; "
+                f"allowed: {FEWEST_CLIENTS} clients or more; add clients, or leave fedvs out"
+            )
         if self.threshold > context.clients:
             most = (context.clients - 1) // 2 - self.T + 1
             key = f"K: {self.K} segments with T = {self.T}" if most >= 1 else f"T: {self.T} with K = {self.K} segments"
