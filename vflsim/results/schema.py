@@ -167,17 +167,17 @@ class RunInfo(BaseModel):
 
     ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran out of
     the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop rule that
-    ended a finished run. ``participants`` are the numbers of the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
-    ``awaited_replies`` are those of :class:`~vflsim.protocols.base.Protocol`; older files lack them and get the
-    defaults. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in server steps. ``crashing`` are the
-    participants whose outages lose work and messages. ``learning_plane`` is how training was computed, and
-    ``one_by_one`` lists clients that were not computed together, with the reason. ``rows`` counts the rows of each
-    split (empty without training), ``data`` the facts about their preparation. ``tf32``: whether a GPU rounded float32
-    products. ``stalled`` lists clients that waited in vain at the end. ``privacy`` is present if a mechanism protected
-    training, ``blinding`` if clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise,
-    transformed tensors. ``files`` has the digests of all other files of the run (None in files of earlier versions).
-    ``inputs`` has the SHA-256 of data files, traces and own modules that the run has read, by path. ``reference`` is
-    the protocol's ``clients_at_server``.
+    ended a finished run. ``participants`` are the numbers of the clients that take part, without excluded ones.
+    ``waits_for_all``, ``rounds_correspond`` and ``awaited_replies`` are those of
+    :class:`~vflsim.protocols.base.Protocol`; older files lack them and get the defaults. ``staleness_bounds`` names the
+    age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work and
+    messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not computed
+    together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data`` the facts about
+    their preparation. ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that waited in vain
+    at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded their
+    embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests
+    of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
+    and own modules that the run has read, by path. ``reference`` is the protocol's ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

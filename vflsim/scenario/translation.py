@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from vflsim.errors import nearest
+from vflsim.learning.data.partition import parts_of
 from vflsim.scenario.known import Known
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, shown
@@ -31,6 +32,15 @@ _NEEDED = {  # by the beginning of pydantic's error type
     "model": "a mapping of keys to values",
     "mapping": "a mapping of keys to values",
     "none": "null",
+}
+_SECTIONS = {  # what a missing section of a scenario may look like
+    "name": "study",
+    "data": "{name: digits}",
+    "partition": "{clients: 4}",
+    "models": "{client: {kind: linear, embedding: 8}, aggregate: mean, server: {kind: linear}}",
+    "training": "{batch: 64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}",
+    "protocols": "{wait: {kind: synchronous}}",
+    "stop": "{time: 60 s}",
 }
 _SIGNS = {"greater_than": ">", "greater_than_equal": "≥", "less_than": "<", "less_than_equal": "≤"}
 
@@ -100,7 +110,7 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
     if kind == "missing":
         name = str(loc[-1]) if loc else "key"
         words = ", ".join(known.words(loc))
-        return Problem(loc, f"the key {name!r} is missing", words, f"add `{name}: …`")
+        return Problem(loc, f"the key {name!r} is missing", words, f"add `{name}: {_example(loc, raw, known)}`")
     value = _value_at(loc, raw)
     if "[key]" in detail["loc"]:
         value = None  # the key itself is invalid, and the message names it
@@ -118,6 +128,15 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
         remedy = nearest(tag, names) or "use one of the allowed kinds"
         return Problem(place, f"there is no kind {tag!r} here", ", ".join(names), remedy)
     return _about_value(loc, kind, context, detail["msg"], value)
+
+
+def _example(loc: Location, raw: Any, known: Known) -> str:
+    """Return a value for a missing section of a scenario, and dots for any other key."""
+    if len(loc) != 1 or "protocols" not in known.keys(()):  # a key of a part
+        return "…"
+    if loc == ("partition",) and parts_of(raw.get("data")) > 1:
+        return "{by: views}"
+    return _SECTIONS.get(str(loc[0]), "…")
 
 
 def _inner(detail: ErrorDetails) -> ErrorDetails:

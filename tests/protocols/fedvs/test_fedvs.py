@@ -142,11 +142,11 @@ def test_what_cannot_be_coded_is_refused_when_the_scenario_is_loaded(case: str) 
         load(coded(more=more, **said))
 
 
-@pytest.mark.parametrize(("clients", "K", "T"), [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 1, 2)])
-def test_too_few_clients_for_any_code_are_told_how_many_are_needed(clients: int, K: int, T: int) -> None:
+@pytest.mark.parametrize(("clients", "k", "t"), [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 1, 2)])
+def test_too_few_clients_for_any_code_are_told_how_many_are_needed(clients: int, k: int, t: int) -> None:
     """Each of the other messages would ask for a smaller K or T, down to 1, and then again."""
     with pytest.raises(ScenarioError) as caught:
-        load(coded(K=K, T=T, more={"partition__clients": clients, "timing": {}}))
+        load(coded(K=k, T=t, more={"partition__clients": clients, "timing": {}}))
     assert f"fedvs needs R = 2(K+T-1) + 1 answers, 3 at least (K = T = 1), and there are {clients}" in str(caught.value)
     assert "allowed: 3 clients or more" in str(caught.value)
     assert "K: " not in str(caught.value)

@@ -79,6 +79,16 @@ class Partition(Part):
         return None if self.clients is None else self.clients + self.active
 
 
+def parts_of(data: object) -> int:
+    """Count the views or parties' files of a raw ``data`` section, as far as it tells without reading any file."""
+    if not isinstance(data, Mapping):
+        return 1
+    if isinstance(listed := data.get("parties"), (list, tuple)):
+        return len(listed)
+    entry = CATALOGUE.get(str(data.get("name")))
+    return entry.views if entry else 1
+
+
 def clients_hint(data: object, partition: object, symbols: Mapping[str, float] | None = None) -> int:
     """Say how many clients there will be, from the raw or validated sections, without reading any file.
 
@@ -99,7 +109,8 @@ def clients_hint(data: object, partition: object, symbols: Mapping[str, float] |
     entry = CATALOGUE.get(str(raw.get("name")))
     if entry and entry.views > 1 and cut.get("by") in (None, "views"):
         return entry.views - active
-    raise DataError("the number of clients is not said", f"{_WHERE}.clients", "a whole number, at least 1", "add it")
+    remedy = "add `clients: 4`, say; for a file with several views, as many as it has"
+    raise DataError("the number of clients is not said", f"{_WHERE}.clients", "a whole number, at least 1", remedy)
 
 
 def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
