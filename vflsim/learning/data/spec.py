@@ -35,7 +35,8 @@ class Data(Part):
     """A data set of the catalogue: digits, breast_cancer, mnist, fashion_mnist, emnist, credit, parkinson, handwritten,
     caltech7, criteo_sample."""
     file: str | None = None
-    """A CSV, Parquet or NPZ file with all features and the label."""
+    """A CSV, Parquet or NPZ file with all features and the label. A CSV's fields may be separated by commas,
+    semicolons, tabs or bars."""
     parties: tuple[str, ...] | None = Field(default=None, min_length=1)
     """One CSV, Parquet or NPZ file per client, in client order; rows are aligned by ``id``."""
     align: Align = "inner"

@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from vflsim.errors import DataError
 from vflsim.files import ALLOWED, Unpacked, UnusableFileError, beginning, bytes_text, must_fit, opened, size
+from vflsim.learning.data.sources.delimiter import decimal_of, delimiter_of
 from vflsim.learning.data.sources.matrix import numbers
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 
@@ -114,6 +115,8 @@ class Table:
                 return np.asarray(column.cast(pa.float64()).to_numpy())
             row, value = _first_text(column)
             what = f"{self.place(row)}, column {name!r} is {value!r}, which is not a number"
+            if isinstance(value, str) and "," in value:
+                remedy = f"write it with a decimal point, and without thousands' separators; or {remedy}"
             raise DataError(what, str(self.path), "numbers in every feature column", remedy)
         if column.null_count:  # arrow keeps gaps apart from numbers; as NaN they meet the common check
             column = column.cast(pa.float64())
@@ -133,7 +136,8 @@ def _parquet(path: Path, held: int) -> pa.Table:
 def _csv(path: Path, skip_lines: int, held: int) -> pa.Table:
     packed = path.suffix == ".gz"
     start = beginning(path, packed)
-    cells = start.count(b",") + start.count(b"\n") + 1
+    delimiter = delimiter_of(start, skip_lines)
+    cells = start.count(delimiter) + start.count(b"\n") + 1
     line = start.find(b"\n") + 1 or len(start)
     per_byte = max(1.0, _PER_CELL * cells / max(1, len(start)))
     with opened(path) as file:
@@ -145,7 +149,10 @@ def _csv(path: Path, skip_lines: int, held: int) -> pa.Table:
             read_options=pa.csv.ReadOptions(
                 use_threads=False, skip_rows=skip_lines, block_size=min(max(_BLOCK, _LINES * line), _LARGEST_BLOCK)
             ),
-            convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter.decode()),
+            convert_options=pa.csv.ConvertOptions(
+                strings_can_be_null=True, decimal_point=decimal_of(start, delimiter).decode()
+            ),
         )
 
 
