@@ -125,3 +125,25 @@ def test_a_batch_larger_than_the_data_of_a_coded_protocol_is_one_problem() -> No
     scenario = tiny({"code": {"kind": "fedvs", "K": 1}}, training__batch=100)
     with pytest.raises(ScenarioError, match=r"^training\.batch: a batch of 100 rows .* 90 training rows\n  allowed: 1"):
         read_and_check(scenario)
+
+
+@pytest.mark.parametrize(
+    ("clients", "said"),
+    [
+        ({"compute": 5}, "timing.clients.compute: 5 is 5 s"),
+        ({"compute": 0.5, "upload_delay": 2, "link": {"latency": 30}}, "timing.clients.link.latency: 30 is 30 s"),
+        ([{"select": "all", "compute": "5 ms"}, {"select": 1, "compute": 7}], "timing.clients.compute: 7 is 7 s"),
+    ],
+    ids=str,
+)
+def test_durations_without_a_unit_are_said_to_be_seconds(clients: Any, said: str, tmp_path: Path) -> None:
+    found = [line for line in lines(tmp_path, FEW, timing={"clients": clients}) if line.startswith("times without")]
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    "clients", [{"compute": "5 s"}, {"compute": 0}, {"upload_delay": {"kind": "exponential", "mean": "2+m"}}], ids=str
+)
+def test_nothing_is_said_of_durations_with_a_unit_zeros_and_formulas(clients: Any, tmp_path: Path) -> None:
+    assert not [line for line in lines(tmp_path, FEW, timing={"clients": clients}) if "without a unit" in line]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -15,6 +16,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.streams import few
 from vflsim.vocabulary.selections import members
 
+_DURATIONS = ("compute", "upload_delay", "latency")
+"""The keys of ``timing`` whose plain numbers are constant durations."""
 _NAMED = 5
 """Classes that a warning names at most."""
 _NEEDED: tuple[tuple[Split, str, str], ...] = (
@@ -29,8 +32,30 @@ def described(scenario: Scenario, data: ScenarioData) -> list[str]:
     loaded = data.of(scenario.training)
     return [
         f"data: {loaded.summary()}{_noise(scenario)}", *loaded.facts.sentences(), _task(loaded),
-        _batches(scenario, loaded), *overrides(scenario), *_warnings(loaded),
+        _batches(scenario, loaded), *overrides(scenario), *_seconds(scenario), *_warnings(loaded),
     ]  # fmt: skip
+
+
+def _seconds(scenario: Scenario) -> Iterator[str]:
+    """Yield a line about durations without a unit: they are seconds, and milliseconds are often meant."""
+    found = dict.fromkeys(_plain_durations(scenario.document.raw.get("timing"), "timing"))
+    if found:
+        texts = [f"{key}: {value} is {value} s" for key, value in found]
+        yield f"times without a unit are seconds: {few(texts)}; write `5 ms` for milliseconds"
+
+
+def _plain_durations(value: Any, key: str) -> Iterator[tuple[str, float]]:
+    """Yield the key and the number of every constant duration that has no unit."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            inner = f"{key}.{name}"
+            if name in _DURATIONS and isinstance(item, int | float) and item > 0:
+                yield inner, item
+            else:
+                yield from _plain_durations(item, inner)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _plain_durations(item, key)
 
 
 def overrides(scenario: Scenario) -> Iterator[str]:
