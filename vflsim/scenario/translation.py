@@ -16,7 +16,7 @@ from vflsim.scenario.known import Known
 from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, shown
 from vflsim.vocabulary.entries import FOR_CLIENT
-from vflsim.vocabulary.imported import OWN_FIELDS
+from vflsim.vocabulary.imported import OWN_FIELDS, own_kind
 
 _SAME_FOR_ALL = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
 _NEEDED = {  # by the beginning of pydantic's error type
@@ -125,7 +125,7 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
         names = _words(context.get("expected_tags"))
         tag = str(context.get("tag"))
         place = (*loc, "kind") if isinstance(value, Mapping) and "kind" in value else loc
-        remedy = nearest(tag, names) or "use one of the allowed kinds"
+        remedy = own_kind(tag) or nearest(tag, names) or "use one of the allowed kinds"
         return Problem(place, f"there is no kind {tag!r} here", ", ".join(names), remedy)
     return _about_value(loc, kind, context, detail["msg"], value)
 

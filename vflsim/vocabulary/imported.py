@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any
@@ -52,6 +52,23 @@ def imported(path: str) -> Any:
         return reduce(getattr, names.split("."), module)
     except AttributeError as error:
         raise ValueError(f"{path} does not exist: {error}") from error
+
+
+def own_kind(name: str) -> str:
+    """Say how to name an imported class of the user's own with this kind or name; empty if there is none."""
+    for part in _derived(Part):
+        kind = part.model_fields.get("kind")
+        path = f"{part.__module__}:{part.__qualname__}"
+        known = name in (part.__name__, None if kind is None else kind.default)
+        if known and not part.__module__.startswith("vflsim.") and "<locals>" not in path:
+            return f'a class of your own is named by its path: `{{kind: module, path: "{path}"}}`'
+    return ""
+
+
+def _derived(part: type[Part]) -> Iterator[type[Part]]:
+    for each in part.__subclasses__():
+        yield each
+        yield from _derived(each)
 
 
 def reason(error: BaseException) -> str:
