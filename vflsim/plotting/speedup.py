@@ -89,19 +89,19 @@ def _baseline(results: Results) -> str:
 
 def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
     look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markersize": 5, "linestyle": "none"}
-    text = f"{three_digits(found.mean)}×"
+    text = f"{three_digits(found.limit)}×"
     if found.bound != "exact":
         look["markerfacecolor"] = "white"
         text = {"most": f"< {text}", "least": f"> {text}", "none": "?"}[found.bound]
     if found.bound in ("most", "least"):
         end = (-22, 0) if found.bound == "most" else (22, 0)
         arrow = {"arrowstyle": "<-", "color": style.color, "linewidth": 1.2}  # its text is at the arrow's end
-        axes.annotate("", (found.mean, row), end, textcoords="offset points", arrowprops=arrow)
+        axes.annotate("", (found.limit, row), end, textcoords="offset points", arrowprops=arrow)
     if found.high > found.low:
         axes.plot([found.low, found.high], [row, row], color=style.color, linewidth=1.6)
-    axes.plot([found.mean], [row], **look)
+    axes.plot([found.limit], [row], **look)
     axes.annotate(
-        text, (found.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
+        text, (found.limit, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
     )
 
 

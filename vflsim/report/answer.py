@@ -114,7 +114,7 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
             bound = {"exact": "", "most": "at most ", "least": "at least "}[times.bound]
             interval = f" (95 % interval {three_digits(times.low)} to {three_digits(times.high)})"
             interval = interval if times.low < times.high else ""
-            sentences.append(f"{name} is {bound}{three_digits(times.mean)} times as fast as {baseline}{interval}.")
+            sentences.append(f"{name} is {bound}{three_digits(times.limit)} times as fast as {baseline}{interval}.")
     for cost, what in (("rounds", "rounds"), ("bytes", "bytes")):
         if (found := ranking(results, summary, f"{cost}_to_target", target)) is not None:
             text = f"Fewest {what}: {found.best} with {found.text(found.best)}"

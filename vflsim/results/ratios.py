@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -16,8 +17,9 @@ from vflsim.results.statistics import t_interval, welch_interval
 class Ratio:
     """A ratio of times over ``n`` common seeds: the geometric mean and its 95 % interval (NaN for one seed).
 
-    ``bound`` is ``exact`` unless some runs did not reach the target. Then the ratio is at ``most`` the mean (runs of
-    the protocol did not), at ``least`` the mean (runs of the baseline did not), or unknown (``none``: both).
+    ``bound`` is ``exact`` unless some runs did not reach the target. Then every seed's ratio has a bound: the ratio is
+    at ``most`` the limit (runs of the protocol did not), at ``least`` the limit (runs of the baseline did not), or
+    unknown (``none``: both). ``mean`` and the interval's one known end are those of the seeds' bounds.
     """
 
     mean: float
@@ -26,11 +28,17 @@ class Ratio:
     n: int
     bound: str = "exact"
 
+    @property
+    def limit(self) -> float:
+        """The end of the interval of bounds, beyond which the ratio does not lie; the mean for one seed."""
+        end = {"most": self.high, "least": self.low}.get(self.bound, self.mean)
+        return self.mean if math.isnan(end) else end
+
     def __str__(self) -> str:
         """Format the ratio: ``13.2 (9.1 … 19) ×``, ``< 0.9 ×`` if it is bounded, ``—`` if it is unknown."""
         if self.bound == "none":
             return "—"
-        text = {"exact": "", "most": "< ", "least": "> "}[self.bound] + three_digits(self.mean)
+        text = {"exact": "", "most": "< ", "least": "> "}[self.bound] + three_digits(self.limit)
         if self.low < self.high:
             text += f" ({three_digits(self.low)} … {three_digits(self.high)})"
         return f"{text} ×"
@@ -57,7 +65,8 @@ def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = T
     late, waiting = bool(own["censored"].any()), bool(other["censored"].any())
     if late or waiting:
         bound = "none" if late and waiting else "most" if late else "least"
-        return Ratio(mean, float("nan"), float("nan"), found.n, bound)
+        low, high = (low if bound == "least" else math.nan), (high if bound == "most" else math.nan)
+        return Ratio(mean, low, high, found.n, bound)
     return Ratio(mean, low, high, found.n)
 
 
