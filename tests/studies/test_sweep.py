@@ -1,6 +1,7 @@
 """Sweeps: every value's results are those of a run with that override, and whatever stops a sweep loses nothing."""
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -248,10 +249,11 @@ def test_a_run_that_fails_stops_neither_its_value_nor_the_others(tmp_path: Path)
     assert done.sweep.pending == ()
     first, second = done.sweep.results
     assert (len(first.failed), len(second.failed)) == (0, 1)
-    (table,) = sweep_tables(done.sweep)
-    assert table.rows[1][1] == "—"
-    assert table.rows[1][2] == table.rows[0][2]
-    assert any("lr: 1e+300}, wait, seed 0" in note for note in table.notes)
+    table, final = sweep_tables(done.sweep)
+    for each in (table, final):
+        assert each.rows[1][1] == "—"
+        assert each.rows[1][2] == each.rows[0][2]
+    assert any("lr: 1e+300}, wait, seed 0" in note for note in final.notes)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it
 
 def test_the_tables_of_a_sweep_that_kept_no_rounds_have_dashes(tmp_path: Path) -> None:
     sweep = run_sweep(said(seeds=[0], record="summary"), KEY, VALUES, out=tmp_path / "sweep").sweep
-    (table,) = sweep_tables(sweep)
+    table, _ = sweep_tables(sweep)
     assert [row[1:] for row in table.rows] == [("—", "—")] * 2
 
 
@@ -329,7 +331,7 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
     world = said(stop={"rounds": 60, "target": {"test_accuracy": 0.5}})
     world["training"]["server_optimizer"]["lr"] = 0.5
     sweep = run_sweep(world, KEY, VALUES, out=tmp_path / "sweep").sweep
-    lasting, reaching = sweep_tables(sweep)
+    lasting, reaching, final = sweep_tables(sweep)
     assert lasting.title == "tiny: mean round"
     assert [*lasting.header] == ["t", "wait", "fast"]
     assert [row[0] for row in lasting.rows] == ["1", "3"]
@@ -338,4 +340,21 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
     assert "±" in lasting.rows[0][1]
     assert reaching.title == "tiny: time to test_accuracy ≥ 0.5 for 5 evaluations"
     assert all(cell.endswith("s") for row in reaching.rows for cell in row[1:])
-    assert "Means over seeds" in " ".join(reaching.notes)
+    assert "Means over seeds" in " ".join(final.notes)
+
+
+@pytest.mark.parametrize("target", [{}, {"test_accuracy": 0.999}], ids=["no target", "a target out of reach"])
+def test_without_a_target_that_all_reach_the_final_metric_answers(target: dict[str, float], tmp_path: Path) -> None:
+    sweep = run_sweep(
+        said(stop={"rounds": 6, **({"target": target} if target else {})}), KEY, VALUES, out=tmp_path / "s"
+    )
+    *others, final = sweep_tables(sweep.sweep)
+    assert len(others) == 1 + len(target)
+    assert final.title == "tiny: final accuracy"
+    assert all(re.match(r"0\.\d+ ± 0\.\d+$", cell) for row in final.rows for cell in row[1:])
+    assert "Means over seeds" in " ".join(final.notes)
+
+
+def test_timing_alone_has_no_final_metric(tmp_path: Path) -> None:
+    sweep = run_sweep(said(stop={"rounds": 6}), KEY, VALUES, out=tmp_path / "s", timing_only=True).sweep
+    assert [table.title for table in sweep_tables(sweep)] == ["tiny: mean round"]

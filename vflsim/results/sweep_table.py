@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vflsim.results.layout import TextTable
-from vflsim.results.notes import AT_LEAST, about_means, round_measure
+from vflsim.results.notes import AT_LEAST, about_means, final_label, round_measure
 from vflsim.results.report import describe
 from vflsim.results.summary import STEADY, Estimate
 from vflsim.results.sweep import Sweep
 from vflsim.scenario.emit import flow as shown
+from vflsim.vocabulary.metrics import is_share
 
 
 def sweep_tables(sweep: Sweep) -> list[TextTable]:
-    """Tabulate the mean round duration and, if there was training, the time to each target at every point."""
+    """Tabulate the mean round duration and, if there was training, the time to each target at every point.
+
+    Where some run did not reach the first target, or there is none, the final level of the main metric is added.
+    """
     measures = {round_measure(summary) for summary in sweep.summaries}
     single = measures == {STEADY}
     tables = [_table(sweep, STEADY if single else "round_duration", None, "mean round")]
     targets = dict.fromkeys(target for summary in sweep.summaries for target in summary["target"].dropna())
     tables += [_table(sweep, "time_to_target", target, f"time to {target}") for target in targets]
+    if not _all_reached(sweep, [*targets][:1]) and (metric := _main_metric(sweep)):
+        tables.append(_table(sweep, f"plateau_{metric}", None, final_label(metric)))
     tables[-1].notes = tuple(_notes(sweep, single))
     return tables
+
+
+def _all_reached(sweep: Sweep, targets: Sequence[str]) -> bool:
+    """Whether there are targets, and all runs of all points reached them."""
+    costs = [sweep.estimates("time_to_target", target) for target in targets]
+    return bool(costs) and all((each["reached"] == each["n"]).all() for each in costs)
+
+
+def _main_metric(sweep: Sweep) -> str | None:
+    """Return the metric to compare, if any point was evaluated."""
+    return next((found.main_metric for found in sweep.results if found.evaluated), None)
 
 
 def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTable:
     known = measure in sweep.measures  # otherwise rounds were not kept, and the table shows dashes
     cells = {
         (row["position"], row["protocol"]): describe(
-            Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__}), row["unit"]
+            Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__}),
+            row["unit"],
+            share=is_share(measure.removeprefix("plateau_")),
         )
         for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }
