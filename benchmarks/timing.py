@@ -1,4 +1,4 @@
-"""How fast timing is: the event path, the vectorised path, fair links, and a run of 131,072 clients.
+"""How fast timing is: the event path, the vectorised path, fair links, and a run of as many clients as there may be.
 
 One process, one thread. Rates are per second of processor time, the best of a few; ratios to bare SimPy within one run
 are what carries over to another machine. A client-round is a computation, an upload delay, a message up, a message down
@@ -24,6 +24,7 @@ import vectorised
 
 import vflsim
 from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import MAX_CLIENTS
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.study import run_study
@@ -31,7 +32,7 @@ from vflsim.world.record import Events
 
 REPEATS = 3
 CLIENT_ROUNDS = 20_000
-HUGE = 131_072
+HUGE = MAX_CLIENTS
 
 
 def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **timing: Any) -> Scenario:
@@ -120,7 +121,7 @@ def event_path() -> None:
 
 
 def huge() -> None:
-    """131,072 clients, each with an upload delay of its own, for 10 rounds: from the scenario to the written run."""
+    """All clients that there may be, each with an upload delay of its own, for 10 rounds: from scenario to written run."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made = scenario(HUGE, 10, folder, upload_delay={"kind": "exponential", "mean": "(100 + 100*i/N) ms"})
