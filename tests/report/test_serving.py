@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import shutil
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser
@@ -15,7 +19,7 @@ from command_line import Ended
 
 from vflsim.errors import ResultsError
 from vflsim.report import perfetto
-from vflsim.report.serving import LocalServer
+from vflsim.report.serving import MOST, SILENCE_S, LocalServer
 from vflsim.report.watch import watched
 
 
@@ -136,3 +140,71 @@ def test_the_command_says_where_the_page_is_and_ends_with_ctrl_c(
     assert ended.status in (0, None)
     assert f"{toy_folder}: open http://127.0.0.1:" in ended.out
     assert "nowhere (absent yet): open http://127.0.0.1:" in vflsim("watch", "nowhere", "--port", 0).out
+
+
+def half_open(port: int, count: int, sent: bytes) -> list[socket.socket]:
+    """Connections that begin a request and do not end it."""
+    made = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    for each in made:
+        with contextlib.suppress(ConnectionError):  # ended already
+            each.sendall(sent)
+    return made
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /st", b"GET /state HTTP/1.1\r\nHost: 127"])
+def test_half_open_connections_keep_few_threads_and_nobody_out(server: LocalServer, sent: bytes) -> None:
+    before = threading.active_count()
+    connections = half_open(server.port, 3 * MOST, sent)
+    for _ in range(5):  # each is accepted after all of those
+        assert get(server.port, "/state")[0] == 200
+    for ended in connections[: 2 * MOST]:
+        ended.settimeout(60)
+        with contextlib.suppress(ConnectionError):
+            assert ended.recv(1) == b""
+    assert threading.active_count() - before <= MOST + 1  # the last may be about to end
+    for each in connections:
+        each.close()
+
+
+def test_a_silent_connection_ends(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.05)
+    (silent,) = half_open(server.port, 1, b"GET /state")
+    silent.settimeout(60)
+    assert silent.recv(1) == b""
+    silent.close()
+    assert server.RequestHandlerClass.__mro__[1].timeout == SILENCE_S
+
+
+def test_a_browser_that_hangs_up_leaves_no_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, errors = tmp_path / "trace.json", []
+    trace.write_bytes(bytes(1 << 24))  # more than the buffers of the sockets hold
+    with perfetto.served(trace, 0) as server:
+        handled = server.handle_error
+        ended = threading.Event()
+
+        def handle(*given: Any) -> None:
+            errors.append(sys.exception())
+            handled(*given)
+            ended.set()
+
+        monkeypatch.setattr(server, "handle_error", handle)
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+            leaving.sendall(b"GET /trace.json HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.port)
+            leaving.recv(10)
+        assert ended.wait(60)
+        assert [isinstance(error, ConnectionError) for error in errors] == [True]
+        assert get(server.port, "/trace.json")[2] == trace.read_bytes()  # it may be fetched again
+        serving.join()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_mistake_in_a_page_is_printed(server: LocalServer, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise KeyError("a mistake")
+    except KeyError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert "a mistake" in capfd.readouterr().err

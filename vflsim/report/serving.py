@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,15 +14,24 @@ from typing import Any
 from vflsim.errors import ResultsError
 
 ADDRESS = "127.0.0.1"
+MOST = 32
+"""Connections at a time, each of which has a thread: a browser opens about six to a page."""
+SILENCE_S = 30.0
+"""Seconds without a byte after which a connection ends."""
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Listens on 127.0.0.1; ``port`` 0 takes any free one. Raises ResultsError if it is taken, with the remedy."""
+    """Listens on 127.0.0.1; ``port`` 0 takes any free one. Raises ResultsError if it is taken, with the remedy.
+
+    Of more than ``MOST`` connections the oldest ends: those that send nothing, or little by little, keep nobody out.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
 
     def __init__(self, port: int, handler: type[LocalHandler], remedy: str) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._changing = threading.Lock()
         try:
             super().__init__((ADDRESS, port), handler)
         except OSError as error:
@@ -29,11 +42,33 @@ class LocalServer(ThreadingHTTPServer):
         """The port that it listens on."""
         return int(self.server_address[1])
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; end the oldest connection if there are too many."""
+        with self._changing:
+            self._open[request] = None
+            if len(self._open) > MOST:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):  # its thread may just have ended it
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what went wrong, unless the browser has hung up or fallen silent."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
 
 class LocalHandler(ABC, BaseHTTPRequestHandler):
     """Answers GET, if the request names this machine: another name means that a web site's name leads here."""
 
-    server_version, sys_version = "vflsim", ""
+    server_version, sys_version, timeout = "vflsim", "", SILENCE_S
     server: LocalServer
 
     def do_GET(self) -> None:
