@@ -6,6 +6,7 @@ import ast
 import gzip
 import os
 import signal
+import socket
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
@@ -125,6 +126,61 @@ def test_only_regular_files_are_opened(role: str, ending: str, kind: str, called
     said = complaint(READERS[role][0](path))
     assert f"it is {called}, not a regular file" in said
     assert str(path) in said
+
+
+def special(kind: str, path: Path) -> None:
+    """Put something at a path that is no file with content."""
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    elif kind == "a link to itself":
+        path.symlink_to(path)
+    else:
+        path.symlink_to(kind)
+
+
+KERNEL = "a file of the kernel"
+ODD = {
+    "/proc/kmsg": KERNEL,  # which has nothing to read at the moment, or takes it away
+    "/proc/self/pagemap": KERNEL,  # which is longer than any disk
+    "/proc/self/environ": KERNEL,
+    "/proc/self/mem": "Input/output error",
+    "/dev/full": "a device",
+    "socket": "a socket",
+    "a link to itself": "symbolic links",
+    "/absent/file": "no such file",
+}
+
+
+@pytest.mark.parametrize(("role", "ending"), EVERY)
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_files_end_in_an_error(
+    role: str, ending: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    path = tmp_path / f"f{ending}"
+    special(kind, Path(path.name))
+    if kind == "/proc/kmsg" and not os.access(kind, os.R_OK):
+        pytest.skip("only root may read it")
+    said = complaint(READERS[role][0](path))
+    assert ODD[kind].lower() in said.lower()
+
+
+@pytest.mark.parametrize(("role", "ending"), EVERY)
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_a_file_that_may_not_be_read_or_vanishes_ends_in_an_error(
+    role: str, ending: str, error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"file{ending}"
+    path.write_bytes(b"x")
+
+    def refuse(*_: object) -> int:
+        raise error(error().errno, "not for you", str(path))
+
+    monkeypatch.setattr(files, "_without_waiting", refuse)
+    said = complaint(READERS[role][0](path))
+    assert str(path) in said
+    assert "not for you" in said or "no such file" in said
 
 
 @pytest.mark.parametrize(("kind", "called"), [("pipe", "a named pipe"), ("device", "a device")])

@@ -56,7 +56,10 @@ def opened(path: Path | str) -> Iterator[BufferedReader]:
     except ValueError as error:  # a null character in it
         raise UnusableFileError(f"no file can be called {str(path)!r}: {error}") from None
     with open(path, "rb", opener=_without_waiting) as file:
-        _must_be_regular(os.fstat(file.fileno()))
+        found = os.fstat(file.fileno())
+        _must_be_regular(found)
+        if found.st_size == 0:
+            _must_be_empty(file.fileno())
         yield file
 
 
@@ -184,6 +187,16 @@ def _must_be_regular(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = next((name for matches, name in _KINDS if matches(found.st_mode)), "something else")
         raise UnusableFileError(f"it is {kind}, not a regular file")
+
+
+def _must_be_empty(handle: int) -> None:
+    """Refuse files such as /proc/kmsg: regular and of no bytes by their description, and yet not empty."""
+    try:
+        more = bool(os.read(handle, 4096))  # less than a block is refused by some
+    except BlockingIOError:
+        more = True
+    if more:
+        raise UnusableFileError("it is a file of the kernel, not a regular file: it has content, but no length")
 
 
 def _without_waiting(path: str, flags: int) -> int:
