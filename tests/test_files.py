@@ -20,12 +20,15 @@ import pytest
 
 from vflsim import files
 from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
+from vflsim.results.manifest import Manifest
 from vflsim.results.pages import read_info, read_scenario
 from vflsim.results.read import StoredRun
 from vflsim.results.sweep import SweepPage
+from vflsim.results.tuning import Tuning
 from vflsim.scenario import load
 from vflsim.scenario.document import read
 from vflsim.studies.checks import read_and_check
+from vflsim.vocabulary.plain_yaml import MAX_VALUES
 
 BASE = """\
 name: base
@@ -209,6 +212,96 @@ def test_results_are_regular_files(reads: Callable[[Path], object], tmp_path: Pa
         os.mkfifo(tmp_path / name)
     with pytest.raises(ResultsError):
         reads(tmp_path)
+
+
+DEEP = 100_000
+BAD_JSON = {
+    "brackets": "[" * DEEP,
+    "closed brackets": "[" * DEEP + "]" * DEEP,
+    "levels that Python reads": "[" * 900 + "]" * 900,
+    "objects": '{"a":' * DEEP,
+    "a list": "[]",
+    "a text": '"a"',
+    "a number": "1",
+    "null": "null",
+    "NaN": "NaN",
+    "nothing": "",
+    "two values": "{} {}",
+    "a name twice": '{"files": {}, "files": {}}',
+    "a number of 5,000 digits": '{"files": %s}' % ("9" * 5000),
+    "a number of 400 digits": '{"files": %s}' % ("9" * 400),
+    "not UTF-8": b'{"\xff": 1}',
+    "half a surrogate": '{"files": {"\\ud800": {}}}',
+}
+JSON_PAGES: dict[str, Callable[[Path], object]] = {
+    "run.json": read_info,
+    "sweep.json": SweepPage.read,
+    "manifest.json": Manifest.read,
+    "tuning.json": Tuning.open,
+}
+
+
+@pytest.mark.parametrize("name", JSON_PAGES)
+@pytest.mark.parametrize("content", BAD_JSON.values(), ids=BAD_JSON)
+def test_a_page_that_is_no_plain_json_is_called_damaged(name: str, content: str | bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ResultsError, match="damaged: ") as caught:
+        JSON_PAGES[name](tmp_path)
+    assert caught.value.where == str(tmp_path / name)
+    assert caught.value.remedy
+
+
+def test_json_within_the_bounds_is_read(tmp_path: Path) -> None:
+    deep = "[" * files.JSON_DEPTH + "]" * files.JSON_DEPTH
+    (tmp_path / "a.json").write_text(f'{{"deep": {deep[1:-1]}, "whole": {2**64}, "inf": -Infinity}}')
+    found = files.json_of(tmp_path / "a.json")
+    assert (found["whole"], found["inf"]) == (2**64, -np.inf)
+    with pytest.raises(ValueError, match="more than 100 levels"):
+        files.parsed_json(f"[{deep}]")
+    assert files.parsed_json(str(10**30), whole=np.inf) == 10**30
+
+
+BAD_YAML = {
+    "brackets": "[" * DEEP,
+    "levels": "protocols: " + "[" * 200 + "]" * 200,
+    "mappings": "protocols: " + "{a: " * DEEP,
+    "an anchor in itself": "protocols: &a {a: *a}",
+    "anchors in anchors": "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
+    + "".join(f"a{k}: &a{k} [{','.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 9))
+    + "protocols: {}\n",
+    "a tag": "protocols: !!python/object/apply:os.system [ls]",
+    "protocols of text": "protocols: {wait: text}",
+    "stop of a list": "protocols: {}\nstop: [1]",
+    "constants of text": "protocols: {}\nconstants: a",
+    "a key twice": "protocols: {}\nprotocols: {}",
+    "a control character": "protocols: {}\nname: \x1b",
+}
+
+
+@pytest.mark.parametrize("content", BAD_YAML.values(), ids=BAD_YAML)
+def test_a_stored_scenario_that_is_no_plain_yaml_is_called_damaged(content: str, tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(content)
+    with pytest.raises(ResultsError, match="damaged: "):
+        read_scenario(tmp_path / "scenario.yaml")
+
+
+def test_a_stored_scenario_of_many_seeds_is_read(tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(f"protocols: {{}}\nseeds: [{', '.join(['7'] * (MAX_VALUES + 1))}]\n")
+    assert len(read_scenario(tmp_path / "scenario.yaml")["seeds"]) == MAX_VALUES + 1
+
+
+@pytest.mark.parametrize("package", sorted(path.name for path in Path(files.__file__).parent.iterdir()))
+def test_nothing_else_reads_json_or_yaml(package: str) -> None:
+    """Files of JSON and YAML are read by ``files.json_of`` and ``plain_yaml.parse_value``, within bounds."""
+    root = Path(files.__file__).parent
+    for path in sorted((root / package).rglob("*.py")) or [root / package]:
+        if path.suffix != ".py" or path == Path(files.__file__):
+            continue
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            said = ast.unparse(call.func)
+            own = path == root / "vocabulary" / "base.py"  # examples in docstrings
+            loads = said in {"json.load", "json.loads"} or (said.startswith("YAML(") and said.endswith(".load"))
+            assert not loads or own, f"{path}:{call.lineno}: {said}"
 
 
 WRITERS = {"results/write.py", "results/lock.py"}

@@ -12,10 +12,11 @@ unpacked.
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from io import BufferedIOBase, BufferedReader, RawIOBase
@@ -32,6 +33,8 @@ BOMB_BYTES, BOMB_RATIO = 1 << 30, 200
 """A packed file is refused if it unpacks to more than both."""
 PER_CHARACTER = 20
 """Bytes of memory per byte of text with numbers, while Python reads it line by line."""
+JSON_DEPTH, JSON_WHOLE = 100, 2.0**64
+"""Most levels of JSON in each other, and largest whole number: beyond both, what uses it would fail instead."""
 _SAMPLE = 1 << 20
 _MOST = 10**300
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -79,6 +82,36 @@ def content(path: Path | str, per_byte: float = 1.0) -> bytes:
 def text(path: Path | str, encoding: str = "utf-8") -> str:
     """Give a file's text. Raises OSError and UnicodeDecodeError."""
     return content(path, PER_CHARACTER).decode(encoding)
+
+
+def json_of(path: Path | str, whole: float = JSON_WHOLE) -> Any:
+    """Read a JSON file. Raises OSError, and ValueError as ``parsed_json`` does."""
+    return parsed_json(text(path), whole)
+
+
+def parsed_json(source: str | bytes, whole: float = JSON_WHOLE) -> Any:
+    """Parse JSON text; NaN and Infinity are numbers.
+
+    Raises ValueError for any other text, more than ``JSON_DEPTH`` levels, a name that stands twice in an object, and
+    whole numbers whose absolute value exceeds ``whole``.
+    """
+
+    def number(digits: str) -> int:
+        if abs(found := int(digits)) > whole:
+            raise ValueError(f"the number {digits[:20]}… is too large")
+        return found
+
+    try:
+        found = json.loads(source, object_pairs_hook=_unique, parse_int=number)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    within, level = [found], 0
+    while containers := [each for each in within if isinstance(each, dict | list)]:
+        level += 1
+        if level > JSON_DEPTH:
+            raise ValueError(_TOO_DEEP)
+        within = [item for each in containers for item in _items(each)]
+    return found
 
 
 @cache
@@ -181,6 +214,22 @@ def bytes_text(amount: float) -> str:
         if amount >= factor:
             return f"{amount / factor:.3g} {unit}"
     return f"{amount:.0f} bytes"
+
+
+_TOO_DEEP = f"it is nested too deeply, in more than {JSON_DEPTH} levels"
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} stands twice in an object")
+    return found
+
+
+def _items(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _must_be_regular(found: os.stat_result) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from torch import Tensor
 from vflsim.checkpoints.position import Position
 from vflsim.checkpoints.snapshot import Snapshot
 from vflsim.errors import CheckpointError
+from vflsim.files import json_of
 from vflsim.results.write import errors_named, write_file
 
 FORMAT = "1"
@@ -127,7 +129,7 @@ class CheckpointFiles:
 
     def _read_page(self, number: int) -> _Page:
         try:
-            stored = json.loads(self._path(number, "json").read_bytes())
+            stored = json_of(self._path(number, "json"), whole=math.inf)
             content = stored["content"]
             if stored["digest"] != _digest_of(content):
                 raise _UnsoundError("is not what was written")

@@ -120,10 +120,10 @@ def _delay(text: str) -> DelayKind:
     from vflsim.scenario import own_modules
     from vflsim.scenario.document import Document
     from vflsim.scenario.known import Known
-    from vflsim.scenario.plain_yaml import parse_value
     from vflsim.scenario.problems import failure
     from vflsim.scenario.translation import problems_of
     from vflsim.timing.delays import AnyDelay
+    from vflsim.vocabulary.plain_yaml import parse_value
 
     name = "vflsim delays show"
     raw, origins = parse_value(text, name)

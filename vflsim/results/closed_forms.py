@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import ResultsError
-from vflsim.files import opened
+from vflsim.files import opened, parsed_json
 from vflsim.results.write import write_file
 from vflsim.timing.base import Floats
 
@@ -135,7 +135,7 @@ def read_left_out(folder: Path | str) -> tuple[LeftOut, ...]:
     if table is None:
         return ()
     try:
-        return tuple(LeftOut(**each) for each in json.loads((table.schema.metadata or {}).get(_LEFT_OUT, b"[]")))
+        return tuple(LeftOut(**each) for each in parsed_json((table.schema.metadata or {}).get(_LEFT_OUT, b"[]")))
     except (ValueError, TypeError) as error:
         raise _damaged(path, f"the list of missing closed forms cannot be read: {error}") from error
 

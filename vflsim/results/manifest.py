@@ -18,7 +18,7 @@ from typing import final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vflsim.errors import ResultsError
-from vflsim.files import text
+from vflsim.files import json_of
 from vflsim.results.digests import changes, facts_of
 from vflsim.results.folder import set_aside
 from vflsim.results.schema import FileFacts
@@ -40,7 +40,7 @@ class Manifest(BaseModel):
         """Read the manifest of a results folder; None if there is none. Raises ResultsError if it is damaged."""
         path = Path(folder) / MANIFEST
         try:
-            return cls.model_validate(json.loads(text(path)))
+            return cls.model_validate(json_of(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from vflsim.errors import ResultsError
-from vflsim.files import text
+from vflsim.errors import ResultsError, ScenarioError
+from vflsim.files import json_of, text
 from vflsim.results.schema import RunInfo
 from vflsim.results.write import RUN
+from vflsim.vocabulary.plain_yaml import MAX_VALUES, parse_value
+
+_MAPPINGS = ("stop", "constants", "partition", "training", "timing")
+MOST_VALUES = 10 * MAX_VALUES
+"""A stored scenario lists its seeds and clients one by one."""
 
 
 def read_scenario(path: Path) -> Mapping[str, Any]:
     """Read the scenario stored with results. Raises ResultsError if it is damaged."""
     try:
-        scenario = YAML(typ="safe", pure=True).load(text(path))
-    except (YAMLError, OSError, UnicodeDecodeError) as error:
+        scenario, _ = parse_value(text(path), path.name, MOST_VALUES)
+    except ScenarioError as error:
+        raise damaged(path, f"{error.where}: {error.what}") from error
+    except (OSError, UnicodeDecodeError) as error:
         raise damaged(path, str(error)) from error
     if not isinstance(scenario, dict) or not isinstance(scenario.get("protocols"), dict):
         raise damaged(path, "no protocols in it")
+    sections = {key: scenario.get(key) for key in _MAPPINGS} | scenario["protocols"]
+    if wrong := [key for key, value in sections.items() if not isinstance(value, dict | None)]:
+        raise damaged(path, f"{wrong[0]} is no mapping")
     return scenario
 
 
@@ -32,7 +39,7 @@ def read_info(folder: Path) -> RunInfo:
     """Read the ``run.json`` of a folder. Raises ResultsError if it is damaged or belongs to another run."""
     path = folder / RUN
     try:
-        info = RunInfo.model_validate(json.loads(text(path)))
+        info = RunInfo.model_validate(json_of(path))
     except (OSError, ValueError) as error:
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise damaged(path, problem) from error

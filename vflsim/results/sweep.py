@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vflsim.errors import ResultsError
-from vflsim.files import text
+from vflsim.files import json_of
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.summary import summarise
 from vflsim.results.sweep_axis import SweepAxis, axes_of, setting_of
@@ -70,7 +70,7 @@ class SweepPage(BaseModel):
         """Read a folder's page. Raises ResultsError if it is absent or damaged."""
         path = Path(folder) / SWEEP
         try:
-            return cls.model_validate(json.loads(text(path)))
+            return cls.model_validate(json_of(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             if not path.is_file():
                 what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from vflsim.errors import ResultsError
+from vflsim.errors import ResultsError, ScenarioError
+from vflsim.vocabulary.plain_yaml import parse_value
 from vflsim.vocabulary.quantities import Number
 from vflsim.vocabulary.targets import Target, Targets, TargetWatch, named
 
@@ -100,8 +99,8 @@ def target_from_text(text: str) -> dict[str, Any]:
     if equals and not text.lstrip().startswith("{"):
         return {metric.strip(): value.strip()}
     try:
-        parsed = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
+        parsed, _ = parse_value(text, "--target")
+    except ScenarioError:
         parsed = None
     if not isinstance(parsed, dict):
         allowed = "test_accuracy=0.85, or {test_accuracy: 0.85, for: 20 s}"

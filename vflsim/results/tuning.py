@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vflsim.errors import ResultsError
-from vflsim.files import text
+from vflsim.files import json_of
 from vflsim.results.pages import damaged
 from vflsim.results.plateau import distinct, plateau_of
 from vflsim.results.sweep import Sweep
@@ -76,7 +76,7 @@ class Tuning:
         """Open the folder of a finished tuning. Raises ResultsError if it is not one, or is damaged."""
         path = Path(folder) / TUNING
         try:
-            page = TuningPage.model_validate(json.loads(text(path)))
+            page = TuningPage.model_validate(json_of(path))
         except FileNotFoundError as error:
             raise ResultsError(f"no {TUNING} in it", str(folder), "a folder that vflsim tune has finished") from error
         except (OSError, ValueError) as error:

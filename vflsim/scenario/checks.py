@@ -12,7 +12,6 @@ from vflsim.learning.tasks import task_of
 from vflsim.privacy.base import Mechanism
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import (
     active_model,
@@ -28,6 +27,7 @@ from vflsim.timing.compute import Flops
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.metrics import belongs_to_a_party, column_of
+from vflsim.vocabulary.plain_yaml import Location
 from vflsim.vocabulary.selections import members
 from vflsim.vocabulary.targets import Targets
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.files import opened, size
-from vflsim.scenario.plain_yaml import MAX_DEPTH, PLAIN, Location, Origins, parse_value
 from vflsim.shipped import scenario_file
+from vflsim.vocabulary.plain_yaml import MAX_DEPTH, PLAIN, Location, Origins, parse_value
 
 MAX_BYTES = 1 << 20
 

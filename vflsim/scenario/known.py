@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from vflsim.scenario.plain_yaml import Location
+from vflsim.vocabulary.plain_yaml import Location
 
 _Schema: TypeAlias = Mapping[str, Any]
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from vflsim.errors import ScenarioError, nearest
 from vflsim.scenario.document import Document, plain
-from vflsim.scenario.plain_yaml import Location, parse_value
 from vflsim.scenario.problems import shown
+from vflsim.vocabulary.plain_yaml import Location, parse_value
 from vflsim.vocabulary.quantities import DIMENSIONS
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]

@@ -15,8 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem
+from vflsim.vocabulary.plain_yaml import Location
 
 
 def rooted(raw: dict[str, Any], folder: Path) -> dict[str, Any]:

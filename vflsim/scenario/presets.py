@@ -16,8 +16,8 @@ from vflsim.errors import nearest
 from vflsim.learning.data.files import folders
 from vflsim.scenario import document as documents
 from vflsim.scenario.document import Document
-from vflsim.scenario.plain_yaml import Location, Origins
 from vflsim.scenario.problems import Problem, failure, shown
+from vflsim.vocabulary.plain_yaml import Location, Origins
 
 FOLDER = Path(__file__).parents[1] / "presets"
 _KEY = ("timing", "preset")

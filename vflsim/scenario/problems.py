@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario.document import Document
-from vflsim.scenario.plain_yaml import Location
+from vflsim.vocabulary.plain_yaml import Location
 
 _SHOWN = 20
 _LONG = 400

@@ -13,10 +13,10 @@ from pydantic_core import ErrorDetails
 from vflsim.errors import nearest
 from vflsim.learning.data.partition import parts_of
 from vflsim.scenario.known import Known
-from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, shown
 from vflsim.vocabulary.entries import FOR_CLIENT
 from vflsim.vocabulary.imported import OWN_FIELDS, own_kind
+from vflsim.vocabulary.plain_yaml import Location
 
 _SAME_FOR_ALL = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
 _NEEDED = {  # by the beginning of pydantic's error type

@@ -13,7 +13,7 @@ from vflsim.scenario.document import plain
 from vflsim.scenario.load import document_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.overrides import values_of
-from vflsim.scenario.plain_yaml import parse_value
+from vflsim.vocabulary.plain_yaml import parse_value
 
 _FORM = "KEY: [V1, V2, …] or KEY: V1, V2, … for every key"
 

@@ -16,7 +16,6 @@ from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.checks import broken, location_of, problems_in
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
@@ -24,6 +23,7 @@ from vflsim.streams import party_name
 from vflsim.studies.sizes import size_of
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.plain_yaml import Location
 
 
 def read_and_check(scenario: Scenario) -> ScenarioData:

@@ -9,7 +9,6 @@ from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Recording, Scenario
-from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import party_timings
 from vflsim.scenario.stop import Stop
@@ -18,6 +17,7 @@ from vflsim.streams import few
 from vflsim.timing.activation import Schedule
 from vflsim.timing.availability import Always
 from vflsim.timing.capacity import capacity_profile
+from vflsim.vocabulary.plain_yaml import Location
 
 MOST_SEEDS = 10
 """Most seeds to try; with more seeds another might succeed, so the study simply runs."""

@@ -9,18 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from ruamel.yaml import YAML
 
 from vflsim.errors import ResultsError
 from vflsim.results.digests import changes
 from vflsim.results.manifest import Manifest, entry_of
-from vflsim.results.pages import read_info, read_scenario
+from vflsim.results.pages import MOST_VALUES, read_info, read_scenario
 from vflsim.results.schema import FileFacts, RunInfo
 from vflsim.results.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.scenario.changes import at_most, changed
 from vflsim.simulation.info import versions
 from vflsim.studies.inputs import UNSEEN
 from vflsim.studies.work import Work
+from vflsim.vocabulary.plain_yaml import parse_value
 
 
 def refuse_another(folder: Path, text: str) -> None:
@@ -32,7 +32,7 @@ def refuse_another(folder: Path, text: str) -> None:
         except ResultsError as error:
             remedy = "restore it, or run without --resume: that moves the earlier results aside"
             raise ResultsError(error.what, error.where, "the scenario that earlier results are of", remedy) from error
-        raise another(folder, there, YAML(typ="safe", pure=True).load(text))
+        raise another(folder, there, parse_value(text, SCENARIO, MOST_VALUES)[0])
 
 
 def another(folder: Path, old: Any, new: Any) -> ResultsError:

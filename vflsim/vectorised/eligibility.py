@@ -8,7 +8,6 @@ from typing import Any
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.checks import location_of
 from vflsim.scenario.models import Scenario, Timing
-from vflsim.scenario.plain_yaml import Location
 from vflsim.scenario.problems import Problem, shown
 from vflsim.scenario.resolve import party_timings
 from vflsim.scenario.stop import Evaluate, Stop
@@ -18,6 +17,7 @@ from vflsim.timing.compute import law
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.plain_yaml import Location
 from vflsim.world.networks import NETWORKS
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {

@@ -28,13 +28,16 @@ PLAIN = "mappings, lists, text, numbers, true, false and null"
 _TAG = "tag:yaml.org,2002:"
 
 
-def parse_value(text: str, name: str) -> tuple[Any, Origins]:
-    """Parse a YAML text; return its plain value, and the line of every location."""
+def parse_value(text: str, name: str, most: int = MAX_VALUES) -> tuple[Any, Origins]:
+    """Parse a YAML text of at most so many values; return its plain value, and the line of every location.
+
+    Raises ScenarioError with the line.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows an anchor to be set again
             node = YAML(typ="safe", pure=True).compose(text)
-        return _Plain(name).build(node)
+        return _Plain(name, most).build(node)
     except RecursionError:
         raise ScenarioError("the scenario is nested too deeply", name, f"{MAX_DEPTH} levels") from None
     except MarkedYAMLError as problem:
@@ -55,8 +58,8 @@ def parse_value(text: str, name: str) -> tuple[Any, Origins]:
 class _Plain:
     """Converts YAML nodes into plain values."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, most: int) -> None:
+        self.name, self.most = name, most
         self.origins: Origins = {}
         self.values = 0
 
@@ -68,8 +71,8 @@ class _Plain:
 
     def value(self, node: Node, loc: Location) -> Any:
         self.values += 1
-        if self.values > MAX_VALUES:
-            what = f"the scenario expands to more than {MAX_VALUES:,} values"
+        if self.values > self.most:
+            what = f"the scenario expands to more than {self.most:,} values"
             self.refuse(node, what, "do not nest anchors in anchors")
         if len(loc) > MAX_DEPTH:
             what = "the scenario is nested too deeply, or contains itself"
