@@ -51,13 +51,11 @@ class Table:
         if name not in self.columns.column_names:
             what = f"has no column {name!r} (the {role})"
             raise DataError(what, str(self.path), nearest(name, self.names), f"correct `{role}` in the data section")
-        column = self.columns.column(name)
+        column = self._plain(name, f"the {role}")
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy()))
             what = f"{self.place(row)}, column {name!r} (the {role}) is empty ({column.null_count} in all)"
             raise DataError(what, str(self.path), "a value in every row", "fill the gaps or remove the rows before")
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
         if pa.types.is_temporal(column.type):
             column = column.cast(pa.string())
         if pa.types.is_decimal(column.type):
@@ -65,8 +63,7 @@ class Table:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             return np.asarray(column.to_pylist(), dtype=np.str_)
         if not _is_number(column.type):
-            what = f"column {name!r} (the {role}) is of type {column.type}"
-            raise DataError(what, str(self.path), "numbers or UTF-8 text", "convert it before")
+            raise self._ill_typed(name, f"the {role}", column.type, "numbers or UTF-8 text")
         return np.asarray(column.to_numpy())
 
     def view(self, name: str, leave_out: Sequence[str], categorical: Sequence[str] = (), gaps: bool = False) -> View:
@@ -96,16 +93,39 @@ class Table:
 
     def _categories(self, name: str) -> tuple[Array, tuple[str, ...]]:
         """Return the number of each cell's category, and their names in the order of the file; empty cells are one."""
-        column = self.columns.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+        column = self._plain(name, "categorical")
         found = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        return np.asarray(found.indices), tuple(
-            "" if each is None else str(each) for each in found.dictionary.to_pylist()
-        )
+        try:
+            names = found.dictionary.to_pylist()
+        except (ValueError, OverflowError) as error:  # times that Python cannot write
+            raise self._ill_typed(name, "categorical", f"{column.type}: {error}", "text, numbers or times") from error
+        return np.asarray(found.indices), tuple("" if each is None else str(each) for each in names)
+
+    def _plain(self, name: str, role: str) -> pa.ChunkedArray:
+        """Return a column as numbers, text, bytes or times. DataError for nested ones, and text that is not UTF-8."""
+        column = self.columns.column(name)
+        kind = column.type
+        try:
+            if isinstance(column.type, pa.BaseExtensionType):
+                column = column.cast(column.type.storage_type)
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            if pa.types.is_string_view(column.type):
+                column = column.cast(pa.large_string())
+            if pa.types.is_nested(column.type):
+                raise self._ill_typed(name, role, kind, "one number, text or time in each row")
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            raise self._ill_typed(name, role, f"{kind}: {error}", "numbers, UTF-8 text or times") from error
+        return column
+
+    def _ill_typed(self, name: str, role: str, kind: object, allowed: str) -> DataError:
+        text = str(kind).splitlines()[0]
+        what = f"column {name!r} ({role}) is of type {text if len(text) <= 120 else text[:119] + '…'}"
+        return DataError(what, str(self.path), allowed, f"convert it before, or leave it out with `drop: [{name}]`")
 
     def _numeric(self, name: str) -> Array:
-        column = self.columns.column(name)
+        column = self._plain(name, "a feature")
         kind = column.type
         remedy = f"encode the column as numbers, or leave it out with `drop: [{name}]`"
         if pa.types.is_null(kind):
@@ -113,7 +133,10 @@ class Table:
         if not _is_number(kind):
             if pa.types.is_decimal(kind):
                 return np.asarray(column.cast(pa.float64()).to_numpy())
-            row, value = _first_text(column)
+            try:
+                row, value = _first_text(column)
+            except (ValueError, OverflowError) as error:  # times that Python cannot write
+                raise self._ill_typed(name, "a feature", kind, "numbers in every feature column") from error
             what = f"{self.place(row)}, column {name!r} is {value!r}, which is not a number"
             if isinstance(value, str) and "," in value:
                 remedy = f"write it with a decimal point, and without thousands' separators; or {remedy}"
