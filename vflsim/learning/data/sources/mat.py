@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 
 from vflsim.errors import DataError
-from vflsim.files import must_fit, opened, size
+from vflsim.files import SHARE, machine_memory, must_fit, opened, parsed_json, read_array, size
 from vflsim.learning.data.sources.matrix import numbers
 from vflsim.learning.data.sources.raw import Array, RawData, View
 
+_PROGRAM = Path(__file__).with_name("mat_program.py")
+_SECONDS, _BYTES_PER_SECOND = 60.0, 1e6
+"""How long reading may take: far longer than it does."""
+_ALLOWED = "an intact MATLAB file, v4 to v7.2 (MATLAB writes one with `save(name, '-v7')`)"
 _INTACT = "delete the file and fetch it again, or put an intact copy in its place"
 
 # The six feature sets of UCI's "multiple features", named as there and told apart by their width.
@@ -24,29 +32,57 @@ _CALTECH_VIEWS = {48: "gabor", 40: "wavelet", 254: "centrist", 1984: "hog", 512:
 def read_views(path: Path, features: str = "X", labels: Sequence[str] = ("Y", "y")) -> tuple[list[Array], Array]:
     """Read the matrices (rows, features) of every view and the labels (rows,), by the first of its names that is there.
 
-    Raises DataError when the file is damaged, lacks a variable, or holds views with different numbers of rows.
+    SciPy reads it in a process of its own: damaged files can crash it. Raises DataError when the file is damaged, lacks
+    a variable, or holds views with different numbers of rows.
     """
-    from scipy.io import loadmat  # slow to import
-
     try:
         with opened(path) as file:
-            must_fit(size(file), "the file")
-            content = loadmat(cast(Any, file), variable_names=[features, *labels])
-    except Exception as error:  # scipy raises almost any type on damaged bytes
-        raise DataError(f"cannot be read: {error}", str(path), "an intact MATLAB file (v4 to v7.2)", _INTACT) from error
-    label = next((name for name in labels if name in content), labels[0])
-    for name in (features, label):
-        if name not in content:
-            raise DataError(f"has no variable {name!r}", str(path), "a cell array X and labels Y", _INTACT)
-    cells, target = content[features], np.ravel(content[label])
-    if cells.dtype != object or not cells.size:
+            must_fit(2 * size(file), "the file")  # read by one process, handed to another
+            cells, target = _handed_over(file, [features, *labels])
+    except _RefusedError as refused:
+        raise DataError(str(refused), str(path), _ALLOWED, _INTACT) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", str(path), _ALLOWED, _INTACT) from error
+    if not cells:
         raise DataError(f"variable {features!r} is not a cell array", str(path), "one matrix per view", _INTACT)
-    views = [np.asarray(cell) for cell in cells.ravel()]
+    views, target = cells, np.ravel(target)
     for number, view in enumerate(views, start=1):
         if view.ndim != 2 or len(view) != len(target):
             what = f"view {number} has shape {view.shape}, but there are {len(target)} labels"
             raise DataError(what, str(path), "(rows, features) with one row per label", _INTACT)
     return views, target
+
+
+class _RefusedError(Exception):
+    """The reading process says what is wrong with the file."""
+
+
+def _handed_over(file: BufferedReader, variables: Sequence[str]) -> tuple[list[Array], Array]:
+    """Read the cells of the first variable, none if it is no cell array, and the label, in a process of its own.
+
+    Raises _RefusedError for files that SciPy does not read, or that crash or occupy it; OSError and ValueError.
+    """
+    seconds = math.ceil(_SECONDS + size(file) / _BYTES_PER_SECOND)
+    most = SHARE * machine_memory() / 2
+    limits = (int(min(most, sys.maxsize)), seconds)
+    search = os.pathsep.join(place for place in sys.path if place)  # SciPy may be where only this process looks
+    environment = {**os.environ, "PYTHONPATH": search, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", str(_PROGRAM), *map(str, limits), *variables]
+    try:
+        done = subprocess.run(command, stdin=file, capture_output=True, env=environment, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise _RefusedError(f"cannot be read: reading it takes more than {seconds} s") from None
+    line, _, content = done.stdout.partition(b"\n")
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        ended = f"signal {-done.returncode}" if done.returncode < 0 else last or f"status {done.returncode}"
+        raise _RefusedError(f"cannot be read: it crashes the process that reads it ({ended})")
+    said = parsed_json(line)
+    if "error" in said:
+        raise _RefusedError(said["error"])
+    stream = BytesIO(content)
+    arrays = [read_array(stream, len(content)) for _ in range((said["cells"] or 0) + 1)]
+    return arrays[:-1], arrays[-1]
 
 
 def read_handwritten(files: Sequence[Path]) -> RawData:
