@@ -229,11 +229,14 @@ def sweep(
     return done.sweep
 
 
-def open_results(folder: str | Path) -> StudyResults:
-    """Open a folder that ``vflsim run`` or ``vflsim.run`` has written. Raises ``ResultsError``."""
+def open_results(folder: str | Path, *, trust: bool = False) -> StudyResults:
+    """Open a folder that ``vflsim run`` or ``vflsim.run`` has written. Raises ``ResultsError``.
+
+    With ``trust``, rebuilding models may import the modules that the results name, which runs their code.
+    """
     from vflsim.trained.results import StudyResults
 
-    return StudyResults.open(folder)
+    return StudyResults.open(folder, trust)
 
 
 def compare(

@@ -17,11 +17,12 @@ from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, Picture
 from vflsim.results import Results
 from vflsim.results.joined import JoinedResults
+from vflsim.results.pages import read_scenario
 from vflsim.results.ratios import ratio
 from vflsim.results.read import NotRecordedError
 from vflsim.results.report import comparison_table
 from vflsim.results.summary import outcomes
-from vflsim.scenario import load
+from vflsim.scenario import emit, load
 from vflsim.studies.study import run_study
 
 WAIT, ASYNC = {"wait": {"kind": "synchronous"}}, {"async": {"kind": "asynchronous"}}
@@ -157,9 +158,22 @@ def test_without_its_modules_a_scenario_is_compared_by_its_text(study: Study, tm
     for name in "ab":
         shutil.copytree(study(WAIT, timing_only=True).folder, tmp_path / name)
         page = tmp_path / name / "scenario.yaml"
-        page.write_text(page.read_text() + f'modules: "{tmp_path / "gone" / name}"\n')
+        scenario = dict(read_scenario(page)) | {"modules": str(tmp_path / "gone" / name)}
+        scenario["timing"] = {"server": {"compute": {"kind": "module", "path": "gone:Delay"}}}
+        page.write_text(emit.dump(scenario))
     joined = JoinedResults.of([Results.open(tmp_path / name) for name in "ab"])
     assert joined.unpaired("wait (b)", "wait (a)").startswith("modules: ")
+
+
+def test_a_folder_of_modules_that_decide_no_draws_is_no_difference(study: Study, tmp_path: Path) -> None:
+    import shutil
+
+    for name in "ab":
+        shutil.copytree(study(WAIT, timing_only=True).folder, tmp_path / name)
+        page = tmp_path / name / "scenario.yaml"
+        page.write_text(page.read_text() + f'modules: "{tmp_path / "gone" / name}"\n')
+    joined = JoinedResults.of([Results.open(tmp_path / name) for name in "ab"])
+    assert joined.unpaired("wait (b)", "wait (a)") == ""
 
 
 def test_independent_runs_have_welchs_interval(study: Study) -> None:

@@ -13,9 +13,8 @@ from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.report import costs_to_target
-from vflsim.results.write import SCENARIO
+from vflsim.results.stored_scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 
@@ -55,7 +54,7 @@ def evaluate(
     if a named protocol could not be attacked although the attacks are ``needed``, or if weights or data are not those
     of the runs.
     """
-    scenario = load(results.folder / SCENARIO)
+    scenario = stored_scenario(results.folder, results.runs)
     for attack in attacks:
         try:
             attack.check(results, scenario)

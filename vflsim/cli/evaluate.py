@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import ResultsFolder, app
-from vflsim.cli.shown import Protocols, Seeds, beside, opened, written_and_shown
+from vflsim.cli.shown import Protocols, Seeds, Trust, beside, opened, written_and_shown
 
 
 @app.command()
@@ -23,6 +23,7 @@ def evaluate(
     ] = None,
     protocol: Protocols = None,
     seed: Seeds = None,
+    trust: Trust = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of tables and figures (default: RESULTS-evaluated).")
     ] = None,
@@ -32,7 +33,7 @@ def evaluate(
     from vflsim.attacks import evaluate as evaluate_runs
     from vflsim.plotting.attacked import attack_figures
 
-    found = opened(results, protocol, seed, "evaluate")
+    found = opened(results, protocol, seed, "evaluate", trust)
     evaluation = evaluate_runs(found, chosen(attack or (), options or ()), protocol, seed, needed=bool(attack))
     written_and_shown(
         beside(results, out, "evaluated"),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import ResultsFolder, app, say
-from vflsim.cli.shown import Protocols, Seeds, beside, opened, written_and_shown
+from vflsim.cli.shown import Protocols, Seeds, Trust, beside, opened, written_and_shown
 from vflsim.errors import ScenarioError
 
 
@@ -19,6 +19,7 @@ def explain(
     results: ResultsFolder,
     protocol: Protocols = None,
     seed: Seeds = None,
+    trust: Trust = False,
     sd: Annotated[
         float, typer.Option(help="Standard deviation of the noise on test features, in scaled units.", min=0)
     ] = 1.0,
@@ -37,7 +38,7 @@ def explain(
     from vflsim.plotting.explained import explained_figures
     from vflsim.results.write import write_file
 
-    found = opened(results, protocol, seed, "explain")
+    found = opened(results, protocol, seed, "explain", trust)
     shares = [_share(text) for text in top.split(",")] if top is not None else []
     explanation = explain_runs(found, protocol, seed, sd, tsne_rows)
     again = summarised(explanation, shares) if shares else None  # before anything is written

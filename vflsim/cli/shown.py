@@ -16,14 +16,19 @@ if TYPE_CHECKING:
     from vflsim.results.read import Results
 
 Protocols = Annotated[list[str] | None, typer.Option("--protocol", help="Only this protocol (may be repeated).")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Import the modules that the results name, which runs their code.")
+]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only this seed (may be repeated).")]
 
 
-def opened(folder: Path, protocols: Iterable[str] | None, seeds: Iterable[int] | None, command: str) -> Results:
+def opened(
+    folder: Path, protocols: Iterable[str] | None, seeds: Iterable[int] | None, command: str, trust: bool
+) -> Results:
     """Open results. Raises ScenarioError for a protocol or a seed that they do not have."""
     from vflsim.results.read import Results
 
-    found = Results.open(folder)
+    found = Results.open(folder, trust)
     for each in protocols or ():
         known(each, found.protocols, "protocol", f"vflsim {command} --protocol")
     for number in seeds or ():

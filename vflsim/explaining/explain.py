@@ -12,9 +12,8 @@ from vflsim.explaining.clients import client_table
 from vflsim.explaining.embedded import planes
 from vflsim.explaining.headed import HeadedModels
 from vflsim.results.read import Results
-from vflsim.results.write import SCENARIO
+from vflsim.results.stored_scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 
 
@@ -55,7 +54,7 @@ def explain(
     mapped to the plane at most (fewer than 4: none). Raises ``ResultsError`` if no run can be explained, if a named
     protocol cannot be, or if weights or data are not those of the runs.
     """
-    scenario = load(results.folder / SCENARIO)
+    scenario = stored_scenario(results.folder, results.runs)
     data = ScenarioData(scenario)
     wanted = [run for run in results.runs if seeds is None or run.seed in seeds]
     left_out: dict[str, str] = {f"{run.protocol}, seed {run.seed}": run.info.status for run in wanted if run.failed}

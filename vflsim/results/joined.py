@@ -46,9 +46,9 @@ class JoinedResults(Results):
         self._reasons: dict[tuple[str, str], str] = {}
 
     @classmethod
-    def open(cls, folder: Path | str) -> Self:
+    def open(cls, folder: Path | str, trust: bool = False) -> Self:
         """Open the results of a single study. Raises ResultsError as :meth:`Results.open`."""
-        return cls.of([Results.open(folder)])
+        return cls.of([Results.open(folder, trust)])
 
     @classmethod
     def of(cls, studies: Sequence[Results]) -> Self:

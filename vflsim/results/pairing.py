@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vflsim.errors import VflsimError
-from vflsim.results.write import SCENARIO
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
@@ -31,7 +30,7 @@ def differences(one: Results, name: str, other: Results, others_name: str) -> li
     lines = list(changed(*written))
     try:
         meant = [_meant(study, own) for study, own in ((one, name), (other, others_name))]
-    except VflsimError:  # a module or a file of the scenario is gone: only the text can be compared
+    except VflsimError:  # a file of the scenario is gone, or its modules are not trusted: only the text can be compared
         return lines
     same = [part for part, value in meant[0].items() if value == meant[1][part]]
     if len(same) == len(meant[0]):
@@ -43,15 +42,23 @@ def _written(study: Results, name: str) -> dict[str, Any]:
     scenario = study.scenario
     training = (scenario.get("training") or {}) | ((scenario["protocols"].get(name) or {}).get("training") or {})
     batches = {key: training[key] for key in BATCHES if key in training}
-    return {part: scenario[part] for part in (*CAUSES, *PARTS) if part in scenario} | {"training": batches}
+    parts = {part: scenario[part] for part in PARTS if part in scenario}
+    causes = {cause: scenario[cause] for cause in CAUSES if cause in scenario and (cause != "modules" or _named(parts))}
+    return causes | parts | {"training": batches}
+
+
+def _named(parts: dict[str, Any]) -> bool:
+    from vflsim.scenario.own_modules import code_of
+
+    return bool(code_of(parts))
 
 
 def _meant(study: Results, name: str) -> dict[str, Any]:
     """Resolve what decides draws. Raises VflsimError if the scenario cannot be loaded any more."""
-    from vflsim.scenario.load import load
+    from vflsim.results.stored_scenario import stored_scenario
     from vflsim.scenario.resolve import party_timings
 
-    scenario = load(study.folder / SCENARIO)
+    scenario = stored_scenario(study.folder, study.runs)
     training = scenario.training_of(name)
     return {
         "data": scenario.data,

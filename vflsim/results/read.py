@@ -46,9 +46,10 @@ class Results:
         self._computed: dict[str, pd.DataFrame] = {}
 
     @classmethod
-    def open(cls, folder: Path | str) -> Self:
+    def open(cls, folder: Path | str, trust: bool = False) -> Self:
         """Open a results folder; this reads only the scenario and every ``run.json``.
 
+        With ``trust``, rebuilding models may import modules that the scenario names, which runs their code.
         Raises ResultsError if the folder is absent, is not a results folder, holds no run, or has a damaged page.
         """
         folder = Path(folder)
@@ -60,7 +61,7 @@ class Results:
             raise no_results(folder, problem)
         scenario = read_scenario(folder / SCENARIO)
         runs = [
-            StoredRun(place, read_info(place))
+            StoredRun(place, read_info(place), trusted=trust)
             for protocol in sorted(entry for entry in folder.iterdir() if entry.is_dir())
             for place in protocol.iterdir()
             if _SEED.fullmatch(place.name)

@@ -31,11 +31,15 @@ class NotRecordedError(ResultsError):
 @final
 @dataclass(frozen=True)
 class StoredRun:
-    """One protocol with one seed, on disk; ``label`` renames the protocol beside other studies."""
+    """One protocol with one seed, on disk; ``label`` renames the protocol beside other studies.
+
+    ``trusted``: the modules that its scenario names may be imported, which runs their code.
+    """
 
     folder: Path
     info: RunInfo
     label: str | None = None
+    trusted: bool = False
 
     @property
     def protocol(self) -> str:

@@ -39,7 +39,12 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     directory).
     Raises ScenarioError, which lists every problem with file and line, key, value, allowed values and remedy.
     """
-    return validate(_rooted(*document_of(source, overrides)))
+    return validate(rooted_document_of(source, overrides))
+
+
+def rooted_document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Document:
+    """Return the document of ``load``'s source, with overrides and absolute paths. Raises ScenarioError."""
+    return _rooted(*document_of(source, overrides))
 
 
 def document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> tuple[Document, Path]:

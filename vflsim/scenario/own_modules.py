@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,12 @@ def look_in_folder(raw: dict[str, Any]) -> list[Problem]:
         return []
     if not os.path.isdir(folder):
         return [Problem(("modules",), f"there is no folder {folder}", "the folder of your own modules")]
-    if folder not in sys.path:
+    named = list(_named(raw))
+    if named and folder not in sys.path:
         sys.path.append(folder)
     importlib.invalidate_caches()
     problems = []
-    for loc, name in _named(raw):
+    for loc, name in named:
         own, there = _spec(name, folder), _taken(name)
         if own is not None and there is not None and not _same(own, there):
             what = f"{name} is {there.origin or 'another module'}, and {own.origin} has the same name"
@@ -49,15 +50,32 @@ def look_in_folder(raw: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def _named(value: Any, loc: Location = ()) -> Iterator[tuple[Location, str]]:
+def code_of(raw: Mapping[str, Any]) -> frozenset[tuple[Any, str]]:
+    """Return every import path that a scenario names, with the scenario's folder of modules."""
+    return frozenset((raw.get("modules"), path) for _, path in _paths(raw))
+
+
+def origins(raw: dict[str, Any]) -> dict[str, str]:
+    """Return the outermost modules that a rooted scenario names, with the file of each; nothing is imported."""
+    folder = str(raw.get("modules") or "")
+    specs = {name: _taken(name) or _spec(name, folder) for name in sorted({name for _, name in _named(raw)})}
+    return {name: "not found" if spec is None else spec.origin or "a folder" for name, spec in specs.items()}
+
+
+def _named(raw: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     """Yield the location of every ``path: "package.module:Class"``, and the outermost package or module."""
-    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if isinstance(value, dict) and value.get("kind") == "module" and isinstance(value.get("path"), str):
-        name = value["path"].partition(":")[0].partition(".")[0]
+    for loc, path in _paths(raw):
+        name = path.partition(":")[0].partition(".")[0]
         if name.isidentifier():
-            yield (*loc, "path"), name
+            yield loc, name
+
+
+def _paths(value: Any, loc: Location = ()) -> Iterator[tuple[Location, str]]:
+    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    if isinstance(value, Mapping) and value.get("kind") == "module" and isinstance(value.get("path"), str):
+        yield (*loc, "path"), value["path"]
     for key, item in items:
-        yield from _named(item, (*loc, key))
+        yield from _paths(item, (*loc, key))
 
 
 def _spec(name: str, folder: str) -> ModuleSpec | None:

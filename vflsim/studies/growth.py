@@ -22,6 +22,7 @@ from vflsim.scenario.depends import course_part, owns_code, part_of
 from vflsim.scenario.document import Document
 from vflsim.scenario.load import validate
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.own_modules import code_of
 from vflsim.studies.inputs import inputs_of
 from vflsim.studies.resume import Finished, differences, outdated
 from vflsim.studies.stops import ends_alike, hindrance, rules_of
@@ -150,6 +151,8 @@ class _Earlier:
 
     @cached_property
     def _scenario(self) -> Scenario | None:
+        if not code_of(self._raw) <= code_of(self._work.scenario.document.raw):
+            return None  # results may come from others: no code runs that the scenario at hand does not name
         try:
             return validate(Document(dict(self._raw)))
         except VflsimError:

@@ -158,7 +158,7 @@ class OpenStudy:
             if not self._written:  # the pages of kept runs are as they were
                 self._manifest.undo()
             raise
-        return Study(Results.open(folder), self._failures, len(self._kept), time.monotonic() - self._began)
+        return Study(Results.open(folder, trust=True), self._failures, len(self._kept), time.monotonic() - self._began)
 
     def _abandon(self) -> None:
         """Keep the written runs, with their summary; without any, restore the folder."""

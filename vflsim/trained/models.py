@@ -16,9 +16,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.operations import Handle
 from vflsim.learning.states import under
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.write import SCENARIO
+from vflsim.results.stored_scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import ServerPrediction
@@ -161,7 +160,7 @@ def trained_models(results: Results, protocol: str, seed: int) -> TrainedModels:
     """Rebuild the models of a run. Raises ``ResultsError`` without such a run, and as ``TrainedModels`` does."""
     run = results.run(protocol, seed)
     _refuse_untrained(run)
-    scenario = load(run.folder.parents[1] / SCENARIO)
+    scenario = stored_scenario(run.folder.parents[1], [run])
     return TrainedModels(run, scenario, ScenarioData(scenario).of(scenario.training_of(run.info.protocol)))
 
 
