@@ -230,6 +230,7 @@ def test_a_broken_rule_is_caught(toy: tuple[RunTables, RunInfo], change: Change,
 @pytest.mark.parametrize("age", ["client_age", "row_age"])
 def test_staleness_is_held_against_the_age_it_bounds(toy: tuple[RunTables, RunInfo], age: str):
     def set_ages(metrics, rounds, events):
+        metrics["client_age_mean"] = metrics["row_age_mean"] = [np.nan] * len(metrics["round"])
         metrics["client_age_max"] = [np.nan, *[2.0] * (len(metrics["round"]) - 1)]
         metrics["row_age_max"] = [np.nan, *[4.0] * (len(metrics["round"]) - 1)]
 

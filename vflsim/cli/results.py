@@ -53,7 +53,7 @@ def verify(results: ResultsFolder) -> None:
     """Check that results are as they were written, and keep the rules: bytes add up, rounds have no gaps."""
     from vflsim.results.verify import runs_in, verify_folder
 
-    problems = verify_folder(results)
+    problems = verify_folder(results, say)
     for problem in problems:
         say(problem)
     if problems:

@@ -33,9 +33,9 @@ def changes(folder: Path, files: Mapping[str, FileFacts]) -> Iterator[str]:
 
 
 def strangers(folder: Path, known: Container[str]) -> Iterator[str]:
-    """Yield a sentence for every entry of a folder that is neither hidden nor among the files ``known``."""
+    """Yield a sentence for every entry of a folder that is not among the files ``known``."""
     for entry in sorted(folder.iterdir()):
-        if entry.name not in known and not entry.name.startswith("."):
+        if entry.name not in known:
             yield f"{entry.name} is none of the files that were written here"
 
 

@@ -13,7 +13,8 @@ from vflsim.errors import ResultsError
 from vflsim.files import content
 from vflsim.results.write import LOCK, MANIFEST, PAGES, REPORT, SCENARIO, errors_named, followed, remove, write_file
 
-_ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
+ASIDE = re.compile(r"\.(?P<name>.+)\.(?P<what>writing|replaced)-(?P<pid>\d+)")
+"""The hidden name of what is being written, or replaced, by a process with this number."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _refuse_foreign(out: Path) -> None:
         for entry in _content(out)
         if entry.name not in ours
         and entry.suffix != ".png"
-        and not _ASIDE.fullmatch(entry.name)
+        and not ASIDE.fullmatch(entry.name)
         and not (entry.is_dir() and all(re.fullmatch(r"seed-\d+|\..*", run.name) for run in entry.iterdir()))
     ]
     if foreign or not (out / SCENARIO).is_file():
@@ -105,7 +106,7 @@ def _refuse_foreign(out: Path) -> None:
 def clear_leftovers(out: Path) -> None:
     """Clean up after a killed process: delete its unfinished files, restore a run that it was about to replace."""
     for leftover in (*out.glob(".*"), *out.glob("*/.*")):
-        match = _ASIDE.fullmatch(leftover.name)
+        match = ASIDE.fullmatch(leftover.name)
         if match is None or _alive(int(match["pid"])):
             continue
         place = leftover.with_name(match["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from vflsim.files import content, opened
 from vflsim.results.pages import damaged
 from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.statistics import Floats
-from vflsim.results.write import VIEWS, WEIGHTS
+from vflsim.results.write import SEED, VIEWS, WEIGHTS
 
 if TYPE_CHECKING:
     import torch
@@ -120,6 +121,13 @@ class StoredRun:
             return load(content(path))
         except (SafetensorError, OSError) as error:
             raise damaged(path, str(error)) from error
+
+    def weights_seed(self) -> str | None:
+        """Return the seed that the weights name as theirs; None in files of earlier versions."""
+        with opened(self.folder / WEIGHTS) as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        named = header.get("__metadata__", {}).get(SEED)
+        return None if named is None else str(named)
 
     def views(self) -> RecordedViews:
         """Read what every party received about the recorded rows.

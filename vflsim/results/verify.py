@@ -8,45 +8,48 @@ exact end of its predecessor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from vflsim.errors import ResultsError
+from vflsim.results.by_scenario import ByScenario
 from vflsim.results.downtime import OUTAGE_RULES, Downtime
+from vflsim.results.extra import beside_points, beside_runs
 from vflsim.results.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, numbered, overlapping
 from vflsim.results.inventory import OLDER, of_run, of_study, of_value
 from vflsim.results.links import LINK_RULES
-from vflsim.results.read import Results
+from vflsim.results.plausible import VALUE_RULES
+from vflsim.results.read import Results, StoredRun
 from vflsim.results.schema import OUTCOMES, SERVER, RunInfo, RunTables
 from vflsim.results.sweep import Sweep, SweepPage
+from vflsim.results.weighed import weight_problems
 from vflsim.results.write import SWEEP
 
 
 def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
-    """List every broken invariant of one run, as sentences; empty if it is sound."""
-    frames = Frames(tables)
-    return [problem for rule in RULES for problem in rule(frames, info)]
+    """List every broken invariant of one run's tables, as sentences; empty if it is sound."""
+    return [*_broken(Frames(tables), info)]
 
 
-def verify_folder(folder: Path | str) -> list[str]:
+def verify_folder(folder: Path | str, note: Callable[[str], object] = lambda text: None) -> list[str]:
     """List every problem of a folder of results, or of a sweep; empty if it is sound.
 
     Problems of a run begin with ``protocol/seed-n: ``. Problems also include missing, changed or added runs and files,
-    results without digests, an unfinished study or sweep, failed runs and damaged tables. Raises ResultsError if the
-    folder itself, or a ``run.json``, cannot be read.
+    results without digests, an unfinished study or sweep, failed runs and damaged tables. ``note`` is told
+    what could not be compared. Raises ResultsError if the folder itself, or a ``run.json``, cannot be read.
     """
     folder = Path(folder)
     if not (folder / SWEEP).is_file():
-        return [*_study(folder)]
-    problems = []
+        return [*_study(folder, note)]
     page = SweepPage.read(folder)
+    problems = [*beside_points(folder, {entry.folder.partition("/")[0] for entry in page.points})]
     for entry in page.points:
         problems += [f"{entry.folder}: {problem}" for problem in of_value(page, entry, folder)]
         try:
             if (folder / entry.folder).is_dir():
-                problems += [f"{entry.folder}/{problem}" for problem in _study(folder / entry.folder)]
+                problems += [f"{entry.folder}/{problem}" for problem in _study(folder / entry.folder, note)]
         except ResultsError as error:
             problems.append(str(error))
     return problems
@@ -58,20 +61,37 @@ def runs_in(folder: Path | str) -> int:
     return sum(len(results.runs) for results in found)
 
 
-def _study(folder: Path) -> Iterator[str]:
+def _study(folder: Path, note: Callable[[str], object]) -> Iterator[str]:
     results = Results.open(folder)
     listed = [*of_study(results)]
     yield from listed
+    yield from beside_runs(results)
+    scenario = ByScenario(results)
     for run in results.runs:
         problems = [] if OLDER in listed else [*of_run(run)]
         if run.failed:
             problems.append(f"the run {run.info.status}: {run.info.error}")
         else:
-            try:
-                problems += verify_run(run.tables(), run.info)
-            except ResultsError as error:
-                problems.append(str(error))
+            problems += _of_finished(run, scenario)
         yield from (f"{run.protocol}/seed-{run.seed}: {problem}" for problem in problems)
+    if scenario.unknown:
+        note(f"{folder}: not compared with the scenario's models and codecs: {scenario.unknown}")
+
+
+def _of_finished(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
+    """Yield the broken invariants of a finished run: of its tables, then of its weights."""
+    try:
+        frames = Frames(run.tables())
+        yield from _broken(frames, run.info)
+        yield from scenario.problems(run, frames)
+        yield from weight_problems(run, None if run.info.timing_only else scenario.weights(run.info.protocol))
+    except ResultsError as error:
+        yield str(error)
+
+
+def _broken(frames: Frames, info: RunInfo) -> Iterator[str]:
+    for rule in RULES:
+        yield from rule(frames, info)
 
 
 def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -210,30 +230,6 @@ def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
             yield f"rounds: round {row['round']} ({row['start_s']} s to {row['end_s']} s) {sentence}"
 
 
-def _rounds_use_participants(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """Clients listed in a round participate in the run, and each is listed once as used or missing."""
-    if frames.rounds is None:
-        return
-    participants, shown = set(info.participants), 0
-    for number, used, missing in zip(*(frames.rounds[name] for name in ("round", "used", "missing")), strict=True):
-        some, others = set(used), set(missing)
-        problems = [
-            f"{what} {sorted(map(int, clients))}"
-            for what, clients in {
-                "both used and missing:": some & others,
-                "no participants of the run:": (some | others) - participants,
-            }.items()
-            if clients
-        ]
-        if len(some) != len(used) or len(others) != len(missing):
-            problems.append("a client is named twice")
-        if problems:
-            yield f"rounds: round {number}: {'; '.join(problems)}"
-            shown += 1
-        if shown == SHOWN:
-            return
-
-
 RULES: tuple[Rule, ...] = (
     _times_are_sound,
     _outcomes_are_accounted_for,
@@ -244,6 +240,6 @@ RULES: tuple[Rule, ...] = (
     _bytes_add_up,
     _staleness_is_bounded,
     _rounds_are_contiguous,
-    _rounds_use_participants,
     *OUTAGE_RULES,
+    *VALUE_RULES,
 )

@@ -27,6 +27,8 @@ SCENARIO = "scenario.yaml"
 WEIGHTS = "weights.safetensors"
 VIEWS = "views.safetensors"
 RUN = "run.json"
+SEED = "seed"
+"""In the metadata of tensors: the seed of their run. Not its name: runs of equal protocols have equal bytes."""
 MANIFEST = "manifest.json"
 SWEEP = "sweep.json"
 SUMMARIES = ("summary.parquet", "summary.md")
@@ -76,7 +78,7 @@ def write_run(
                 _write_table(aside / f"{name}.parquet", table)
             for file, named in tensors.items():
                 plain = {name: named[name].detach().cpu().clone().contiguous() for name in sorted(named)}
-                _write_bytes(aside / file, save(plain))
+                _write_bytes(aside / file, save(plain, {SEED: str(info.seed)}))
             files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
             page = info.model_copy(update={"files": files})
             _write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
