@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vflsim.trained.results import ComparedResults, StudyResults
 
 __version__ = "0.1.0"
-__all__ = ["VflsimError", "compare", "load", "open_results", "plot", "read_sweep", "run", "sweep", "tune"]
+__all__ = ["VflsimError", "compare", "load", "open_results", "plot", "read_sweep", "run", "sweep", "tune", "verify"]
 
 # Functions import what they need, so that `vflsim --help` does not wait for PyTorch.
 
@@ -237,6 +237,37 @@ def open_results(folder: str | Path, *, trust: bool = False) -> StudyResults:
     from vflsim.trained.results import StudyResults
 
     return StudyResults.open(folder, trust)
+
+
+def verify(
+    results: str | Path,
+    *,
+    rerun: bool = False,
+    protocols: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    rounds: int | None = None,
+    from_checkpoint: bool = False,
+    workers: int = 1,
+) -> list[str]:
+    """List every problem of a folder of results, or of a sweep: changed files, broken rules; empty if it is sound.
+
+    ``rerun`` also computes runs again, as they were computed, in a temporary folder, and compares the bytes of tables
+    and weights; ``protocols`` and ``seeds`` choose some of the runs, ``rounds`` takes only so many of each from its
+    beginning, ``from_checkpoint`` only what follows its last checkpoint, ``workers`` runs at a time. A warning names
+    runs that cannot repeat themselves, such as those that the wall clock ends. This executes the own modules that the
+    scenario names. Raises ``ResultsError``, ``ScenarioError``, ``DataError``.
+    """
+    from vflsim.results.verify import verify_folder
+    from vflsim.studies.rerun import Sample
+    from vflsim.studies.rerun import rerun as computed_again
+
+    problems = verify_folder(results)
+    if rerun:
+        for each in computed_again(results, Sample(protocols, seeds, rounds, from_checkpoint), workers):
+            problems += [f"{each.name}: {problem}" for problem in each.problems]
+            if each.left_out:
+                warnings.warn(f"{each.name} was not computed again: {each.left_out}", stacklevel=2)
+    return problems
 
 
 def compare(

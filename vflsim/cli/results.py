@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflsim.cli.app import ResultsFolder, app, say
-from vflsim.errors import ResultsError
+from vflsim.cli.options import Workers
+from vflsim.cli.shown import Protocols, Seeds
+from vflsim.errors import ResultsError, ScenarioError
+
+if TYPE_CHECKING:
+    from vflsim.studies.rerun import Sample
 
 
 @app.command()
@@ -49,14 +55,59 @@ def _show(trace: Path) -> None:
 
 
 @app.command()
-def verify(results: ResultsFolder) -> None:
-    """Check that results are as they were written, and keep the rules: bytes add up, rounds have no gaps."""
-    from vflsim.results.verify import runs_in, verify_folder
+def verify(
+    results: ResultsFolder,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Also compute runs again, and compare the bytes of tables and weights.")
+    ] = False,
+    protocol: Protocols = None,
+    seed: Seeds = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="With --rerun: only this many rounds of each run, its first.", metavar="N")
+    ] = None,
+    from_checkpoint: Annotated[
+        bool, typer.Option("--from-checkpoint", help="With --rerun: of each run only what follows its last checkpoint.")
+    ] = False,
+    workers: Workers = 1,
+) -> None:
+    """Check that results are as they were written, and keep the rules: bytes add up, rounds have no gaps.
 
+    With --rerun, also that they come out again: runs that are computed once more have the same bytes.
+    """
+    from vflsim.results.verify import runs_in, verify_folder
+    from vflsim.studies.rerun import Sample
+
+    sample = Sample(protocol or (), seed or (), rounds, from_checkpoint)
+    if not rerun and (sample != Sample() or workers != 1):
+        what = "--protocol, --seed, --rounds, --from-checkpoint and --workers say what is computed again"
+        raise ScenarioError(what, "verify", remedy="add --rerun, or leave them out")
     problems = verify_folder(results, say)
     for problem in problems:
         say(problem)
+    if rerun:
+        problems += _rerun(results, sample, workers)
     if problems:
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}, listed above"
-        raise ResultsError(count, str(results), "complete, unchanged results", "run it again with --resume")
+        if rerun:
+            allowed, remedy = "unchanged results that come out again", "docs/results.md, “Do they come out again?”"
+        else:
+            allowed, remedy = "complete, unchanged results", "run it again with --resume"
+        raise ResultsError(count, str(results), allowed, remedy)
     say(f"{runs_in(results)} runs in {results} are sound")
+
+
+def _rerun(results: Path, sample: Sample, workers: int) -> list[str]:
+    """Compute runs again and print a line for each; return the problems."""
+    from vflsim.studies.rerun import rerun, seconds_of
+
+    took, done, problems = timedelta(seconds=round(seconds_of(results, sample))), 0, []
+    say(f"computing again what took {took} (hours:minutes:seconds){' as whole runs' * sample.partial}")
+    for each in rerun(results, sample, workers):
+        found = [f"{each.name}: {problem}" for problem in each.problems]
+        lines = [f"{each.name} is left out: {each.left_out}"] if each.left_out else found
+        for line in lines or [f"{each.name} comes out again: {each.what}"]:
+            say(line)
+        problems += found
+        done += not each.left_out
+    say(f"{done} runs computed again")
+    return problems

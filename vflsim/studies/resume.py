@@ -88,17 +88,17 @@ def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
 
 def differences(infos: Sequence[RunInfo], work: Work) -> list[str]:
     """Describe how the execution of finished runs differs from now: ``2 of 3 with torch 2.3 (now 2.4)``."""
+    found = Counter(each for info in infos for each in executed_otherwise(info, work))
+    return [f"{count} of {len(infos)} with {what}" for what, count in found.items()]
+
+
+def executed_otherwise(info: RunInfo, work: Work) -> list[str]:
+    """Describe how the execution of a finished run differs from now: ``torch 2.3 (now 2.4)``."""
     execution = work.options.execution
     plane = None if work.timing_only else execution.learning_plane
-    packages = versions()
-    found: Counter[str] = Counter()
-    for info in infos:
-        now = _facts(packages, execution.threads, work.device_of(info.protocol), execution.tf32, plane)
-        then = _facts(info.versions, info.threads, info.device, info.tf32, info.learning_plane)
-        found.update(
-            f"{what} {then.get(what, 'unknown')} (now {now[what]})" for what in now if then.get(what) != now[what]
-        )
-    return [f"{count} of {len(infos)} with {what}" for what, count in found.items()]
+    now = _facts(versions(), execution.threads, work.device_of(info.protocol), execution.tf32, plane)
+    then = _facts(info.versions, info.threads, info.device, info.tf32, info.learning_plane)
+    return [f"{what} {then.get(what, 'unknown')} (now {now[what]})" for what in now if then.get(what) != now[what]]
 
 
 def _facts(packages: Mapping[str, str], threads: int, device: str, tf32: bool, plane: str | None) -> dict[str, str]:
