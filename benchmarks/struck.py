@@ -1,0 +1,187 @@
+"""Commands of vflsim as processes that strike themselves at a drawn moment, for kills.py and faults.py.
+
+Processes are forks of one that has imported everything, so that each costs what its study costs. Checkpoints are made
+after so many events of a run, not by the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+EVERY_EVENTS = 60
+"""World events between two checkpoints of a run: it then has a handful."""
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+@dataclass
+class Places:
+    """Where things are: the folder of a study and of its shards, a plan of its units, and the scenario."""
+
+    folder: Path
+    words: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = {"OUT": "out", "SHARDS": "shards", "UNITS": "units.jsonl", "SCENARIO": "scenario.yaml"}
+        self.words = {word: str(self.folder / name) for word, name in names.items()}
+
+    @property
+    def out(self) -> Path:
+        """The folder of the study."""
+        return Path(self.words["OUT"])
+
+    def argv(self, command: Sequence[str]) -> list[str]:
+        """Put paths in the place of words."""
+        return [self.words.get(word, word) for word in command]
+
+
+@dataclass(frozen=True)
+class Blow:
+    """What happens at the ``count``-th change of a file, computation, or word from a worker; ``folder`` is removed."""
+
+    at: str
+    count: int
+    what: str = "kill"
+    folder: str = ""
+
+
+# --- in the process that is killed ----------------------------------------------------------------------------------
+
+
+def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None:
+    """Be ``vflsim`` with these arguments, struck by a blow; count changes of files and computations in ``tally``."""
+    with open(f"{errors}.out", "w") as said, open(errors, "w") as file:
+        os.dup2(said.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    from vflsim.checkpoints import Keeper
+    from vflsim.cli import main
+    from vflsim.learning.deferred import DeferredExecutor
+    from vflsim.studies import workers
+
+    counts = {"file": 0, "computation": 0, "word": 0}
+    submit, heard = DeferredExecutor.submit, workers._heard
+
+    def counted(what: str, member: object = None) -> None:
+        counts[what] += 1
+        if blow is not None and (blow.at, blow.count) == (what, counts[what]):
+            _strike(blow, member)
+
+    def audit(event: str, args: tuple[object, ...]) -> None:
+        writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir") or (
+            event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        )
+        if writes and str(args[0]).startswith(os.path.dirname(tally)) and str(args[0]) != tally:
+            counted("file")
+
+    def submitted(executor: DeferredExecutor, operation: object) -> None:
+        counted("computation")
+        submit(executor, operation)  # type: ignore[arg-type]
+
+    def listened(member: workers._Member) -> object:
+        counted("word", member)
+        return heard(member)
+
+    def planned(keeper: Keeper) -> None:
+        assert keeper._course is not None
+        world = keeper._course.world
+        world.visit(keeper._visit, world.events + EVERY_EVENTS)
+
+    Keeper._plan = planned  # type: ignore[method-assign]
+    DeferredExecutor.submit = submitted  # type: ignore[method-assign, assignment]
+    workers._heard = listened  # type: ignore[assignment]
+    workers._CONTEXT = CONTEXT  # type: ignore[assignment]
+    sys.addaudithook(audit)
+    sys.argv = ["vflsim", *argv]
+    try:
+        main()
+    finally:
+        Path(tally).write_text(json.dumps(counts))
+
+
+def _strike(blow: Blow, member: object) -> None:
+    match blow.what:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "kill worker":
+            os.kill(member.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "remove folder":
+            shutil.rmtree(blow.folder)
+
+
+def started(places: Places, command: Sequence[str], blow: Blow | None = None) -> BaseProcess:
+    """Start a command in a process of its own."""
+    tally, errors = (str(places.folder / name) for name in ("tally", "errors"))
+    process = CONTEXT.Process(target=_struck, args=(places.argv(command), errors, blow, tally))
+    process.start()
+    return process
+
+
+def ended(places: Places, command: Sequence[str], blow: Blow | None = None) -> tuple[int, str]:
+    """The exit status of a command, and its last words."""
+    process = started(places, command, blow)
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode, (places.folder / "errors").read_text()
+
+
+def done(places: Places, command: Sequence[str], blow: Blow | None = None) -> None:
+    """Carry out a command that must succeed."""
+    status, words = ended(places, command, blow)
+    if status:
+        raise SystemExit(f"{' '.join(command)} ended with status {status}: {words}")
+
+
+def files_in(out: Path) -> dict[str, bytes]:
+    """Every file but hidden ones, by path; pages without wall-clock times and without digests of such pages."""
+    found = {str(path.relative_to(out)): path for path in out.rglob("*") if path.is_file()}
+    files = {name: path.read_bytes() for name, path in found.items() if "/." not in f"/{name}"}
+    for name, content in files.items():
+        if name.endswith("run.json"):
+            files[name] = json.dumps(json.loads(content) | {"wall_clock_s": 0}).encode()
+        if name.endswith("manifest.json"):
+            files[name] = json.dumps(sorted(json.loads(content)["files"])).encode()
+    return files
+
+
+def trouble(out: Path, wanted: dict[str, bytes]) -> list[str]:
+    """What is wrong with a folder: files that differ, and what ``vflsim verify`` finds."""
+    from vflsim.results.verify import verify_folder
+
+    files = files_in(out)
+    others = sorted(name for name in files.keys() | wanted.keys() if files.get(name) != wanted.get(name))
+    return [*others[:3], *verify_folder(out)[:3]]
+
+
+@contextmanager
+def fresh(scenario: dict[str, Any]) -> Iterator[Places]:
+    """A new folder with a scenario and a plan of its units."""
+    with tempfile.TemporaryDirectory(prefix="vflsim-kills-", ignore_cleanup_errors=True) as folder:
+        places = Places(Path(folder))
+        YAML().dump(scenario, Path(places.words["SCENARIO"]))
+        yield places
+
+
+def planned(places: Places) -> None:
+    """Write the file of units that shards are of."""
+    done(places, ("plan", "SCENARIO"))
+    (places.folder / "errors.out").rename(places.words["UNITS"])
+
+
+def preload() -> None:
+    """Let processes begin as forks of one that has imported everything."""
+    CONTEXT.set_forkserver_preload(["vflsim.studies.study", "vflsim.cli.app", "vflsim.terminal", "sklearn.datasets"])
