@@ -62,7 +62,8 @@ class DeadlockError(RunError):
 
 
 class NoProgressError(RunError):
-    """The clock stood still for a million events, or thousands of outages passed without a server step."""
+    """The clock stood still for a million events, thousands of outages passed without a server step, or nothing that
+    the stop rules wait for is ever counted."""
 
 
 class IncompleteRoundError(RunError):

@@ -35,6 +35,8 @@ class Releases:
         self.mechanism = mechanism
         self.counts: NDArray[np.int64] = np.zeros(rows, np.int64)
         self.released = Released()
+        self.times = 0
+        """How many releases have been counted."""
         self._seed, self._party = seed, party
         self._begun: Counter[str] = Counter()
         self._batches: dict[BatchKey, tuple[int, int]] = {}
@@ -82,6 +84,7 @@ class Releases:
             row = int(np.arange(len(self.counts))[rows][np.argmax(self.counts[rows])])
             return what.format(row=row)
         self.counts[rows] += 1
+        self.times += 1
         self.released, self._batches[key] = after, entry
         return None
 

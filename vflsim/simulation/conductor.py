@@ -6,10 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from vflsim.learning.client import Split
+from vflsim.learning.operations import Operation
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
+from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.streams import party_name
 from vflsim.vocabulary.targets import TargetWatch
@@ -66,6 +69,7 @@ class Conductor:
         self._reported = 0.0
         self._last_count = 0
         self._precise = PrecisionRule(stop.precision) if stop.precision is not None else None
+        self._endless = EndlessRule(parties, stop, every, self._releases)
         self._watches = [] if stop.target is None else [TargetWatch(target) for target in stop.target.each]
         self._round_ended = 0.0
         self._row: dict[str, float] = {}
@@ -73,6 +77,10 @@ class Conductor:
     def start(self, begin: Callable[[], None]) -> None:
         """Evaluate the initial models, then start the parties by ``begin``; set the timers."""
         self._parties.shared.progressed = self._on_progress
+        if self._endless.needed:
+            self._parties.shared.computed = self._endless.add
+        elif self._stop.wall_clock is not None:  # checked here, too: the run may count nothing
+            self._parties.shared.computed = self._look_at_the_clock
         self._world.spawn(self._observe(begin), "observer", 0, observer=True)
         if self._stop.epsilon is not None:
             for releases in self._releases:
@@ -173,8 +181,6 @@ class Conductor:
             self._round_ended = now
             if self._precise.add(now - before):
                 self._world.finish("precision")
-        if stop.wall_clock is not None and time.monotonic() - self.began >= stop.wall_clock:
-            self._world.finish("wall_clock")
         if every.unit == "seconds" and not self._ticking:
             self._tick()
         elif every.unit != "seconds":
@@ -183,6 +189,10 @@ class Conductor:
                 self._last_count = count
                 self._world.after(0.0, self._ask, Moment.OBSERVE, observer=True)
         self._report_progress()
+
+    def _look_at_the_clock(self, operation: Operation[Any]) -> None:
+        if self._stop.wall_clock is not None and time.monotonic() - self.began >= self._stop.wall_clock:
+            self._world.finish("wall_clock")
 
     def _report_progress(self, row: dict[str, float] | None = None) -> None:
         """Report progress, at most ten times a second."""

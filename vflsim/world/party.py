@@ -41,6 +41,9 @@ class RunContext:
     sequence: BatchSequence
     mailboxes: dict[int, Mailbox] = field(default_factory=dict)
     progressed: Callable[[], None] | None = None
+    """Called after every round and update."""
+    computed: Callable[[Operation[Any]], None] | None = None
+    """Called after every computation, once it has been counted."""
     views: Views | None = None
     outages: Outages | None = None
 
@@ -230,16 +233,17 @@ class Party:
 
     def count(self, operation: Operation[Any]) -> None:
         """Commit an operation that has been performed, and count the step that it is."""
-        facts = operation.commit() if operation.commit is not None else None
-        if operation.counts is None:
-            return
-        if operation.counts == "update":
-            self.run.recorder.updates += 1
-        else:
-            assert isinstance(facts, StepFacts)
-            self.run.recorder.step(facts, self.run.world.now())
-        if self.run.progressed is not None:
-            self.run.progressed()
+        run, facts = self.run, operation.commit() if operation.commit is not None else None
+        if operation.counts is not None:
+            if operation.counts == "update":
+                run.recorder.updates += 1
+            else:
+                assert isinstance(facts, StepFacts)
+                run.recorder.step(facts, run.world.now())
+            if run.progressed is not None:
+                run.progressed()
+        if run.computed is not None:
+            run.computed(operation)
 
 
 def checked_seconds(what: str, seconds: float) -> float:

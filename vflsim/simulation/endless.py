@@ -1,0 +1,127 @@
+"""Stop a run that cannot end: what its stop rules wait for is never counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vflsim.errors import NoProgressError
+from vflsim.learning.operations import Operation
+from vflsim.privacy.releases import Releases
+from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.simulation.build import Parties
+from vflsim.streams import SERVER, few
+
+SERVER_COMPUTATIONS = 10_000
+SERVER_COMPUTATIONS_A_CLIENT = 1_000
+"""Computations of the server without a round: local steps of its own, and a pass over the messages of each client."""
+CLIENT_COMPUTATIONS = 10_000
+"""Computations of each client without an update, or a release: many passes over all its rows."""
+COMPUTATIONS_OF_ALL = 100_000
+"""Computations of each party without what only others could count: local training, while the server waits."""
+
+_REMEDIES = {
+    "round": 'make the server\'s operation that ends a round with counts="round"',
+    "update": 'make the clients\' operation that steps with counts="update"',
+    "release": "give release.begin and release.commit of `self.release(…)` to the operation that uploads",
+}
+"""For each thing that can be counted: how a protocol has it counted."""
+
+
+class EndlessRule:
+    """Ends a run with an error when nothing that its stop rules wait for has been counted for very long.
+
+    ``rounds``, ``epochs`` and ``precision`` wait for rounds, ``updates`` for updates, ``epsilon`` for releases, and
+    ``target`` for what triggers evaluations. A run ends by any of its rules, so the error comes when all of them wait
+    in vain. Computations of kind ``evaluate`` are not counted. ``time`` and ``wall_clock`` end every run: with them
+    there is nothing to watch.
+    """
+
+    def __init__(self, parties: Parties, stop: Stop, every: Evaluate, releases: list[Releases]) -> None:
+        recorder, clients = parties.shared.recorder, max(1, len(parties.clients))
+        self._protocol = type(parties.protocol).__name__
+        patient = COMPUTATIONS_OF_ALL * (clients + 1)
+        by_server = SERVER_COMPUTATIONS + SERVER_COMPUTATIONS_A_CLIENT * clients
+        by_clients = CLIENT_COMPUTATIONS * clients
+        known = {
+            "round": _Awaited("round", lambda: recorder.current_round, True, by_server, patient),
+            "update": _Awaited("update", lambda: recorder.updates, False, by_clients, patient),
+            "release": _Awaited("release", lambda: sum(each.times for each in releases), False, by_clients, patient),
+        }
+        self._stop = stop
+        wanted = awaited_by(stop, every)
+        self._awaited = [each for what, each in known.items() if what in wanted]
+
+    @property
+    def needed(self) -> bool:
+        """Whether only counted things end the run."""
+        return bool(self._awaited) and self._stop.time is None and self._stop.wall_clock is None
+
+    def add(self, operation: Operation[Any]) -> None:
+        """Note a computation. Raises ``NoProgressError`` when the run cannot end."""
+        if operation.kind == "evaluate":
+            return
+        in_vain = True
+        for each in self._awaited:
+            in_vain = each.add(operation) and in_vain
+        if in_vain:
+            raise self._error()
+
+    def _error(self) -> NoProgressError:
+        rules = ", ".join(self._stop.criteria)
+        return NoProgressError(
+            f"stop: {rules} cannot end this run of {self._protocol}: " + "; ".join(map(str, self._awaited)),
+            allowed="; ".join(each.allowed for each in self._awaited),
+            remedy="; ".join(_REMEDIES[each.what] for each in self._awaited)
+            + ", or add a limit, such as `stop: {time: 600 s}`",
+        )
+
+
+def awaited_by(stop: Stop, every: Evaluate) -> set[str]:
+    """Return what has to be counted for these rules: ``round``, ``update``, ``release``; any of them may end a run."""
+    rounds = stop.rounds is not None or stop.epochs is not None or stop.precision is not None
+    wanted = {"round"} if rounds else set()
+    wanted |= {"update"} if stop.updates is not None else set()
+    wanted |= {"release"} if stop.epsilon is not None else set()
+    if stop.target is not None:
+        unit = every.every.unit
+        wanted |= {"round", "update"} if unit == "seconds" else {unit.removesuffix("s")}
+    return wanted
+
+
+class _Awaited:
+    """The computations since the latest round, update or release: of those who could count it, and of all."""
+
+    def __init__(self, what: str, count: Callable[[], int], by_server: bool, patience: int, of_all: int) -> None:
+        self.what, self._count, self._by_server = what, count, by_server
+        self._patience, self._of_all = patience, of_all
+        self._seen = count()
+        self._own = self._all = 0
+        self._kinds: dict[str, None] = {}
+
+    def add(self, operation: Operation[Any]) -> bool:
+        """Note a computation; return whether there have been too many."""
+        count = self._count()
+        if count != self._seen:
+            self._seen, self._own, self._all = count, 0, 0
+            self._kinds.clear()
+            return False
+        self._all += 1
+        if (operation.party == SERVER) is self._by_server:
+            self._own += 1
+            self._kinds[operation.kind] = None
+        return self._own > self._patience or self._all > self._of_all
+
+    @property
+    def allowed(self) -> str:
+        """How many computations there may be, in words."""
+        who = "the server" if self._by_server else "all clients"
+        return f"a {self.what} within {self._patience:,} computations of {who}, and {self._of_all:,} of all parties"
+
+    def __str__(self) -> str:
+        who = "the server" if self._by_server else "the clients"
+        did = f" ({few(list(self._kinds))})" if self._kinds else ""
+        after = f"since {self.what} {self._seen:,}" if self._seen else "from the start"
+        return (
+            f"no {self.what} was counted in {self._own:,} computations of {who}{did} and {self._all:,} of all {after}"
+        )
