@@ -10,6 +10,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, WORLDS, data_of, events, metrics, 
 
 from vflsim.errors import BudgetError, ScenarioError
 from vflsim.privacy.accounting import Released, epsilon_of, noise_multiplier_for, sampled_epsilon_of
+from vflsim.privacy.releases import Releases
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.studies.checks import read_and_check
@@ -18,6 +19,8 @@ from vflsim.vectorised import obstacles
 NOISE = {"kind": "gaussian", "clip": 1.0, "delta": 1e-5, "noise_multiplier": 2.0}
 TIMING = {**RANDOM_TIMING, "network": "dedicated"}
 """So that queries are answered beside steps."""
+INSTANT = {"clients": [{"select": "all", "compute": "2 ms"}]}
+"""Uploads without delay: what follows a computation happens at the same instant."""
 
 
 def protected(protocol: Mapping[str, Any] | str, **mechanism: Any) -> dict[str, Any]:
@@ -106,6 +109,30 @@ def test_a_run_ends_within_its_budget_and_timing_alone_ends_with_it(name: str, s
     assert alone.info.stop_reason == "epsilon"
     assert rounds(alone).equals(rounds(outcome))
     assert events(alone).equals(events(outcome))
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_release_that_ends_a_run_is_unfinished_and_nothing_of_it_is_sent(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Releases] = []
+
+    def releases(*args: Any) -> Releases:
+        made.append(Releases(*args))
+        return made[-1]
+
+    monkeypatch.setattr("vflsim.learning.party.Releases", releases)
+    outcome = run(world(PROTOCOLS[name], stop={"rounds": 400, "epsilon": 3.0}, timing=INSTANT), kind=kind)
+    assert outcome.info.stop_reason == "epsilon"
+    table = events(outcome)
+    releasing = table[table["kind"].isin(["compute.embed", "compute.answer", "compute.first_fill"])]
+    outcomes = releasing["outcome"].value_counts()
+    assert outcomes["done"] == sum(each.times for each in made)
+    assert outcomes["unfinished"] >= 1
+    uploads = table["kind"].isin(["upload", "upload.answer", "upload.first_fill"]).sum()
+    sent = table["kind"].isin(["transfer.embedding", "transfer.answer", "transfer.first_fill"]).sum()
+    assert sent <= uploads <= outcomes["done"]
 
 
 def test_the_vectorised_path_leaves_budgets_to_the_event_path() -> None:

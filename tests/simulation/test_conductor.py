@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 from pandas.testing import assert_frame_equal
 from tiny_worlds import NOISY, WORLDS, data_of, events, metrics, raw, rounds, run, tiny
 
@@ -62,6 +63,14 @@ def test_stops_after_so_many_updates(world: str) -> None:
 def test_stops_after_so_many_epochs(protocol: dict, steps: int) -> None:
     outcome = run(tiny({"it": protocol}, stop={"epochs": 2}))
     assert (outcome.info.stop_reason, len(rounds(outcome))) == ("epochs", steps)
+
+
+def test_the_last_round_lacks_its_client_steps_unless_updates_end_the_run() -> None:
+    by_rounds, by_updates = (run(slow(stop, "100 s")) for stop in ({"rounds": 3}, {"updates": 12}))
+    counts = [(each.info.counts["rounds"], each.info.counts["updates"]) for each in (by_rounds, by_updates)]
+    assert counts == [(3, 8), (3, 12)]  # 4 clients
+    unmoved = {name: torch.equal(tensor, by_updates.weights[name]) for name, tensor in by_rounds.weights.items()}
+    assert {name.partition(".")[0] for name, same in unmoved.items() if same} == {"server"}
 
 
 def test_stops_within_an_epoch() -> None:

@@ -173,12 +173,13 @@ class Node(Generic[L]):
                     await self.world.pause(seconds, "its computation to end")
                 if working := self.world.perform(operation):
                     await working
+                facts = state.committed(operation)
                 done = True
             finally:
                 state.record(start, purpose, operation.round, -1, index, drawn, done)
         finally:
             state.processor.release()
-        state.count(operation)
+        state.count(operation, facts)
         return operation.result
 
     # --- messages -------------------------------------------------------------------------------------------------
@@ -338,7 +339,7 @@ class FreeNode(Node[L]):
         operation.at = self.shared.recorder.rounds, self.now
         if working := self.world.perform(operation):
             await working
-        self.state.count(operation)
+        self.state.count(operation, self.state.committed(operation))
         return operation.result
 
     @override

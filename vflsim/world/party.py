@@ -17,7 +17,7 @@ from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.compute import AnyCompute, law
 from vflsim.timing.delays import Delay
 from vflsim.timing.sampler import Sampler
-from vflsim.world.kernel import Moment, Signal, World
+from vflsim.world.kernel import Abandoned, Moment, Signal, World
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
@@ -231,9 +231,21 @@ class Party:
         outcome = "done" if done else "unfinished" if run.world.over else "lost" if crashed else "abandoned"
         run.recorder.event(start, run.world.now(), self.number, purpose, round_, peer, 0, index, drawn, outcome)
 
-    def count(self, operation: Operation[Any]) -> None:
-        """Commit an operation that has been performed, and count the step that it is."""
-        run, facts = self.run, operation.commit() if operation.commit is not None else None
+    def committed(self, operation: Operation[Any]) -> Any:
+        """Commit an operation that has been performed; return what its ``commit`` does.
+
+        Raises ``Abandoned`` if it may not be: it would release more than the run's ε allows, and the run is over.
+        """
+        if operation.commit is None:
+            return None
+        before, facts = self.run.world.over, operation.commit()
+        if self.run.world.over and not before:
+            raise Abandoned
+        return facts
+
+    def count(self, operation: Operation[Any], facts: Any) -> None:
+        """Count the step that a committed operation is."""
+        run = self.run
         if operation.counts is not None:
             if operation.counts == "update":
                 run.recorder.updates += 1
