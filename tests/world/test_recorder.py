@@ -93,6 +93,6 @@ def test_a_party_can_record_what_it_likes(tiny) -> None:
         node.record("weights", bound=3)
 
     world.run(tiny.idle, client)
-    (row,) = world.recorder.extra["weights"]
+    (row,) = world.recorder.own.rows["weights"]
     assert (row["party"], row["bound"]) == ("client-1", 3)
     assert row["time_s"] == 1 if not tiny.real else row["time_s"] > 0

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel
 
+from vflsim.learning.operations import Handle
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 
@@ -48,6 +49,11 @@ class Position(BaseModel, frozen=True, extra="forbid"):
 def _digest(recorder: Recorder) -> str:
     digest = sha256(recorder.events.table.view(np.uint8).data)
     digest.update(recorder.round_rows.packed())
-    rest = [list(recorder.events.kinds), recorder.metric_rows, recorder.extra]
-    digest.update(json.dumps(rest, default=repr).encode())
+    rest = [list(recorder.events.kinds), recorder.metric_rows, recorder.own.rows]
+    digest.update(json.dumps(rest, default=_named).encode())
     return digest.hexdigest()
+
+
+def _named(value: object) -> str:
+    """Name a value that JSON does not know; a recorded handle has no value yet."""
+    return "a value to come" if isinstance(value, Handle) else repr(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from vflsim.checkpoints.parties import client_of, stacks_of
@@ -18,7 +19,7 @@ from vflsim.learning.operations import Handle
 from vflsim.simulation.build import Parties
 
 JOINTS = "joints"
-_PLAIN: Mapping[type, str] = {Tensor: "tensor", float: "number", dict: "scores"}
+_PLAIN: Mapping[type, str] = {Tensor: "tensor", float: "number", int: "number", bool: "number", dict: "scores"}
 """The kinds of computed values, by type."""
 
 
@@ -42,6 +43,8 @@ class ValueWriter:
             raise CheckpointError(f"the run is about to fail: {error.what}") from error
         if isinstance(value, KeptValue):
             return [value.recipe, value.written(self)]
+        if isinstance(value, np.generic):
+            value = value.item()
         kind = _PLAIN.get(type(value))
         if kind is None:
             raise CheckpointError(f"a value of type {type(value).__name__} cannot be kept")

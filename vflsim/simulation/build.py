@@ -56,6 +56,7 @@ def parties(
         clients=setting.clients,
         sequence=protocol.batches(rows, training, seed),
         outages=outages,
+        protocol=type(protocol).__name__,
     )
 
     own = {

@@ -17,7 +17,8 @@ from vflsim.errors import CheckpointError, VflsimError
 from vflsim.learning.client import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.executor import TimingOnlyExecutor
+from vflsim.learning.executor import Executor, TimingOnlyExecutor
+from vflsim.learning.operations import Handle
 from vflsim.privacy.base import GaussianNoise
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.results.blinding import BlindingFacts
@@ -119,13 +120,16 @@ def run_protocol(
             reason = world.run()
             world.conclude(conductor.last_row())
             world.executor.flush()
+            error = recorder.own.settle(_promised(world.executor))
+            reason = reason if error is None else None
         except CheckpointError:
             raise
         except VflsimError as failure:
             error = failure
             made.shared.close()
+            recorder.own.settle()
     group = resolved.blinded_sum
-    blinding = None if group is None else BlindingFacts.of(group, recorder.extra.get(MISSING_MASKS, ()))
+    blinding = None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ()))
     codec = None if timing_only else _codec(made)
     real = {"reproducible": False} if isinstance(world, RealTimeWorld) else {}
     info = run_info(
@@ -157,7 +161,12 @@ def run_protocol(
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()
-    return Outcome(_tables(recorder), weights, info, _extra(recorder), error, "; ".join(filter(None, notes)), seen)
+    return Outcome(_tables(recorder), weights, info, recorder.own.tables(), error, "; ".join(filter(None, notes)), seen)
+
+
+def _promised(executor: Executor) -> set[Handle[Any]] | None:
+    """Return the handles that operations have promised, which a checkpoint would keep; None if there are none."""
+    return {*executor.progress().kept.values()} if isinstance(executor, DeferredExecutor) else None
 
 
 def _privacy(resolved: Setting, made: Parties) -> PrivacyFacts | None:
@@ -227,8 +236,3 @@ def _event_columns(events: Events) -> dict[str, Any]:
         **{name: np.ascontiguousarray(table[name]) for name in ("bytes", "index", "drawn_s", "sent_s")},
         "outcome": coded("outcome", pa.array(OUTCOMES, pa.string())),
     }
-
-
-def _extra(recorder: Recorder) -> dict[str, pa.Table]:
-    """Make the tables of the protocol's own records."""
-    return {what: pa.Table.from_pylist(rows) for what, rows in recorder.extra.items()}

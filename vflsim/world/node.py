@@ -280,9 +280,14 @@ class Node(Generic[L]):
         """Return what the receivers get of a tensor that this party has sent, by a codec without memory."""
         return self.state.wire.as_received(sent)
 
-    def record(self, what: str, **fields: Any) -> None:
-        """Add a row to the run's table ``what``; ``time_s`` and ``party`` are added."""
-        self.shared.recorder.add(what, {"time_s": self.now, "party": party_name(self.party), **fields})
+    def record(self, what: str, /, **fields: Any) -> None:
+        """Add a row to the run's table ``what``; ``time_s`` and ``party`` are added.
+
+        A handle's value is written when the run has ended, null if there is none. Raises ``ProtocolError`` for a value
+        that no column can hold, or not that of the rows before.
+        """
+        added = {"time_s": self.now, "party": party_name(self.party)}
+        self.shared.recorder.own.add(what, added, fields, self.shared.protocol)
 
     def derive(
         self,

@@ -46,6 +46,8 @@ class RunContext:
     """Called after every computation, once it has been counted."""
     views: Views | None = None
     outages: Outages | None = None
+    protocol: str = ""
+    """The protocol's class, for error messages."""
 
     def close(self) -> None:
         """Account for the messages and outages that the end of the run cuts short."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from vflsim.learning.operations import Handle
 from vflsim.learning.staleness import StepFacts
 from vflsim.world.messages import Message
+from vflsim.world.own_tables import OwnTables
 
 OUTCOMES = ("done", "abandoned", "unfinished", "lost")
 
@@ -163,7 +164,7 @@ class Recorder:
         self.round_rows = RoundTable()
         self._ends = array("d") if keep == "summary" else self.round_rows.end_s
         self.metric_rows: list[dict[str, float]] = []
-        self.extra: dict[str, list[dict[str, Any]]] = {}
+        self.own = OwnTables()
         self._round_start = 0.0
         self._losses: list[Handle[float]] = []
         self._row_ages, self._client_ages = _RunningAges(), _RunningAges()
@@ -244,7 +245,3 @@ class Recorder:
     def losses_pending(self) -> list[Handle[float]]:
         """Return the handles of the losses that the next metrics row will average."""
         return self._losses
-
-    def add(self, what: str, fields: dict[str, Any]) -> None:
-        """Add a row to a protocol's own table ``what``."""
-        self.extra.setdefault(what, []).append(fields)
