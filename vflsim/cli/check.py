@@ -31,6 +31,7 @@ def check(
     from vflsim.studies.expected import expectation
     from vflsim.studies.expected_table import expectation_table
     from vflsim.studies.options import RunOptions
+    from vflsim.studies.tryout import refuse_broken
 
     options = RunOptions.of(workers=workers, threads=threads)
     try:
@@ -38,6 +39,8 @@ def check(
     except DataError:
         say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
         raise
+    if not quick:
+        refuse_broken(loaded, data)
     start_s = time.process_time()  # a worker, too, imports all this and reads the data
     found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
     page, runs = console(), len(loaded.protocols) * len(loaded.seeds)

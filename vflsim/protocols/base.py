@@ -160,7 +160,7 @@ class Protocol(Part, ABC):
     # --- the learning plane -----------------------------------------------------------------------------------------
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make the learners of a run; none depends on another.
+        """Make the learners of a run, a ``PartyLearner`` for each party; none depends on another.
 
         Initial weights depend on (seed, party) alone, so that they are equal across protocols.
         """
@@ -242,7 +242,10 @@ class Protocol(Part, ABC):
     async def evaluate(self, node: Node, splits: Sequence[Split], number: int) -> Mapping[Split, Handle[Scores]]:
         """Server: return the loss and metrics of each split. ``number`` identifies the evaluation.
 
-        A party's own metric ends with the party's name: ``accuracy.client-2``.
+        The default asks every client for ``learner.embed_split(split)``, and scores the answers, messages in (arrival,
+        party) order, by ``learner.evaluate(split, answers)`` of the server: operations whose results are handles. A
+        learner without them needs both this method and ``answer_evaluation``. A party's own metric
+        ends with the party's name: ``accuracy.client-2``.
         """
         return await evaluate(node, splits, number)
 

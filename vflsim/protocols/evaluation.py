@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from vflsim.errors import ProtocolError
 from vflsim.learning.client import Split
 from vflsim.learning.operations import Handle
+from vflsim.streams import party_name
 from vflsim.world.messages import EvaluationAnswer, EvaluationRequest
-from vflsim.world.node import ClientNode, ServerNode
+from vflsim.world.node import ClientNode, Node, ServerNode
 
 Scores: TypeAlias = dict[str, float]
 """The loss and the metrics of a split, by name."""
@@ -16,21 +18,36 @@ Scores: TypeAlias = dict[str, float]
 
 async def answer_evaluation(node: ClientNode, splits: Sequence[Split], number: int) -> None:
     """Client: when asked, embed every row of each split. On a free node this takes no time."""
+    embed_split = _method(node, "embed_split", "embed_split(split)", "answer_evaluation")
     await node.recv("evaluate", round=number)
     for place, split in enumerate(splits):
-        h = await node.compute(node.learner.embed_split(split))
+        h = await node.compute(embed_split(split))
         await node.upload("server", EvaluationAnswer(value=h, round=_tag(number, place)))
 
 
 async def evaluate(node: ServerNode, splits: Sequence[Split], number: int) -> dict[Split, Handle[Scores]]:
     """Server: loss and metrics of each split, as deferred handles. ``number`` identifies the evaluation."""
+    scored = _method(node, "evaluate", "evaluate(split, answers)", "evaluate")
     for client in node.clients:
         await node.send(client, EvaluationRequest(round=number))
     scores: dict[Split, Handle[Scores]] = {}
     for place, split in enumerate(splits):
         answers = await node.gather("evaluation", senders=node.clients, round=_tag(number, place))
-        scores[split] = await node.compute(node.learner.evaluate(split, answers))
+        scores[split] = await node.compute(scored(split, answers))
     return scores
+
+
+def _method(node: Node[Any], name: str, call: str, hook: str) -> Any:
+    """Return a method of the party's learner. Raises ``ProtocolError`` if it has none."""
+    method = getattr(node.learner, name, None)
+    if not callable(method):
+        raise ProtocolError(
+            f"the learner {type(node.learner).__name__} of {party_name(node.party)} has no method {call}",
+            party_name(node.party),
+            "embed_split(split) at clients, evaluate(split, answers) at the server: operations of kind evaluate",
+            f"add it to the learner, or override {hook} of the protocol, which calls it",
+        )
+    return method
 
 
 def _tag(number: int, place: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols import Protocol
+from vflsim.protocols.made import learners_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always
@@ -43,7 +44,7 @@ def parties(
 ) -> Parties:
     """Make the nodes of a run in ``world``; ``batched``: compute alike clients together; ``views``: rows to record."""
     training, rows, timings = setting.training, setting.data.rows, setting.timings
-    learners = protocol.learners(setting, seed)
+    learners = learners_of(protocol, setting, seed)
     alone = protocol.stack(setting, learners) if batched else []
     outages = None if protocol.clients_at_server else _outages(setting, seed)
     gates = {} if outages is None else outages.gates()

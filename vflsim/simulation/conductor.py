@@ -10,11 +10,12 @@ from typing import Any
 
 from vflsim.learning.client import Split
 from vflsim.learning.operations import Operation
+from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.precision import PrecisionRule
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.targets import TargetWatch
 from vflsim.world.kernel import Moment, Signal
 
@@ -101,7 +102,7 @@ class Conductor:
         for client in self._parties.clients:
             node = client.free(wired=self._wired) if free else client
             self._world.spawn(
-                self._parties.protocol.answer_evaluation(node, self._splits, self._number),
+                coroutine_of(self._parties.protocol, "answer_evaluation", node.party, node, self._splits, self._number),
                 f"{party_name(node.party)} (evaluation)",
                 node.party,
                 observer=free,
@@ -147,10 +148,11 @@ class Conductor:
         values: dict[str, float] = {}
         if executor.values or not free:
             self._spawn_answering(free)
-            scores = await self._parties.protocol.evaluate(server, self._splits, self._number)
+            protocol = self._parties.protocol
+            scores = await coroutine_of(protocol, "evaluate", SERVER, server, self._splits, self._number)
         if executor.values:
-            for split, handle in scores.items():
-                values |= {f"{split}_{name}": value for name, value in executor.force(handle).items()}
+            for split, handle in checked_scores(protocol, scores, self._splits).items():
+                values |= {f"{split}_{name}": value for name, value in checked_score(executor.force(handle)).items()}
             for loss in recorder.losses_pending():
                 executor.force(loss)
             values |= self._spent()

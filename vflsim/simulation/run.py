@@ -21,6 +21,7 @@ from vflsim.learning.executor import Executor, TimingOnlyExecutor
 from vflsim.learning.operations import Handle
 from vflsim.privacy.base import GaussianNoise
 from vflsim.protocols.blinded import MISSING_MASKS
+from vflsim.protocols.made import coroutine_of
 from vflsim.results.blinding import BlindingFacts
 from vflsim.results.codec import CodecFacts
 from vflsim.results.privacy import PrivacyFacts
@@ -100,10 +101,11 @@ def run_protocol(
     )
 
     def start(client: Node) -> Task:
-        return world.spawn(protocol.client(client), party_name(client.party), client.party)
+        made_of = coroutine_of(protocol, "client", client.party, client)
+        return world.spawn(made_of, party_name(client.party), client.party)
 
     def begin() -> None:
-        world.spawn(protocol.server(made.server), "server", 0)
+        world.spawn(coroutine_of(protocol, "server", SERVER, made.server), "server", SERVER)
         if made.shared.outages is not None:
             made.shared.outages.begin(made.shared, {client.party: partial(start, client) for client in made.clients})
             return

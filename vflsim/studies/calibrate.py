@@ -83,7 +83,7 @@ def calibrated(
         return _trial(scenario, name, data, execution, every, budget_s, timing_only, clock)
 
     expected = expected or expectation(scenario, name, data)
-    few = _few_to_evaluate(data)
+    few = few_to_evaluate(data)
     measured = trial(few, 1, budget_s / 3)
     if measured.intervals and measured.rows[-1][1] < budget_s:
         fitting = budget_s / 3 / max(measured.round_s, 1e-9)
@@ -94,7 +94,9 @@ def calibrated(
     return Speed(measured.startup_s + evaluation_s, measured.round_s, evaluation_s, expected.size.bytes)
 
 
-def _few_to_evaluate(data: LoadedData) -> LoadedData:
+def few_to_evaluate(data: LoadedData) -> LoadedData:
+    """Return the data with all rows to train on, and few to evaluate."""
+
     def cut(tensors: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
         return {split: tensor if split == "train" else tensor[:_FEW_ROWS] for split, tensor in tensors.items()}
 

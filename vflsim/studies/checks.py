@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from vflsim.errors import ProtocolError
 from vflsim.files import machine_memory
 from vflsim.learning.aggregates import AGGREGATES
 from vflsim.learning.client import ClientLearner
@@ -92,6 +93,9 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Prob
             needed[name] = size_of(scenario.protocols[name].protocol, resolved, scenario.record.views).bytes
         except ValueError as error:
             yield Problem(("models",), str(error), "models that fit into memory", remedy)
+            return
+        except ProtocolError as error:  # not the learners that they have to be
+            yield Problem(("protocols", name), error.what, error.allowed, error.remedy or "mend the protocol")
             return
         except Exception as error:
             yield broken(name, error)

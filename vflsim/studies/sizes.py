@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsim.protocols import Protocol
+from vflsim.protocols.made import learners_of
 from vflsim.setting import Setting
 
 
@@ -21,7 +22,7 @@ def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> S
 
     Raises ValueError for a model with more weights than can be counted.
     """
-    learners, counted = protocol.learners(setting, seed=0), dict[object, tuple[int, int]]()
+    learners, counted = learners_of(protocol, setting, seed=0), dict[object, tuple[int, int]]()
     sizes = [(learners.server.parameters, learners.server.nbytes)]
     for client, learner in learners.clients.items():
         alike = setting.alike(client)  # count alike clients once

@@ -31,6 +31,7 @@ from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.paths import PathWish, choices
 from vflsim.studies.resume import refuse_another
+from vflsim.studies.tryout import refuse_broken
 from vflsim.studies.unit import Engine, Unit
 from vflsim.studies.watching import Report, StudyRun, Watcher
 from vflsim.studies.work import Work
@@ -184,6 +185,7 @@ def checked(scenario: Scenario, timing_only: bool) -> ScenarioData:
         _must_end(scenario)
     data = read_and_check(scenario)
     refuse_hopeless(scenario, data)
+    refuse_broken(scenario, data, timing_only)
     return data
 
 

@@ -149,8 +149,11 @@ class Node(Generic[L]):
         return self.state.next_batch()
 
     async def compute(self, operation: Operation[T]) -> T:
-        """Do an operation: wait for the processor and the compute time; return its result, a deferred value."""
-        operation.begin()
+        """Do an operation: wait for the processor and the compute time; return its result, a deferred value.
+
+        Raises ``ProtocolError`` for anything else than an operation.
+        """
+        self.state.begin(operation)
         if turn := self._enter():
             await turn
         state = self.state
@@ -338,7 +341,7 @@ class FreeNode(Node[L]):
         """Do the operation in no time, beside the party's processor (unless only messages are free)."""
         if self._messages_only:
             return await self._timed.compute(operation)
-        operation.begin()
+        self.state.begin(operation)
         if turn := self._enter():
             await turn
         operation.at = self.shared.recorder.rounds, self.now

@@ -233,6 +233,16 @@ class Party:
         outcome = "done" if done else "unfinished" if run.world.over else "lost" if crashed else "abandoned"
         run.recorder.event(start, run.world.now(), self.number, purpose, round_, peer, 0, index, drawn, outcome)
 
+    def begin(self, operation: Operation[Any]) -> None:
+        """Begin an operation. Raises ``ProtocolError`` for anything else."""
+        if not isinstance(operation, Operation):
+            raise ProtocolError(
+                f"node.compute got a value of type {type(operation).__name__}",
+                allowed="an Operation: what a method of the learner returns (PartyLearner.operation)",
+                remedy="call the learner's method without await, and have it return the operation that it makes",
+            )
+        operation.begin()
+
     def committed(self, operation: Operation[Any]) -> Any:
         """Commit an operation that has been performed; return what its ``commit`` does.
 
@@ -252,8 +262,7 @@ class Party:
             if operation.counts == "update":
                 run.recorder.updates += 1
             else:
-                assert isinstance(facts, StepFacts)
-                run.recorder.step(facts, run.world.now())
+                run.recorder.step(_step_facts(operation, facts), run.world.now())
             if run.progressed is not None:
                 run.progressed()
         if run.computed is not None:
@@ -265,3 +274,16 @@ def checked_seconds(what: str, seconds: float) -> float:
     if not 0 <= seconds < math.inf:  # also refuses NaN
         raise ProtocolError(f"{what} {seconds!r} s", allowed="seconds ≥ 0, and not for ever")
     return seconds
+
+
+def _step_facts(operation: Operation[Any], facts: Any) -> StepFacts:
+    """Return what a round used. Raises ``ProtocolError`` if the operation that ends it does not say so."""
+    if operation.counts != "round":
+        raise ProtocolError(f"{operation.kind} counts={operation.counts!r}", allowed='"round", "update" or None')
+    if not isinstance(facts, StepFacts):
+        raise ProtocolError(
+            f'{operation.kind} has counts="round", and its commit returned a value of type {type(facts).__name__}',
+            allowed="StepFacts: the embeddings that the step used, and their ages",
+            remedy="give it commit=lambda: self.staleness.complete([(batch, clients)], loss), with its own Staleness",
+        )
+    return facts

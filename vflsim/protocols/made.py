@@ -1,0 +1,85 @@
+"""What the hooks of a protocol make, checked: learners and coroutines."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Coroutine, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from vflsim.errors import ProtocolError
+from vflsim.learning.batches import Split
+from vflsim.learning.operations import Handle
+from vflsim.learning.party import PartyLearner
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.evaluation import Scores
+from vflsim.setting import Learners, Setting
+from vflsim.streams import party_name
+
+
+def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any, Any]:
+    """Make the learners of a run. Raises ``ProtocolError`` for anything else, and for missing or unknown parties."""
+    made, call = protocol.learners(setting, seed), f"{type(protocol).__name__}.learners(setting, seed)"
+    allowed = "Learners(server, {client: learner, …}), with a PartyLearner for each party, in client order"
+    if not isinstance(made, Learners) or not isinstance(made.clients, Mapping):
+        what = type(made.clients).__name__ + " of clients" if isinstance(made, Learners) else type(made).__name__
+        raise ProtocolError(f"{call} returned a {what}", allowed=allowed)
+    if tuple(made.clients) != tuple(setting.clients):
+        what = f"learners of clients {list(made.clients)}, and clients {list(setting.clients)} take part"
+        raise ProtocolError(f"{call} returned {what}", allowed=allowed)
+    for party, learner in {0: made.server, **made.clients}.items():
+        if not isinstance(learner, PartyLearner):
+            what = f"a {type(learner).__name__} as the learner of {party_name(party)}"
+            raise ProtocolError(f"{call} returned {what}", allowed=allowed, remedy="derive it from PartyLearner")
+        if not hasattr(learner, "held"):
+            what = f"the learner {type(learner).__name__} of {party_name(party)} was not set up"
+            raise ProtocolError(what, remedy="call super().__init__(held) first in its __init__")
+    return made
+
+
+def coroutine_of(protocol: Protocol, hook: str, party: int, *arguments: Any) -> Coroutine[Any, Any, Any]:
+    """Call a hook that is a coroutine. Raises ``ProtocolError``, with the party, if it is none."""
+    where, name = party_name(party), f"{type(protocol).__name__}.{hook}"
+    try:
+        made = getattr(protocol, hook)(*arguments)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # its arguments do not fit
+            raise ProtocolError(f"{name}: {error}", where, _SIGNATURES[hook]) from error
+        raise
+    if not inspect.iscoroutine(made):
+        made_of = "an async generator" if inspect.isasyncgen(made) else f"a value of type {type(made).__name__}"
+        raise ProtocolError(f"{name} returned {made_of}, and no coroutine", where, _SIGNATURES[hook])
+    return made
+
+
+def checked_scores(protocol: Protocol, made: Any, splits: Sequence[Split]) -> dict[Split, Handle[Scores]]:
+    """Return what an evaluation has made. Raises ``ProtocolError`` unless it is a handle of scores for each split."""
+    if not isinstance(made, Mapping) or set(made) != set(splits):
+        what = f"a mapping of {[*made]}" if isinstance(made, Mapping) else f"a value of type {type(made).__name__}"
+    elif wrong := [split for split, handle in made.items() if not isinstance(handle, Handle)]:
+        what = f"for {wrong[0]} a value of type {type(made[wrong[0]]).__name__}"
+    else:
+        return dict(made)
+    raise ProtocolError(
+        f"{type(protocol).__name__}.evaluate returned {what}",
+        allowed=f"a handle for each of {', '.join(splits)}: the result of an operation of kind evaluate",
+    )
+
+
+def checked_score(scores: Any) -> Scores:
+    """Return the scores of a split. Raises ``ProtocolError`` unless they are numbers by name, ``loss`` among them."""
+    numbers = isinstance(scores, Mapping) and all(isinstance(each, Real) for each in scores.values())
+    if not numbers or "loss" not in scores:
+        raise ProtocolError(
+            f"an evaluation has the scores {scores!r}",
+            allowed="loss and the task's metrics, as floats by name: what PartyLearner.scores returns",
+        )
+    return dict(scores)
+
+
+_SIGNATURES = {
+    "server": "async def server(self, node), without yield",
+    "client": "async def client(self, node), without yield",
+    "evaluate": "async def evaluate(self, node, splits, number), which returns {split: handle of scores}",
+    "answer_evaluation": "async def answer_evaluation(self, node, splits, number), without yield",
+}
