@@ -74,6 +74,10 @@ class DisconnectedError(RunError):
     """The only party whose message was awaited has gone down."""
 
 
+class UnkeptStateError(RunError):
+    """An operation changed something of its party that a checkpoint does not keep."""
+
+
 class NonFiniteError(RunError):
     """Training diverges: a loss, an embedding or a gradient became infinite or NaN, or ran out of a fixed point."""
 

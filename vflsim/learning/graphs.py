@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError, RunError
-from vflsim.learning.batches import Batch
+from vflsim.learning.batches import CPU, Batch
 from vflsim.learning.party_model import PartyModel, descend, spare_buffers
+from vflsim.learning.randomness import drawing_from
 from vflsim.learning.states import State, under
 
 DIVERGED = "a smaller learning rate, or scaled features"
@@ -32,14 +34,18 @@ class KeptGraph:
         self.models = models
         self._x_of, self._function, self._takes = x_of, function, 0
         self._kept: tuple[Batch, tuple[Tensor, ...], Tensor] | None = None
+        self._drawn: int | None = None
+        self.seed: int | None = None
+        """What a forward pass draws its random numbers from (dropout); None: it draws none."""
 
     def forward(self, batch: Batch, *received: Tensor) -> Tensor:
         """Compute and keep the output for ``batch``; return it detached."""
         for model in self.models:
             model.train()
         leaves = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in received)
-        output = self._output(batch, leaves)
-        self._kept, self._takes = (batch, leaves, output), len(leaves)
+        with nullcontext() if self.seed is None else drawing_from(self.seed, self._device):
+            output = self._output(batch, leaves)
+        self._kept, self._takes, self._drawn = (batch, leaves, output), len(leaves), self.seed
         return output.detach()
 
     def backward(self, batch: Batch, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -80,6 +86,7 @@ class KeptGraph:
             return {}
         batch, received, _ = self._kept
         inputs = {f"received.{n}": tensor.detach() for n, tensor in enumerate(received)}
+        inputs |= {} if self._drawn is None else {"seed": torch.tensor(self._drawn)}
         return {"batch": torch.tensor([batch.index, batch.origin]), "ids": batch.tensor(), **inputs}
 
     def load(self, state: State) -> None:
@@ -89,9 +96,14 @@ class KeptGraph:
             return
         index, origin = state["batch"].tolist()
         received = under("received", state)
+        self.seed = int(state["seed"]) if "seed" in state else None
         batch = Batch(index, state["ids"].clone().numpy(), origin)
         with spare_buffers([model.module for model in self.models]):
             self.forward(batch, *(received[str(n)].clone() for n in range(len(received))))
+
+    @property
+    def _device(self) -> torch.device:
+        return next((w.device for model in self.models for w in model.module.parameters()), CPU)
 
     def _output(self, batch: Batch, received: tuple[Tensor, ...]) -> Tensor:
         return self._function(*(() if self._x_of is None else (self._x_of(batch),)), *received)

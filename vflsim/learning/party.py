@@ -20,6 +20,7 @@ from vflsim.learning.operations import Handle, Operation, check_kept, nothing
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party_model import PartyModel, descend
 from vflsim.learning.releases import Release
+from vflsim.learning.remembered import as_state, from_state, tensors_in
 from vflsim.learning.states import State, named, under
 from vflsim.learning.tasks import PredictionTask
 from vflsim.privacy.base import Mechanism
@@ -81,8 +82,9 @@ class PartyLearner:
     nothing: ``run`` changes weights and ``kept``, when a value is needed; ``commit`` does bookkeeping on indices, when
     the operation completes in virtual time, and again when a resumed run repeats its timing.
 
-    ``kept`` is what the party remembers between operations beside its models: tensors by name, which checkpoints keep.
-    A client with an embedding model that takes three local steps a round:
+    ``kept`` is what the party remembers between operations beside its models, by name: tensors, numbers, texts, and
+    lists and mappings of these. Checkpoints keep it. A change of any other attribute by ``run`` is refused, since a
+    resumed run would lose it (``learning.watch``). A client that takes three local steps a round:
 
         class Local(PartyLearner):
             def __init__(self, held, build, rule):
@@ -103,7 +105,7 @@ class PartyLearner:
         self.held, self.party, self.dtype = held, held.party, held.dtype
         self.models: dict[str, PartyModel] = {}
         self.graphs: dict[str, KeptGraph] = {}
-        self.kept: dict[str, Tensor] = {}
+        self.kept: dict[str, Any] = {}
         self.releases: Releases | None = None
         if held.mechanism is not None:
             self.releases = Releases(held.mechanism, held.seed, held.party, len(self.features("train")))
@@ -193,7 +195,7 @@ class PartyLearner:
     @property
     def nbytes(self) -> int:
         """Bytes of features, weights with gradients, and tensors kept, for estimates of memory."""
-        held = [*(self.held.features or {}).values(), *self.kept.values()]
+        held = [*(self.held.features or {}).values(), *tensors_in(self.kept)]
         return sum(tensor.nbytes for tensor in held) + 2 * self.parameters * self.dtype.itemsize
 
     # --- operations -------------------------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ class PartyLearner:
                 state |= named(f"model.{name}", model.state())
             for name, graph in self.graphs.items():
                 state |= named(f"graph.{name}", graph.state())
-        return state | {f"kept.{name}": tensor.detach() for name, tensor in self.kept.items()}
+        return state | as_state(self.kept)
 
     def load(self, state: State) -> None:
         """Restore what ``state`` returned. Graphs are made anew, from the same weights."""
@@ -317,7 +319,7 @@ class PartyLearner:
             model.load(under(f"model.{name}", state))
         for name, graph in self.graphs.items():
             graph.load(under(f"graph.{name}", state))
-        self.kept = {name: tensor.clone() for name, tensor in under("kept", state).items()}
+        self.kept = from_state(state)
 
     def let_go(self) -> None:
         """Give large memory back: the run is over."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsim.learning.batches import BatchSequence
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.models.client import ModuleClient
+from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.party import PartyLearner
+from vflsim.learning.watch import Watch, from_outside
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
 from vflsim.setting import Setting
@@ -67,12 +71,22 @@ def parties(
     if views is not None:
         shared.views = Views(chosen_rows(rows, views, seed), world.executor, world.now, own)
 
+    watched = world.executor.values and brings_code(protocol, setting)
+
     def node(party: int, learner: PartyLearner) -> Node:
         state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own[party])
-        return protocol.placed(Node(state, learner))
+        watch = Watch(learner, seed, refuses=isinstance(world.executor, DeferredExecutor)) if watched else None
+        return protocol.placed(Node(state, learner, watch))
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())
     return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone))
+
+
+def brings_code(protocol: Protocol, setting: Setting) -> bool:
+    """Return whether learners may run code from outside the package: of the protocol, a model or the aggregate."""
+    models = (*setting.models, setting.server_model, setting.active_model, *setting.predictors)
+    own = any(isinstance(model, ModuleClient | ModuleServer) or from_outside(model) for model in models if model)
+    return own or from_outside(protocol) or from_outside(setting.aggregate)
 
 
 def _outages(setting: Setting, seed: int) -> Outages | None:

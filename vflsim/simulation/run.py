@@ -19,6 +19,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import Executor, TimingOnlyExecutor
 from vflsim.learning.operations import Handle
+from vflsim.learning.randomness import drawing_from
 from vflsim.privacy.base import GaussianNoise
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.made import coroutine_of
@@ -36,7 +37,7 @@ from vflsim.simulation.course import Course, CourseKeeper
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
 from vflsim.simulation.stalled import stalled_clients
-from vflsim.streams import SERVER, party_name
+from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.kernel import Task, World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
@@ -87,7 +88,8 @@ def run_protocol(
     recorder = Recorder(scenario.record.tables)
     batched = not execution.eager and isinstance(world.executor, DeferredExecutor)
     views = scenario.record.views if world.executor.values else None
-    made = parties(protocol, resolved, seed, world, recorder, batched, views)
+    with drawing_from(torch_seed(seed, SHARED, "learners")):
+        made = parties(protocol, resolved, seed, world, recorder, batched, views)
     batches, clients = made.shared.sequence.per_epoch, len(made.clients)
     splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
     conductor = Conductor(
@@ -114,7 +116,7 @@ def run_protocol(
 
     reason, error = None, None
     kept = nullcontext() if keeper is None else keeper.along(Course(world, made, recorder, conductor))
-    with execution.settings(), kept:
+    with execution.settings(), drawing_from(torch_seed(seed, SHARED, "protocol"), alone=False), kept:
         conductor.start(begin)
         stalled: list[StalledClient] = []
         world.ending = lambda: stalled.extend(stalled_clients(made.clients))

@@ -14,6 +14,7 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.server import ServerLearner
+from vflsim.learning.watch import Watch
 from vflsim.streams import party_name
 from vflsim.timing.compute import duration
 from vflsim.world.kernel import Abandoned, Task, all_of
@@ -31,11 +32,11 @@ class Node(Generic[L]):
 
     ``clients`` are the participants in client order, ``learner`` is the party's side of the learning plane, of type
     ``L``. Invariants: a cancelled verb withdraws its waiter, frees its processor or link, and loses no message; no verb
-    knows the values of the tensors that pass through it.
+    knows the values of the tensors that pass through it. ``watch`` watches over operations of code from outside.
     """
 
-    def __init__(self, state: Party, learner: L) -> None:
-        self.state, self.learner = state, learner
+    def __init__(self, state: Party, learner: L, watch: Watch | None = None) -> None:
+        self.state, self.learner, self.watch = state, learner, watch
         self.party, self.shared = state.number, state.run
         self.world, self.clients = state.run.world, state.run.clients
         self._scopes = state.scopes
@@ -174,6 +175,8 @@ class Node(Generic[L]):
                 operation.at = self.shared.recorder.rounds, start + seconds
                 if seconds > 0:
                     await self.world.pause(seconds, "its computation to end")
+                if self.watch is not None:
+                    self.watch.over(operation)
                 if working := self.world.perform(operation):
                     await working
                 facts = state.committed(operation)
@@ -326,7 +329,7 @@ class FreeNode(Node[L]):
     """A node's twin outside time (``Node.free``): the same party, learner and verbs, without outages."""
 
     def __init__(self, timed: Node[L], messages_only: bool, wired: bool) -> None:
-        super().__init__(timed.state, timed.learner)
+        super().__init__(timed.state, timed.learner, timed.watch)
         self._timed, self._messages_only = timed, messages_only
         self._wired: bool = wired and (not isinstance(timed, FreeNode) or timed._wired)
         self._outages = self._gate = None
@@ -345,6 +348,8 @@ class FreeNode(Node[L]):
         if turn := self._enter():
             await turn
         operation.at = self.shared.recorder.rounds, self.now
+        if self.watch is not None:
+            self.watch.over(operation, free=True)
         if working := self.world.perform(operation):
             await working
         self.state.count(operation, self.state.committed(operation))

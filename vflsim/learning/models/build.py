@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from threading import Lock
 from typing import Literal
 
 import torch
 from torch import nn
 
-_DRAWING = Lock()
-"""In real time the parties build their models in threads of their own, all with PyTorch's one generator."""
+from vflsim.learning.randomness import DRAWING
 
 
 def seeded(
@@ -23,7 +21,7 @@ def seeded(
     float32 run; and on the CPU, so a run on another ``device`` does, too.
     ``seed`` is a non-negative integer below 2**64 (``streams.torch_seed``).
     """
-    with _DRAWING, torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
+    with DRAWING, torch.random.fork_rng(devices=[]):  # no device: models are built on the CPU and moved later
         # Not torch.manual_seed: that one would reseed the accelerators' generators as well.
         torch.default_generator.manual_seed(seed)
         return build().to(device, dtype)
@@ -71,7 +69,7 @@ def parameters_of(build: Callable[[], nn.Module]) -> int:
 
     Raises ValueError if it cannot be built at all, say because no tensor can have so many.
     """
-    with _DRAWING, torch.random.fork_rng(devices=[]):
+    with DRAWING, torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
                 module = build()

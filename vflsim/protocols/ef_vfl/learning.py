@@ -25,7 +25,8 @@ def surrogate(learner: PartyLearner, name: str, *shape: int) -> Tensor:
     """Return the surrogate that ``learner`` keeps by ``name``: at first zeros of ``shape``."""
     if name not in learner.kept:
         learner.kept[name] = torch.zeros(shape, dtype=learner.dtype, device=learner.held.device)
-    return learner.kept[name]
+    held: Tensor = learner.kept[name]
+    return held
 
 
 def surrogate_rows(learner: PartyLearner, client: int, batch: Batch, width: int) -> Tensor:

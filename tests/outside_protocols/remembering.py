@@ -1,0 +1,235 @@
+"""Synchronous training whose clients scale each gradient by something that they remember, in many ways."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vflsim.learning.batches import Batch
+from vflsim.learning.client import ClientLearner
+from vflsim.learning.operations import Operation
+from vflsim.learning.party import Received
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.setting import Learners, Setting, client_parts, split_learners
+
+
+class Way(NamedTuple):
+    """A way to remember: what there is at first, the change by a gradient, and the factor of the step."""
+
+    first: Callable[[], dict[str, Any]]
+    change: Callable[[Any, Tensor], object]
+    factor: Callable[[Any], float]
+
+
+class Memory:
+    """An object of one's own, which holds another."""
+
+    def __init__(self) -> None:
+        self.inner = SimpleNamespace(steps=0)
+
+    def step(self) -> None:
+        self.inner.steps += 1
+
+
+class Slotted:
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+
+def add(learner: Any, name: str, by: Any = 1) -> None:
+    setattr(learner, name, getattr(learner, name) + by)
+
+
+def norm(gradient: Tensor) -> float:
+    return float(gradient.square().sum())
+
+
+def decay(steps: float) -> float:
+    return 1 / (1 + steps / 4)
+
+
+LOST: dict[str, Way] = {
+    "counter": Way(lambda: {"mine": 0}, lambda me, _: add(me, "mine"), lambda me: decay(me.mine)),
+    "list": Way(lambda: {"mine": []}, lambda me, g: me.mine.append(g), lambda me: decay(len(me.mine))),
+    "long list": Way(
+        lambda: {"mine": [0.0] * 1_500}, lambda me, g: me.mine.__setitem__(7, norm(g)), lambda me: decay(me.mine[7])
+    ),
+    "nested list": Way(
+        lambda: {"mine": [[0]]}, lambda me, _: me.mine[0].__setitem__(0, me.mine[0][0] + 1),
+        lambda me: decay(me.mine[0][0]),
+    ),
+    "mapping": Way(
+        lambda: {"mine": {}}, lambda me, g: me.mine.update({len(me.mine): g}), lambda me: decay(len(me.mine))
+    ),
+    "set": Way(lambda: {"mine": set()}, lambda me, _: me.mine.add(len(me.mine)), lambda me: decay(len(me.mine))),
+    "deque": Way(lambda: {"mine": deque()}, lambda me, _: me.mine.append(1), lambda me: decay(len(me.mine))),
+    "tensor": Way(
+        lambda: {"mine": torch.zeros(1)}, lambda me, g: add(me, "mine", g.square().sum()),
+        lambda me: decay(float(me.mine)),
+    ),
+    "tensor in place": Way(
+        lambda: {"mine": torch.zeros(1)}, lambda me, _: me.mine.add_(1), lambda me: decay(float(me.mine))
+    ),
+    "large tensor in place": Way(
+        lambda: {"mine": torch.zeros(9_000)}, lambda me, _: me.mine[:1].add_(1), lambda me: decay(float(me.mine[0]))
+    ),
+    "array in place": Way(
+        lambda: {"mine": np.zeros(3)}, lambda me, _: me.mine.__iadd__(1), lambda me: decay(float(me.mine[0]))
+    ),
+    "object": Way(lambda: {"mine": Memory()}, lambda me, _: me.mine.step(), lambda me: decay(me.mine.inner.steps)),
+    "slots": Way(lambda: {"mine": Slotted()}, lambda me, _: add(me.mine, "steps"), lambda me: decay(me.mine.steps)),
+    "new attribute": Way(
+        dict, lambda me, _: setattr(me, "mine", getattr(me, "mine", 0) + 1), lambda me: decay(getattr(me, "mine", 0))
+    ),
+    "numbers to come": Way(
+        lambda: {"mine": count()}, lambda me, _: next(me.mine), lambda me: decay(int(repr(me.mine)[6:-1]))
+    ),
+    "generator of its own": Way(
+        lambda: {"mine": np.random.default_rng(0)}, lambda _me, _g: None, lambda me: decay(me.mine.random())
+    ),
+    "torch generator": Way(
+        lambda: {"mine": torch.Generator().manual_seed(0)}, lambda _me, _g: None,
+        lambda me: decay(float(torch.rand((), generator=me.mine))),
+    ),
+    "Python generator": Way(
+        lambda: {"mine": random.Random(0)}, lambda _me, _g: None, lambda me: decay(me.mine.random())
+    ),
+    "module of its own": Way(
+        lambda: {"mine": nn.Linear(1, 1)}, lambda me, _: me.mine.weight.data.add_(1),
+        lambda me: decay(abs(me.mine.weight.item())),
+    ),
+}  # fmt: skip
+"""What a checkpoint does not keep."""
+
+
+def _kept(name: str, first: Any, change: Callable[[Any], Any]) -> Callable[[Any, Tensor], None]:
+    def changed(me: Any, _: Tensor) -> None:
+        me.kept[name] = change(me.kept.get(name, first))
+
+    return changed
+
+
+SOUND: dict[str, Way] = {
+    "nothing": Way(dict, lambda _me, _g: None, lambda _: 1.0),
+    "kept tensor": Way(
+        dict, lambda me, g: me.kept.update(mine=me.kept.get("mine", 0) + g.square().sum()),
+        lambda me: decay(float(me.kept.get("mine", 0))),
+    ),
+    "kept counter": Way(dict, _kept("mine", 0, lambda n: n + 1), lambda me: decay(me.kept.get("mine", 0))),
+    "kept list": Way(
+        dict, lambda me, g: me.kept.setdefault("mine", []).append((norm(g), g, {"rows": len(g), 3: None})),
+        lambda me: decay(sum(each[0] + each[2]["rows"] for each in me.kept.get("mine", []))),
+    ),
+    "state of its own": Way(
+        lambda: {"own": torch.zeros(2)}, lambda me, _: me.own.add_(1), lambda me: decay(float(me.own[0]))
+    ),
+    "cached property": Way(dict, lambda me, _: me.pure, lambda me: me.pure),
+    "same again": Way(
+        lambda: {"mine": torch.ones(2), "words": ["a"]},
+        lambda me, _: (setattr(me, "mine", torch.ones(2)), setattr(me, "words", ["a"])),
+        lambda me: float(me.mine[0]),
+    ),
+    "timing plane": Way(lambda: {"made": 0}, lambda _me, _g: None, lambda _: 1.0),
+}  # fmt: skip
+"""What a resumed run has again."""
+WAYS = LOST | SOUND
+
+
+class Remembering(ClientLearner):
+    """Steps along the gradient times a factor."""
+
+    way: Way
+    made: int
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        operation = super().client_step(batch, gradient)
+        if hasattr(self, "made"):  # a replay repeats it
+            self.made += 1
+
+        def run() -> None:
+            value = gradient.value.value
+            self._uploaded.backward(batch, value * self.way.factor(self))
+            self.way.change(self, value)
+
+        operation.run = run
+        return operation
+
+    @cached_property
+    def pure(self) -> float:
+        return 1 / len(self.features("train"))
+
+
+class WithState(Remembering):
+    """Adds a tensor to its state."""
+
+    own: Tensor
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"own": self.own}
+
+    def load(self, state: Any) -> None:
+        super().load(state)
+        self.own.copy_(state["own"])
+
+
+class Remember(Synchronous):
+    """Synchronous, with clients that remember."""
+
+    kind: Literal["remember"] = "remember"  # type: ignore[assignment]
+    way: str = "nothing"
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        kind = WithState if self.way == "state of its own" else Remembering
+        clients = {client: kind(client_parts(setting, client, seed)) for client in setting.clients}
+        for learner in clients.values():
+            learner.way = WAYS[self.way]
+            vars(learner).update(learner.way.first())
+        return Learners(split_learners(setting, seed).server, clients)
+
+
+def _noise(source: str) -> Callable[[Sequence[int]], Tensor]:
+    return {
+        "torch": lambda shape: torch.randn(*shape, dtype=torch.float64),
+        "numpy": lambda shape: torch.from_numpy(np.random.randn(*shape)),
+        "python": lambda shape: torch.full(tuple(shape), random.gauss(), dtype=torch.float64),
+    }[source]
+
+
+class Noisy(ClientLearner):
+    """Adds noise of a global generator to each gradient."""
+
+    source: str
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        operation = super().client_step(batch, gradient)
+
+        def run() -> None:
+            value = gradient.value.value
+            self._uploaded.backward(batch, value + 0.01 * _noise(self.source)(value.shape))
+
+        operation.run = run
+        return operation
+
+
+class DrawNoise(Synchronous):
+    """Synchronous, with clients that draw from a global generator."""
+
+    kind: Literal["draw_noise"] = "draw_noise"  # type: ignore[assignment]
+    source: str = "torch"
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        clients = {client: Noisy(client_parts(setting, client, seed)) for client in setting.clients}
+        for learner in clients.values():
+            learner.source = self.source
+        return Learners(split_learners(setting, seed).server, clients)
