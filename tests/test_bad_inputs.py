@@ -74,10 +74,6 @@ class Normal(nn.Sequential):
     def __init__(self, embedding):
         super().__init__(nn.Flatten(), nn.LazyLinear(embedding), nn.BatchNorm1d(embedding))
 
-class Dropping(nn.Sequential):
-    def __init__(self, feature_shape, embedding):
-        super().__init__(nn.Dropout(), nn.Linear(feature_shape[0], embedding))
-
 class Narrow(nn.Linear):
     def __init__(self, feature_shape):
         super().__init__(feature_shape[0], 1)
@@ -198,7 +194,6 @@ BAD_SCENARIOS = (
     Bad("module that exits", user_model("leaving:Net"), ("leaving:Net does not import", "SystemExit"), "models.client", files={"leaving.py": "raise SystemExit(3)\n"}),
     Bad("module without the class", user_model("networks:Wide"), ("networks:Wide", "Wide"), "models.client", files={"networks.py": NETWORK}),
     Bad("module of another width", user_model("networks:Narrow"), ("(2, 1)", "allowed: floating point of shape (2, 4)"), "models.client", files={"networks.py": NETWORK}),
-    Bad("module with dropout", user_model("networks:Dropping"), ("random numbers",), "models.client", files={"networks.py": NETWORK}),
     # data files
     Bad("no data file", change("good.csv", "absent.csv"), ("absent.csv", "no such file", "correct the path")),
     Bad("a folder for a data file", change("good.csv", "folder.csv"), ("folder.csv", "cannot be read"), files={"folder.csv/x": ""}),

@@ -20,6 +20,7 @@ from vflsim.learning.operations import Operation
 from vflsim.learning.party import Received
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, Setting, client_parts, split_learners
+from vflsim.world.messages import Gradient
 
 
 class Way(NamedTuple):
@@ -232,4 +233,104 @@ class DrawNoise(Synchronous):
         clients = {client: Noisy(client_parts(setting, client, seed)) for client in setting.clients}
         for learner in clients.values():
             learner.source = self.source
+        return Learners(split_learners(setting, seed).server, clients)
+
+
+class Dropping(nn.Module):
+    """A tower, or top, that drops inputs at random, and counts how often it has been applied."""
+
+    def __init__(
+        self, feature_shape: tuple[int, ...] = (), embedding: int = 0, inputs: int = 0, outputs: int = 0,
+        counts: bool = False, buffer: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.drop = nn.Dropout(0.3)
+        self.last = nn.Linear(inputs or int(np.prod(feature_shape)), outputs or embedding)
+        self.counts, self.buffer, self.applied, self.seen = counts, buffer, 0, None
+        self.register_buffer("times", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop(x.flatten(1))
+        if self.counts and self.training:
+            self.applied += 1
+        if self.buffer and self.training:
+            self.times += 1
+        output: Tensor = self.last(x) * decay(self.applied + float(self.times))
+        self.seen = output.detach()  # to look at
+        return output
+
+
+class Draws(Synchronous):
+    """Synchronous, whose server waits for random times of Python's own generator."""
+
+    kind: Literal["draws"] = "draws"  # type: ignore[assignment]
+
+    async def server(self, node: Any) -> None:
+        for k in node.rounds():
+            await node.sleep(random.random() / 100)
+            embeddings = await node.gather("embedding", senders=node.clients, round=k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            for each in embeddings:
+                await node.send(each.sender, Gradient(value=step.gradient_for(each), round=k))
+
+
+class Forgetful(WithState):
+    """Has a state of its own that it does not load."""
+
+    def load(self, state: Any) -> None:
+        ClientLearner.load(self, state)
+
+
+class Hidden(ClientLearner):
+    """Remembers where nobody looks: in a closure."""
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        operation, steps = super().client_step(batch, gradient), STEPS.setdefault(id(self), [])
+
+        def run() -> None:
+            self._uploaded.backward(batch, gradient.value.value * decay(len(steps)))
+            steps.append(batch)
+
+        operation.run = run
+        return operation
+
+
+STEPS: dict[int, list[Batch]] = {}
+
+
+class Unseeded(ClientLearner):
+    """Draws from the system."""
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        operation = super().client_step(batch, gradient)
+        operation.run = lambda: self._uploaded.backward(batch, gradient.value.value * np.random.default_rng().random())
+        return operation
+
+
+class Keeping(ClientLearner):
+    """Keeps what no file can hold."""
+
+    def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+        operation, run = super().client_step(batch, gradient), None
+        run = operation.run
+        operation.run = lambda: (run(), self.kept.update(seen={3}))[0]
+        return operation
+
+
+BROKEN: dict[str, type[ClientLearner]] = {
+    "forgetful": Forgetful, "hidden": Hidden, "unseeded": Unseeded, "keeping": Keeping
+}  # fmt: skip
+
+
+class Broken(Synchronous):
+    """Synchronous, with clients that do not repeat themselves."""
+
+    kind: Literal["broken"] = "broken"  # type: ignore[assignment]
+    how: str
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        clients = {client: BROKEN[self.how](client_parts(setting, client, seed)) for client in setting.clients}
+        for learner in clients.values():
+            if isinstance(learner, Forgetful):
+                learner.way, learner.own = WAYS["state of its own"], torch.zeros(2)
         return Learners(split_learners(setting, seed).server, clients)

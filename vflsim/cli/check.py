@@ -19,7 +19,9 @@ def check(
     scenario: ScenarioFile,
     overrides: Overrides = None,
     seeds: Seeds = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure no rounds, and so predict no real time.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run no rounds: predict no real time, and do not try out code of your own.")
+    ] = False,
     workers: Workers = 1,
     threads: Threads = 1,
 ) -> None:
@@ -35,7 +37,7 @@ def check(
 
     options = RunOptions.of(workers=workers, threads=threads)
     try:
-        data = read_and_check(loaded)
+        data = read_and_check(loaded, tried_out=not quick)
     except DataError:
         say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
         raise

@@ -78,11 +78,9 @@ def contents_of_module(module: nn.Module) -> dict[str, Content]:
 
     Tensors count for nothing: most are kept for somebody to look at, such as the latest activations.
     """
-    return {
-        name: _of(value, {id(module)}, 0)
-        for name, value in vars(module).items()
-        if name not in _OF_MODULES and not isinstance(value, Tensor | nn.Module)
-    }
+    own = {name: value for name, value in vars(module).items() if name not in _OF_MODULES}
+    plain = {name: value for name, value in own.items() if value is not None and not isinstance(value, Tensor)}
+    return {name: _of(value, {id(module)}, 0) for name, value in plain.items()}
 
 
 def changed(

@@ -13,7 +13,7 @@ from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.batches import CPU, Batch
 from vflsim.learning.party_model import PartyModel, descend, spare_buffers
 from vflsim.learning.randomness import drawing_from
-from vflsim.learning.states import State, under
+from vflsim.learning.states import State, named, under
 
 DIVERGED = "a smaller learning rate, or scaled features"
 """The remedy for values that are not finite."""
@@ -34,18 +34,19 @@ class KeptGraph:
         self.models = models
         self._x_of, self._function, self._takes = x_of, function, 0
         self._kept: tuple[Batch, tuple[Tensor, ...], Tensor] | None = None
-        self._drawn: int | None = None
+        self._began: tuple[int, dict[str, Tensor]] | None = None
         self.seed: int | None = None
-        """What a forward pass draws its random numbers from (dropout); None: it draws none."""
+        """What a forward pass of code from outside draws its random numbers from (dropout); None: there is no such."""
 
     def forward(self, batch: Batch, *received: Tensor) -> Tensor:
         """Compute and keep the output for ``batch``; return it detached."""
         for model in self.models:
             model.train()
         leaves = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in received)
+        self._began = None if self.seed is None else (self.seed, self._buffers(copied=True))
         with nullcontext() if self.seed is None else drawing_from(self.seed, self._device):
             output = self._output(batch, leaves)
-        self._kept, self._takes, self._drawn = (batch, leaves, output), len(leaves), self.seed
+        self._kept, self._takes = (batch, leaves, output), len(leaves)
         return output.detach()
 
     def backward(self, batch: Batch, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -86,7 +87,8 @@ class KeptGraph:
             return {}
         batch, received, _ = self._kept
         inputs = {f"received.{n}": tensor.detach() for n, tensor in enumerate(received)}
-        inputs |= {} if self._drawn is None else {"seed": torch.tensor(self._drawn)}
+        if self._began is not None:
+            inputs |= {"seed": torch.tensor(self._began[0]), **named("buffer", self._began[1])}
         return {"batch": torch.tensor([batch.index, batch.origin]), "ids": batch.tensor(), **inputs}
 
     def load(self, state: State) -> None:
@@ -99,7 +101,16 @@ class KeptGraph:
         self.seed = int(state["seed"]) if "seed" in state else None
         batch = Batch(index, state["ids"].clone().numpy(), origin)
         with spare_buffers([model.module for model in self.models]):
+            before = under("buffer", state)
+            for name, buffer in self._buffers().items() if before else ():
+                buffer.copy_(before[name])
             self.forward(batch, *(received[str(n)].clone() for n in range(len(received))))
+
+    def _buffers(self, copied: bool = False) -> dict[str, Tensor]:
+        """Return the models' buffers by name, which a forward pass may read and move."""
+        modules = {str(n): model.module for n, model in enumerate(self.models)}
+        of = {f"{n}.{name}": buffer for n, module in modules.items() for name, buffer in module.named_buffers()}
+        return {name: buffer.clone() for name, buffer in of.items()} if copied else of
 
     @property
     def _device(self) -> torch.device:

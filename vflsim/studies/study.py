@@ -183,7 +183,7 @@ def checked(scenario: Scenario, timing_only: bool) -> ScenarioData:
     """Check a study and return its data. Raises ``ScenarioError`` and ``DataError`` if it cannot run."""
     if timing_only:
         _must_end(scenario)
-    data = read_and_check(scenario)
+    data = read_and_check(scenario, tried_out=not timing_only)
     refuse_hopeless(scenario, data)
     refuse_broken(scenario, data, timing_only)
     return data

@@ -152,7 +152,6 @@ def test_a_path_that_gives_no_module_is_refused(path: str, message: str) -> None
         ("Pair", r"returned a value of type tuple .*allowed: a tensor of shape \(2, 4\)"),
         ("Broken", r"failed on zeros of shape \(2, 6\): RuntimeError: no idea"),
         ("Frozen", r"has no weights to train"),
-        ("Dropping", r"draws random numbers in its forward pass"),
     ],
 )
 def test_a_module_with_a_wrong_output_is_refused(name: str, message: str) -> None:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from torch import Tensor, nn
 
 from vflsim.learning.models.build import seeded
+from vflsim.learning.randomness import drawing_from
 from vflsim.vocabulary.imported import imported, reason
 
 Arguments = dict[str, JsonValue]
@@ -42,18 +43,16 @@ def construct(path: str, arguments: Mapping[str, Any], **offered: Any) -> nn.Mod
 def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...], width: int) -> None:
     """Build a module and send two rows of zeros of ``shape`` through it, as in training.
 
-    Raises ValueError unless a floating-point tensor of (2, ``width``) comes out of trainable weights, without help of
-    PyTorch's global random generator: random layers such as dropout would tie the results to the order of events.
+    Raises ValueError unless a floating-point tensor of (2, ``width``) comes out of trainable weights. It may draw
+    random numbers: ``learning.watch`` seeds the global generators for each operation.
     """
     module = seeded(build, seed=0, dtype=torch.float32).train()
     fed = f"zeros of shape {(_ROWS, *shape)}"
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        before = torch.get_rng_state()
+    with drawing_from(0), torch.no_grad():
         try:
             output = module(torch.zeros((_ROWS, *shape)))
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise ValueError(f"{path} failed on {fed}: {reason(error)}") from error
-        drawn = not torch.equal(before, torch.get_rng_state())
     if not isinstance(output, Tensor):
         raise ValueError(f"{path} returned {_described(output)} for {fed}; allowed: a tensor of shape {(_ROWS, width)}")
     if tuple(output.shape) != (_ROWS, width) or not output.is_floating_point():
@@ -63,11 +62,6 @@ def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...],
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError(f"{path} has no weights to train; allowed: a module with parameters")
-    if drawn:
-        raise ValueError(
-            f"{path} draws random numbers in its forward pass (dropout?), which makes runs irreproducible; "
-            "remove that layer or set its rate to 0"
-        )
 
 
 def parameters_named(path: str) -> frozenset[str]:

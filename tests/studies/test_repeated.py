@@ -1,0 +1,72 @@
+"""Code from outside is tried out before a run: does it repeat itself, from a checkpoint, too?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from outside_protocols.remembering import SOUND
+from outside_worlds import PATHS, outside
+from protocols_by_kind import KINDS
+from tiny_worlds import RANDOM_TIMING, data_of, raw
+
+from vflsim.errors import ScenarioError
+from vflsim.scenario import load
+from vflsim.studies import repeated
+from vflsim.studies.checks import read_and_check
+from vflsim.studies.repeated import repeats
+
+SHORT: dict[str, Any] = {"partition": {"clients": 2, "by": "columns"}}
+
+
+def mine(name: str, **keys: Any) -> dict[str, Any]:
+    entry = {"kind": "module", "path": f"outside_protocols.remembering:{name}", **keys}
+    return raw({"mine": entry}, timing=RANDOM_TIMING, **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"name": "Remember", "way": "list"}, ["client_step changed Remembering.mine", 'self.kept["mine"]']),
+        ({"name": "Remember", "way": "generator of its own"}, ["Remembering.mine", "self.kept"]),
+        ({"name": "Broken", "how": "forgetful"}, ["resumed from a checkpoint differs", "the weights ", "kept"]),
+        ({"name": "Broken", "how": "hidden"}, ["resumed from a checkpoint differs", "self.kept"]),
+        ({"name": "Broken", "how": "unseeded"}, ["two runs with the same seed differ", "vflsim.streams"]),
+        ({"name": "Broken", "how": "keeping"}, ["cannot be resumed: kept['seen'] is a set", "tensors, numbers"]),
+    ],
+)
+def test_code_that_does_not_repeat_itself_is_refused_before_the_run(keys: dict[str, str], words: list[str]) -> None:
+    scenario = load(mine(**keys))
+    with pytest.raises(ScenarioError) as caught:
+        read_and_check(scenario)
+    printed = f"{caught.value} {caught.value.remedy} {caught.value.allowed}"
+    assert [word for word in ["protocols.mine", *words] if word not in printed] == [], printed
+    read_and_check(scenario, tried_out=False)
+
+
+@pytest.mark.parametrize("way", SOUND)
+def test_code_that_repeats_itself_passes(way: str) -> None:
+    scenario = load(mine("Remember", way=way))
+    assert list(repeats(scenario, "mine", data_of(scenario))) == []
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_so_do_other_protocols_from_outside(kind: str) -> None:
+    scenario = load(outside(kind, timing=RANDOM_TIMING))
+    assert list(repeats(scenario, kind, data_of(scenario))) == []
+
+
+def test_rounds_that_take_long_are_tried_out_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "BUDGET_S", 0.0)
+    monkeypatch.setattr(repeated, "_FIRST", 80)
+    monkeypatch.setattr(repeated, "ROUNDS", 1_000)
+    scenario = load(mine("Broken", how="hidden"))
+    (problem,) = repeats(scenario, "mine", data_of(scenario))
+    assert "resumed from a checkpoint differs" in problem.what
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_protocols_of_vflsim_are_not_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(repeated, "run_protocol")
+    scenario = load(raw({"it": KINDS[kind]}))
+    assert list(repeats(scenario, "it", data_of(scenario))) == []
