@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Ended
 from kept_runs import KeptAt, files_of, interrupted, whole
 from outside_protocols.remembering import LOST, SOUND, Remember
-from tiny_worlds import run, tiny
+from ruamel.yaml import YAML
+from tiny_worlds import raw, run, tiny
+from warm import command
 
 from vflsim.errors import UnkeptStateError
 from vflsim.scenario.models import Scenario
@@ -54,3 +59,27 @@ def test_a_protocol_of_ones_own_in_python_is_watched_too() -> None:
     scenario = tiny("synchronous", **SHORT, **EVERY).with_protocols({"mine": Remember(way="counter")})
     with pytest.raises(UnkeptStateError):
         run(scenario, "mine")
+
+
+def test_a_killed_run_with_kept_state_is_resumed_to_the_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    entry = {"kind": "module", "path": "outside_protocols.remembering:Remember"}
+    for way in ("kept list", "list"):
+        said = raw({"mine": {**entry, "way": way}}, **{**SHORT, **EVERY, "stop": {"rounds": 60}})
+        YAML().dump(said, Path(f"{way}.yaml"))
+    refused = vflsim("run", "list.yaml")
+    assert refused.status == 2
+    assert "client_step changed Remembering.mine" in refused.err
+    assert not Path("results").exists()
+    assert vflsim("run", "kept list.yaml", "--out", "whole", "--checkpoint-every", "off").status == 0
+    process = command(Path("errors"), "run", "kept list.yaml", "--out", "killed", "--checkpoint-every", "10 ms")
+    while not (kept := list(Path("killed").rglob("*.checkpoint"))) and process.is_alive():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert kept, Path("errors").read_text()
+    assert vflsim("run", "kept list.yaml", "--out", "killed", "--resume").status == 0
+    for name in ("metrics.parquet", "events.parquet", "weights.safetensors"):
+        assert Path("killed/mine/seed-0", name).read_bytes() == Path("whole/mine/seed-0", name).read_bytes()

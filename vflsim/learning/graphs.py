@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.batches import CPU, Batch
 from vflsim.learning.party_model import PartyModel, descend, spare_buffers
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.randomness import draw_from, drawing_from, generators_of
 from vflsim.learning.states import State, named, under
 
 DIVERGED = "a smaller learning rate, or scaled features"
@@ -44,8 +43,9 @@ class KeptGraph:
             model.train()
         leaves = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in received)
         self._began = None if self.seed is None else (self.seed, self._buffers(copied=True))
-        with nullcontext() if self.seed is None else drawing_from(self.seed, self._device):
-            output = self._output(batch, leaves)
+        if self.seed is not None:  # the operation puts the generators back
+            draw_from(self.seed, generators_of(self._device))
+        output = self._output(batch, leaves)
         self._kept, self._takes = (batch, leaves, output), len(leaves)
         return output.detach()
 
@@ -100,7 +100,7 @@ class KeptGraph:
         received = under("received", state)
         self.seed = int(state["seed"]) if "seed" in state else None
         batch = Batch(index, state["ids"].clone().numpy(), origin)
-        with spare_buffers([model.module for model in self.models]):
+        with spare_buffers([model.module for model in self.models]), drawing_from(0, self._device):
             before = under("buffer", state)
             for name, buffer in self._buffers().items() if before else ():
                 buffer.copy_(before[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import RLock
 
@@ -19,6 +19,22 @@ _SPARE: list[np.random.MT19937] = []
 """NumPy takes long to make one."""
 
 
+def draw_from(seed: int, generators: Sequence[torch.Generator]) -> None:
+    """Seed the global generators of NumPy and Python, and these ``generators`` of PyTorch, for good."""
+    for generator in generators:
+        generator.manual_seed(seed)
+    np.random.seed(seed & (2**32 - 1))
+    random.seed(seed)
+
+
+def generators_of(device: torch.device) -> list[torch.Generator]:
+    """Return PyTorch's global generators for the CPU and for ``device``."""
+    if device.type != "cuda":
+        return [torch.default_generator]
+    number = torch.cuda.current_device() if device.index is None else device.index
+    return [torch.default_generator, torch.cuda.default_generators[number]]
+
+
 @contextmanager
 def drawing_from(seed: int, device: torch.device = CPU, alone: bool = True) -> Iterator[None]:
     """Seed the global generators of PyTorch, NumPy and Python, and afterwards put them back as they were.
@@ -27,18 +43,13 @@ def drawing_from(seed: int, device: torch.device = CPU, alone: bool = True) -> I
     With ``alone`` the bodies of other threads wait until this one has ended. Blocks may contain blocks.
     """
     with DRAWING if alone else nullcontext():
-        generators = [torch.default_generator]
-        if device.type == "cuda":
-            generators.append(torch.cuda.default_generators[device.index or torch.cuda.current_device()])
+        generators = generators_of(device)
         before = [generator.get_state() for generator in generators]
         numpy, python = mtrand.get_bit_generator(), random.getstate()
         spare = _SPARE.pop() if _SPARE else np.random.MT19937(0)
         try:
-            for generator in generators:
-                generator.manual_seed(seed)
             mtrand.set_bit_generator(spare)
-            np.random.seed([seed & (2**32 - 1), seed >> 32])
-            random.seed(seed)
+            draw_from(seed, generators)
             yield
         finally:
             mtrand.set_bit_generator(numpy)

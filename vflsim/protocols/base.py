@@ -76,7 +76,8 @@ class Protocol(Part, ABC):
     """A protocol is one final class: its fields are its keys in a scenario, its coroutines the algorithm.
 
     ``server`` and ``client`` run once per party and usually never return; the run's stop rule ends them. They see only
-    their node, keep their state in local variables, and so run unchanged in virtual and in real time.
+    their node, keep their state in local variables, and so run unchanged in virtual and in real time. What learners
+    remember between operations beside models is ``kept`` (``PartyLearner``), which checkpoints hold.
     """
 
     needs_shared_batches: ClassVar[bool] = False

@@ -174,6 +174,5 @@ def test_parsing_a_path_does_not_import_it() -> None:
 def test_checking_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
     client("Encoder").check((6,))
-    with pytest.raises(ValueError, match="random"):
-        client("Dropping").check((6,))
+    client("Dropping").check((6,))
     assert torch.equal(before, torch.get_rng_state())
