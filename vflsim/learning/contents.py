@@ -90,6 +90,8 @@ def changed(
 
     A ``cached_property`` does not count when it is made: it follows from what does not change.
     """
+    if before == after:
+        return []
     kind, none = type(thing), object()
     lazy = {name for each in kind.__mro__ for name, it in vars(each).items() if isinstance(it, cached_property)}
 
