@@ -121,7 +121,7 @@ def event_path() -> None:
 
 
 def huge() -> None:
-    """All clients that there may be, each with an upload delay of its own, for 10 rounds: from scenario to written run."""
+    """All clients that there may be, each with an upload delay of its own, 10 rounds: from scenario to written run."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made = scenario(HUGE, 10, folder, upload_delay={"kind": "exponential", "mean": "(100 + 100*i/N) ms"})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from vflsim.vocabulary.plain_yaml import Location
 
+_EXAMPLE = re.compile(r"Examples?: ``(.+?)``", re.DOTALL)
+"""The first example in the description of a part."""
 _Schema: TypeAlias = Mapping[str, Any]
 
 
@@ -29,6 +32,13 @@ class Known:
         found = [node.get("properties", {}).get("kind", {}) for node in parents] if kinds else list(self._at(loc))
         words = [word for node in found for word in [*node.get("enum", []), node.get("const")] if word is not None]
         return list(dict.fromkeys(map(str, words)))
+
+    def example(self, loc: Location, value: Any = None) -> str:
+        """Return an example of what may stand at ``loc``, of the kind that ``value`` names if it is one; or nothing."""
+        nodes = self._at(loc, any_kind=True)
+        named = [node for node in nodes if isinstance(value, str) and _kind(node) == value]
+        found = (_EXAMPLE.search(node.get("description", "")) for node in named or nodes)
+        return next((" ".join(match[1].split()) for match in found if match), "")
 
     @cached_property
     def _schema(self) -> _Schema:

@@ -127,7 +127,12 @@ def _problem(detail: ErrorDetails, raw: Any, known: Known) -> Problem:
         place = (*loc, "kind") if isinstance(value, Mapping) and "kind" in value else loc
         remedy = own_kind(tag) or nearest(tag, names) or "use one of the allowed kinds"
         return Problem(place, f"there is no kind {tag!r} here", ", ".join(names), remedy)
-    return _about_value(loc, kind, context, detail["msg"], value)
+    problem = _about_value(loc, kind, context, detail["msg"], value)
+    if problem.remedy or isinstance(value, Mapping | list):
+        return problem
+    unsaid = problem.allowed == _NEEDED["dict"] or value in known.words((*loc, "kind"))
+    example = known.example(loc, value) if unsaid else ""
+    return replace(problem, remedy=f"write it as in `{example}`" if example else "")
 
 
 def _example(loc: Location, raw: Any, known: Known) -> str:
