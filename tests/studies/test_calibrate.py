@@ -13,6 +13,7 @@ from tiny_worlds import data_of, tiny
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
+from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import run_protocol
 from vflsim.studies import calibrate
 from vflsim.studies.calibrate import calibrated, study_s
@@ -24,10 +25,13 @@ FEW_ROWS = 64
 
 
 class Machine:
-    """A clock, and runs of ``rounds`` rounds that take exact times by it; the first round has one-off work."""
+    """A clock, and runs of ``rounds`` rounds that take exact times by it; the first round has one-off work.
 
-    def __init__(self, rounds: int) -> None:
-        self.now, self.rounds, self.every = 100.0, rounds, list[float]()
+    A machine that is ``slow`` takes that many times as long for all of it.
+    """
+
+    def __init__(self, rounds: int, slow: float = 1.0) -> None:
+        self.now, self.rounds, self.slow, self.every = 100.0, rounds, slow, list[float]()
 
     def clock(self) -> float:
         return self.now
@@ -38,13 +42,13 @@ class Machine:
         every = scenario.evaluate_of(name).every
         assert every.unit == "rounds"
         self.every.append(every.amount)
-        evaluation_s = ROW_S * len(data.labels["test"])
-        self.now += START_S + evaluation_s
+        evaluation_s = self.slow * ROW_S * len(data.labels["test"])
+        self.now += self.slow * START_S + evaluation_s
         report(Progress(0.0, 0, 0, {"time_s": 0.0}))
-        self.now += ONCE_S
+        self.now += self.slow * ONCE_S
         for rounds in range(1, self.rounds + 1):
-            self.now += ROUND_S
-            if rounds % every.amount == 0:
+            self.now += self.slow * ROUND_S
+            if rounds % every.amount == 0 or rounds == self.rounds:
                 self.now += evaluation_s
                 report(Progress(1.0 * rounds, rounds, rounds, {"time_s": 1.0 * rounds}))
 
@@ -64,8 +68,67 @@ def test_the_measured_seconds_add_up_to_those_of_the_run(
     rows = len(data.labels["test"])
     assert speed.seconds_per_evaluation == pytest.approx(ROW_S * (rows - FEW_ROWS))
     assert speed.seconds_per_round == pytest.approx(ROUND_S + ROW_S * FEW_ROWS / every)
-    initial = START_S + ROW_S * rows + ONCE_S
-    assert speed.run_s(expected) == pytest.approx(initial + rounds * (ROUND_S + ROW_S * rows / every))
+    began = machine.now
+    machine.run(scenario, "synchronous", 0, data, report=lambda _: None)
+    assert speed.run_s(expected) == pytest.approx(machine.now - began, rel=0.01)  # an evaluation at the end included
+
+
+@pytest.mark.parametrize("slow", [1.0, 30.0, 1000.0])
+def test_one_off_work_is_apart_however_slow_the_machine_is(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(1000, slow)
+    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
+    data = data_of(scenario)
+    speed = calibrated(scenario, "synchronous", data, clock=machine.clock)
+    assert speed.seconds_per_round == pytest.approx(slow * (ROUND_S + ROW_S * FEW_ROWS))
+    assert speed.startup_s == pytest.approx(slow * (START_S + ROW_S * len(data.labels["test"]) + ONCE_S))
+
+
+OWN = {"kind": "module", "path": "outside_protocols.three_tensors:ThreeTensors"}
+
+
+@pytest.mark.parametrize(
+    "entry", [{"kind": "asynchronous"}, {"kind": "synchronous"}, OWN], ids=lambda entry: str(entry)
+)
+def test_a_trial_goes_on_until_an_interval_has_no_one_off_work(
+    entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def watched(*args: Any, report: Callable[[Progress], None], **rest: Any) -> None:
+        began = now[0]
+
+        def look(progress: Progress) -> None:  # a second a round, and 5,000 more in the first
+            now[0] = began + progress.rounds + (5000 if progress.rounds else 0)
+            report(progress)
+
+        run_protocol(*args, report=look, **rest)
+
+    monkeypatch.setattr(calibrate, "run_protocol", watched)
+    every = {"every": "1 rounds"}
+    scenario = tiny(
+        {"mine": entry},
+        evaluate=every,
+        partition={"clients": 20, "by": "columns"},
+        models__server={"kind": "linear"},
+        models__aggregate="sum",
+    )
+    speed = calibrated(scenario, "mine", data_of(scenario), clock=lambda: now[0])
+    assert speed.seconds_per_round == pytest.approx(1.0)
+    assert speed.startup_s == pytest.approx(5000.0)
+
+
+def test_seconds_are_those_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(1000)
+    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(calibrate.time, "thread_time", machine.clock)
+    monkeypatch.setattr(calibrate.time, "perf_counter", lambda: 1000 * machine.now)
+    scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
+    data = data_of(scenario)
+    assert calibrated(scenario, "synchronous", data).seconds_per_round == pytest.approx(ROUND_S + ROW_S * FEW_ROWS)
+    monkeypatch.setattr(calibrate.time, "thread_time", lambda: 0.0)  # waits for a GPU
+    on_gpu = calibrated(scenario, "synchronous", data, Execution(device="cuda"))
+    assert on_gpu.seconds_per_round == pytest.approx(1000 * (ROUND_S + ROW_S * FEW_ROWS))
 
 
 def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,13 @@
-"""Predict the wall-clock time of runs from a few measured rounds."""
+"""Predict the real time of runs from a few measured rounds.
+
+Seconds are those that the run's thread has a processor: they do not grow when other programs run beside it. A run with
+a core to itself takes as long by the wall clock. On a GPU, for which a processor only waits, the wall clock counts.
+"""
 
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,7 +20,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.scenario.models import Recording, Scenario
+from vflsim.scenario.models import Scenario
 from vflsim.scenario.stop import Every
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import USUAL, Execution
@@ -23,17 +28,19 @@ from vflsim.simulation.run import run_protocol
 from vflsim.studies.expected import Expectation, expectation
 
 BUDGET_S = 1.0
-"""Wall-clock seconds for the measured rounds of one protocol; those that have begun end."""
+"""Seconds for the measured rounds of one protocol; those that have begun end."""
+FEWEST = 1
+"""Intervals without one-off work that a trial measures at least, if the run has so many."""
 _FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Wall-clock seconds of a protocol's runs on this machine, NaN if no round could be measured.
+    """Seconds of a protocol's runs on a core of this machine, NaN if no round could be measured.
 
-    ``startup_s``: once a run, up to the first server step, initial evaluation included; ``seconds_per_round``: a server
-    step with all that belongs to it; ``seconds_per_evaluation``: one row of metrics. ``memory_bytes`` counts features,
-    weights with gradients, and what the protocol keeps: less than a process takes.
+    ``startup_s``: once a run, up to the first server step, with the initial evaluation and what only the first rounds
+    do; ``seconds_per_round``: a server step with all that belongs to it; ``seconds_per_evaluation``: one row of
+    metrics. ``memory_bytes``: the estimate of ``Size``.
     """
 
     startup_s: float
@@ -47,7 +54,11 @@ class Speed:
 
     def run_s(self, expected: Expectation) -> float:
         """Return the seconds of a run; infinite if only a target or the wall clock ends it, NaN if unknown."""
-        return self.startup_s + expected.rounds * self.per_round_s(expected)
+        if not math.isfinite(expected.rounds):
+            return self.startup_s + expected.rounds * self.per_round_s(expected)
+        evaluations = expected.rounds * expected.evaluations_per_round
+        last = 0.0 if math.isnan(evaluations) else math.ceil(evaluations - 1e-9) - evaluations  # the run's end is one
+        return self.startup_s + expected.rounds * self.per_round_s(expected) + last * self.seconds_per_evaluation
 
 
 def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
@@ -70,28 +81,31 @@ def calibrated(
     timing_only: bool = False,
     expected: Expectation | None = None,
     budget_s: float = BUDGET_S,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
 ) -> Speed:
     """Measure the first rounds of protocol ``name`` with the first seed, through the real conductor; write nothing.
 
-    Rounds are measured with few rows to evaluate, after a trial that warms up; an evaluation is what the first row of
-    all takes longer. The evaluations are as many rounds apart as the scenario's (``expected`` knows), if ``budget_s``
-    allows it, since what runs as one tensor call depends on it. Event by event: the vectorised path is faster.
+    Three trials: rounds one by one with few rows to evaluate, which warms up; the same with evaluations as many rounds
+    apart as the scenario's (``expected`` knows), as far as ``budget_s`` allows it, since what runs as one tensor call
+    depends on it; and rounds one by one with all rows, for what an evaluation takes longer. Each goes on until it has
+    intervals without one-off work. ``clock`` gives seconds. Event by event: the vectorised path is faster.
     """
+    clock = clock or (time.thread_time if execution.device == "cpu" else time.perf_counter)
 
-    def trial(data: LoadedData, every: int, budget_s: float) -> _Trial:
-        return _trial(scenario, name, data, execution, every, budget_s, timing_only, clock)
+    def trial(data: LoadedData, every: int, budget_s: float, patience_s: float = math.inf) -> _Trial:
+        return _trial(scenario, name, data, execution, every, budget_s, patience_s, timing_only, clock)
 
     expected = expected or expectation(scenario, name, data)
     few = few_to_evaluate(data)
-    measured = trial(few, 1, budget_s / 3)
-    if measured.intervals and measured.rows[-1][1] < budget_s:
-        fitting = budget_s / 3 / max(measured.round_s, 1e-9)
-        every = max(1, int(min(fitting, 1 / max(expected.evaluations_per_round, 1e-9))))
-        again = trial(few, every, budget_s * 2 / 3)
-        measured = again if again.intervals else measured
-    evaluation_s = max(0.0, trial(data, 1, 0.0).first_s - measured.first_s)
-    return Speed(measured.startup_s + evaluation_s, measured.round_s, evaluation_s, expected.size.bytes)
+    single = rounds = trial(few, 1, budget_s / 3)
+    fitting = budget_s / 4 / max(single.round_s, 1e-9)
+    if fitting >= 1:
+        again = trial(few, int(min(fitting, max(1.0, 1 / max(expected.evaluations_per_round, 1e-9)))), budget_s / 2)
+        rounds = again if again.intervals else single
+    whole = trial(data, 1, budget_s / 6, patience_s=budget_s)
+    warm = whole if rounds is single and whole.intervals else rounds  # the first trial has a process's one-off imports
+    more_s = whole.round_s - single.round_s if whole.intervals else whole.first_s - single.first_s
+    return Speed(whole.first_s + warm.once_s, rounds.round_s, max(0.0, more_s), expected.size.bytes)
 
 
 def few_to_evaluate(data: LoadedData) -> LoadedData:
@@ -113,9 +127,7 @@ class _Trial:
     @property
     def intervals(self) -> list[tuple[int, float]]:
         """Server steps and seconds from row to row; without the first, which has one-off work, if there are others."""
-        steps = [(later[0] - before[0], later[1] - before[1]) for before, later in pairwise(self.rows)]
-        steps = [(rounds, seconds) for rounds, seconds in steps if rounds]
-        return steps[1:] or steps
+        return self._steps[1:] or self._steps
 
     @property
     def round_s(self) -> float:
@@ -128,12 +140,14 @@ class _Trial:
         return self.rows[0][1] if self.rows else float("nan")
 
     @property
-    def startup_s(self) -> float:
-        """Seconds until the first row, and those by which the first rounds are longer than others."""
-        if not self.intervals:
-            return self.first_s
-        (first, began), (rounds, ended), *_ = self.rows
-        return began + max(0.0, ended - began - (rounds - first) * self.round_s)
+    def once_s(self) -> float:
+        """Seconds by which the first interval is longer than others."""
+        return sum(max(0.0, seconds - rounds * self.round_s) for rounds, seconds in self._steps[:1])
+
+    @property
+    def _steps(self) -> list[tuple[int, float]]:
+        steps = [(later[0] - before[0], later[1] - before[1]) for before, later in pairwise(self.rows)]
+        return [(rounds, seconds) for rounds, seconds in steps if rounds]
 
 
 class _EnoughMeasured(BaseException):
@@ -147,18 +161,21 @@ def _trial(
     execution: Execution,
     every: int,
     budget_s: float,
+    patience_s: float,
     timing_only: bool,
     clock: Callable[[], float],
 ) -> _Trial:
-    """Run until ``budget_s`` have passed, with one row of metrics if they are 0, or else two at least."""
+    """Run until ``budget_s`` have passed and ``FEWEST`` intervals without one-off work have been measured.
+
+    A trial whose initial evaluation takes ``patience_s`` ends with it.
+    """
     entry = scenario.protocols[name]
     evaluate = scenario.evaluate_of(name).model_copy(update={"every": Every(amount=every, unit="rounds")})
+    stop = scenario.stop_of(name).model_copy(update={"wall_clock": None})  # on a busy machine no round might fit in
     changed: dict[str, Any] = {
-        "evaluate": evaluate,
-        "record": Recording(tables="summary", views=scenario.record.views),
-        "protocols": {**scenario.protocols, name: entry.model_copy(update={"evaluate": None})},
+        "protocols": {**scenario.protocols, name: entry.model_copy(update={"evaluate": evaluate, "stop": stop})},
     }
-    rows: list[tuple[int, float]] = []
+    measured = _Trial([])
     latest: dict[str, float] | None = None
     began = clock()
 
@@ -166,8 +183,10 @@ def _trial(
         nonlocal latest
         if progress.metrics is not latest:  # a new row, whose values have been computed
             latest = progress.metrics
-            rows.append((progress.rounds, clock() - began))
-            if rows[-1][1] >= budget_s and (len(rows) > 1 or not budget_s):
+            passed = clock() - began
+            measured.rows.append((progress.rounds, passed))
+            slow = len(measured.rows) == 1 and passed >= patience_s
+            if slow or (len(measured.rows) >= 2 + FEWEST and passed >= budget_s):
                 raise _EnoughMeasured
 
     with suppress(_EnoughMeasured):
@@ -180,4 +199,4 @@ def _trial(
             report=report,
             execution=execution,
         )
-    return _Trial(rows)
+    return measured

@@ -83,7 +83,7 @@ def _study_time(
     runs_s = {each.protocol: _run_s(scenario, each, speeds[each.protocol]) for each in found}
     ended = [run_s for _ in scenario.seeds for run_s in runs_s.values() if math.isfinite(run_s)]
     processes = min(workers, len(ended))
-    measured = "Real time: about, from some measured rounds of each protocol on this machine"
+    measured = "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine"
     if not ended:
         return f"{measured}, until the target is reached."
     total = roughly(study_s(ended, [start_s if workers > 1 else 0.0] * processes))

@@ -86,7 +86,7 @@ def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int
     notes = [
         f"{len(plan.points)} points, {runs} runs"
         + (f"; {runs - done} of them the same as at an earlier point, and not run again." if done < runs else "."),
-        f"Real time: about, from some measured rounds on this machine; {total} {how}{without}.",
+        f"Real time: about, for a run with a core to itself, from some measured rounds; {total} {how}{without}.",
         "Memory of a run: features, weights with gradients, and the table of a server that keeps one.",
     ]
     title = f"{plan.points[0].scenario.name}: what the sweep would run"
