@@ -34,7 +34,7 @@ def analyze(
 
     for name in protocol or ():
         known(name, loaded.protocols, "protocol", "vflsim analyze --protocol")
-    data = read_and_check(loaded, tried_out=False)
+    data = read_and_check(loaded, training=False)
     names = [name for name in loaded.protocols if not protocol or name in protocol]
     found = [analyse(loaded, name, data.of(loaded.training_of(name))) for name in names]
     page = console()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,8 @@ class FlatModel(PartyModel):
 
     Steps are those of ``rule.build(module.parameters())``, to the bit but for the order within vector instructions.
     """
+
+    gradients_held: ClassVar[int] = 2  # autograd's, and the vector of them
 
     @cached_property
     def vector_parts(self) -> list[nn.Parameter]:

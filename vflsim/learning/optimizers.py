@@ -34,6 +34,11 @@ class Optimizer(Part, ABC):
     weight_decay: NonNegativeNumber = 0.0
     """Added to the gradient, times θ."""
 
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """How many numbers it remembers of each weight between steps."""
+
     @abstractmethod
     def build(self, params: Iterable[Parameter]) -> torch.optim.Optimizer:
         """PyTorch's optimiser for these parameters, in its plain implementation.
@@ -60,6 +65,11 @@ class Sgd(Optimizer):
             raise ValueError("nesterov needs a momentum above 0")
         return self
 
+    @property
+    def slots(self) -> int:
+        """The velocity, with momentum."""
+        return 1 if self.momentum else 0
+
     def build(self, params: Iterable[Parameter]) -> torch.optim.SGD:
         """``torch.optim.SGD``."""
         return torch.optim.SGD(
@@ -84,6 +94,11 @@ class Adam(Optimizer):
     """The parts of the running averages of g and of g² that survive a step."""
     eps: PositiveNumber = 1e-8
     """Added to the denominator."""
+
+    @property
+    def slots(self) -> int:
+        """Both running averages."""
+        return 2
 
     def build(self, params: Iterable[Parameter]) -> torch.optim.Adam:
         """``torch.optim.Adam``."""

@@ -194,9 +194,9 @@ class PartyLearner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of features, weights with gradients, and tensors kept, for estimates of memory."""
+        """Bytes of features and of tensors kept, for estimates of memory."""
         held = [*(self.held.features or {}).values(), *tensors_in(self.kept)]
-        return sum(tensor.nbytes for tensor in held) + 2 * self.parameters * self.dtype.itemsize
+        return sum(tensor.nbytes for tensor in held)
 
     # --- operations -------------------------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from vflsim.learning.cost import flops_of
+from vflsim.learning.footprint import Footprint, footprint
 from vflsim.learning.models.build import parameters_of
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
@@ -22,6 +23,9 @@ class PartyModel:
     ``build`` returns the module with its initial weights; ``inputs`` is the shape of one row of its input. The backward
     pass computes ∂/∂input, too, where ``input_gradient`` is set: for a model that takes embeddings.
     """
+
+    gradients_held: ClassVar[int] = 1
+    """How many copies of the gradient a step holds."""
 
     def __init__(
         self,
@@ -59,6 +63,10 @@ class PartyModel:
         if self.made or self._draft is None:
             return sum(parameter.numel() for parameter in self.module.parameters())
         return parameters_of(self._draft)
+
+    def footprint(self, rows: int) -> Footprint:
+        """Count the bytes of a forward pass of so many rows, without making the weights."""
+        return Footprint() if self._draft is None else footprint(self._draft, self.inputs, rows, self.dtype)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Apply the module: (rows, *inputs) → (rows, …), with a graph unless gradients are off."""

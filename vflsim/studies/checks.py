@@ -22,16 +22,20 @@ from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.streams import party_name
 from vflsim.studies.repeated import repeats
-from vflsim.studies.sizes import size_of
+from vflsim.studies.sizes import Size, size_of
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.plain_yaml import Location
 
 
-def read_and_check(scenario: Scenario, tried_out: bool = True) -> ScenarioData:
+def read_and_check(
+    scenario: Scenario, workers: int = 1, *, training: bool = True, tried_out: bool = True
+) -> ScenarioData:
     """Load the data of ``scenario`` and check every protocol against them.
 
-    ``tried_out``: code from outside runs a few rounds, to see that it repeats itself (``studies.repeated``).
+    The memory of ``workers`` runs at a time must be there; without ``training``, that of features and weights alone.
+    ``tried_out``: with training, code from outside runs a few rounds, to see that it repeats itself
+    (``studies.repeated``).
     Raises ``DataError``, and ``ScenarioError`` with every misfit, its file, line and key.
     """
     data = ScenarioData(scenario)
@@ -42,11 +46,11 @@ def read_and_check(scenario: Scenario, tried_out: bool = True) -> ScenarioData:
     problems = problems or [*_clients(scenario, settings), *_aggregates(scenario, settings)]
     for name in loaded if not problems else ():
         problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
-    problems = problems or list(_sizes(scenario, settings))  # before any model is made
+    problems = problems or list(_sizes(scenario, settings, workers, training))  # before any model is made
     for name in loaded if not problems else ():
         problems += [*_smallest_batch(scenario, name, settings[name]), *_mechanism(scenario, name, settings[name])]
         problems += _budget(scenario, name, settings[name])
-    for name in loaded if tried_out and not problems else ():
+    for name in loaded if training and tried_out and not problems else ():
         problems += repeats(scenario, name, loaded[name])
     if problems:
         raise failure(problems, scenario.document)
@@ -88,14 +92,14 @@ def _aggregates(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator
                 yield Problem(key, what, remedy=f"mend the aggregate; raised in: {where}")
 
 
-def _sizes(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:
-    """Check that this machine can hold the models."""
-    remedy = "make embeddings or hidden layers narrower"
-    needed: dict[str, int] = {}
+def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, training: bool) -> Iterator[Problem]:
+    """Check that this machine can hold the runs that go on at a time."""
+    sizes: dict[str, Size] = {}
     for name, resolved in settings.items():
         try:
-            needed[name] = size_of(scenario.protocols[name].protocol, resolved, scenario.record.views).bytes
+            sizes[name] = size_of(scenario.protocols[name].protocol, resolved, scenario.record.views)
         except ValueError as error:
+            remedy = "make embeddings or hidden layers narrower"
             yield Problem(("models",), str(error), "models that fit into memory", remedy)
             return
         except ProtocolError as error:  # not the learners that they have to be
@@ -104,10 +108,18 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Prob
         except Exception as error:
             yield broken(name, error)
             return
+    needed = {name: size.bytes if training else size.held_bytes for name, size in sizes.items()}
     there, largest = machine_memory(), max(needed, key=needed.__getitem__)
+    allowed = f"up to {quantity(there, 'B')}, the memory of this machine"
+    at_a_time = min(workers, len(settings) * len(scenario.seeds))
     if needed[largest] > there:
-        takes = f"{largest} needs {quantity(needed[largest], 'B')} for features, weights, gradients, table and views"
-        yield Problem(("models",), takes, f"up to {quantity(there, 'B')}, the memory of this machine", remedy)
+        remedy = "make embeddings or hidden layers narrower, choose a smaller training.batch, or use fewer rows"
+        takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].told})"
+        yield Problem(("models",), takes, allowed, remedy)
+    elif at_a_time * needed[largest] > there:
+        total, most = quantity(at_a_time * needed[largest], "B"), int(there // needed[largest])
+        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each)"
+        yield Problem(("models",), takes, allowed, f"give at most --workers {most}")
 
 
 def _protocol(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Problem]:

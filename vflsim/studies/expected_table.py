@@ -40,10 +40,11 @@ def expectation_table(
     ]
     steps = max(each.steps for each in found)
     many = f"up to {steps}" if steps == TRIAL_STEPS else f"{steps}"
+    largest = max(found, key=lambda each: each.size.bytes)
     notes = [
         f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
         "Rounds at most: by stop's time, rounds, updates or epochs; a target or a budget ε may end a run earlier.",
-        "Memory: features, weights with gradients, and the table of a server that keeps one.",
+        f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
         *map(target_note, scenario.targets),
     ]
     notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from vflsim.learning.party import PartyLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
 from vflsim.setting import Setting
+from vflsim.vocabulary.amounts import quantity
+
+KEPT = "table and the like"
+"""What a protocol keeps, in the words of ``Size.parts``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``parameters`` of all parties; ``bytes`` of features, weights with gradients, and what the protocol keeps."""
+    """``parameters`` of all parties, and the ``bytes`` that a run holds at a time, in ``parts`` by name.
+
+    A training step and an evaluation follow each other: the larger counts.
+    """
 
     parameters: int
     bytes: int
+    parts: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of features and weights alone."""
+        return self.parts["features"] + self.parts["weights"]
+
+    @property
+    def told(self) -> str:
+        """The parts that are not zero, the largest first."""
+        largest = sorted(self.parts.items(), key=lambda part: -part[1])
+        return ", ".join(f"{what} {quantity(size, 'B')}" for what, size in largest if size)
 
 
 def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> Size:
@@ -22,13 +44,40 @@ def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> S
 
     Raises ValueError for a model with more weights than can be counted.
     """
-    learners, counted = learners_of(protocol, setting, seed=0), dict[object, tuple[int, int]]()
-    sizes = [(learners.server.parameters, learners.server.nbytes)]
+    learners, counted = learners_of(protocol, setting, seed=0), dict[object, Counter[str]]()
+    evaluated = max(len(setting.data.labels[split]) for split in ("validation", "test"))
+    total = _count(learners.server, setting, evaluated)
+    operations, steps = [total.pop("operation")], [total.pop("step")]
     for client, learner in learners.clients.items():
-        alike = setting.alike(client)  # count alike clients once
-        if alike not in counted:
-            counted[alike] = learner.parameters, learner.nbytes
-        sizes.append(counted[alike])
-    parameters, nbytes = map(sum, zip(*sizes, strict=True))
+        alike = (*setting.alike(client), setting.optimizer_of(client))
+        if alike not in counted:  # count alike clients once
+            counted[alike] = _count(learner, setting, evaluated)
+            operations.append(counted[alike].pop("operation"))
+            steps.append(counted[alike].pop("step"))
+        total.update(counted[alike])
     viewed = 0 if views is None else protocol.view_bytes(setting, min(views, setting.data.rows))
-    return Size(parameters, nbytes + protocol.extra_bytes(setting) + viewed)
+    parts = {each: total[each] for each in ("features", "weights", "gradients", "optimisers")}
+    batch, evaluation = total["batch"] + max(steps), total["evaluation"] + max(operations)
+    busiest = {"activations of a batch": batch} if batch > evaluation else {"an evaluation": evaluation}
+    parts |= {**busiest, KEPT: protocol.extra_bytes(setting), "views": viewed}
+    return Size(total["parameters"], sum(parts.values()), parts)
+
+
+def _count(learner: PartyLearner, setting: Setting, evaluated: int) -> Counter[str]:
+    """Count a party's weights, its bytes by part, and those of the largest operation of a step and of an evaluation."""
+    found = Counter(features=learner.nbytes)
+    step = operation = 0
+    for model in learner.models.values():
+        weights, item = model.parameters, model.dtype.itemsize
+        trained, whole = model.footprint(setting.batch), model.footprint(evaluated)
+        found += Counter(
+            parameters=weights,
+            weights=weights * item,
+            gradients=weights * item * model.gradients_held,
+            optimisers=weights * item * model.rule.slots,
+            batch=trained.kept + 2 * trained.output,  # with the gradient by the output
+            evaluation=whole.output,
+        )
+        step, operation = max(step, trained.largest), max(operation, whole.largest)
+    found["step"], found["operation"] = step, operation
+    return found

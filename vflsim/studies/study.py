@@ -86,7 +86,7 @@ def run_study(
     watcher = watcher or Watcher()
     folder = Path(out) if out is not None else default_folder(scenario, timing_only)
     work = Work(scenario, folder, choices(scenario, path, timing_only), timing_only, options)
-    data = checked(scenario, timing_only)  # report all errors before writing anything
+    data = checked(scenario, timing_only, options.workers)  # report all errors before writing anything
     watcher.described(described(scenario, data))
     with locked(folder), Interrupt() as interrupt, OpenStudy(work, watcher) as study:
         with contextlib.ExitStack() as stack:
@@ -179,11 +179,11 @@ class OpenStudy:
             withdraw(self._prepared)
 
 
-def checked(scenario: Scenario, timing_only: bool) -> ScenarioData:
+def checked(scenario: Scenario, timing_only: bool, workers: int = 1) -> ScenarioData:
     """Check a study and return its data. Raises ``ScenarioError`` and ``DataError`` if it cannot run."""
     if timing_only:
         _must_end(scenario)
-    data = read_and_check(scenario, tried_out=not timing_only)
+    data = read_and_check(scenario, workers, training=not timing_only)
     refuse_hopeless(scenario, data)
     refuse_broken(scenario, data, timing_only)
     return data

@@ -87,7 +87,7 @@ def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int
         f"{len(plan.points)} points, {runs} runs"
         + (f"; {runs - done} of them the same as at an earlier point, and not run again." if done < runs else "."),
         f"Real time: about, for a run with a core to itself, from some measured rounds; {total} {how}{without}.",
-        "Memory of a run: features, weights with gradients, and the table of a server that keeps one.",
+        "Memory of a run, about: features, weights, gradients, optimisers, activations, and what a protocol keeps.",
     ]
     title = f"{plan.points[0].scenario.name}: what the sweep would run"
     return TextTable(header, rows, title=title, notes=notes, left=tuple(range(len(axes) + 1)))

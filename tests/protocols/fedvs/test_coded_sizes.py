@@ -23,11 +23,14 @@ def test_the_code_is_told_in_words() -> None:
     assert said.endswith("each client stores 23.04 kB of shares")  # 45 rows of a segment, 128 columns, 4 bytes
 
 
-def test_quantised_features_and_masks_count_as_memory() -> None:
+def test_quantised_features_masks_and_what_a_round_computes_count_as_memory() -> None:
     scenario = load(coded())
     plain = load({**coded(), "protocols": {"fedvs": {"kind": "synchronous"}}})
     rows, columns = data_of(scenario).rows, 2 * 64
     more = size(scenario).bytes - size(plain).bytes
-    assert more == columns * (4 * rows + 8 * -(-rows // 2))
+    made = setting(scenario, "fedvs", data_of(scenario))
+    answers = 5 * -(-made.batch // 2)  # R coded embeddings, each of the rows of a segment
+    round_ = 8 * made.widths[0] * (2 * columns + answers)  # rounded weights, and the draws that round them
+    assert more == columns * (4 * rows + 8 * -(-rows // 2)) + round_
     decoded = load(coded(arithmetic="decoded"))
     assert size(decoded).bytes < size(scenario).bytes

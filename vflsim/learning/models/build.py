@@ -64,16 +64,24 @@ def mixes_rows(module: nn.Module, shape: tuple[int, ...]) -> bool:
     return not torch.equal(*outputs)
 
 
+def drafted(build: Callable[[], nn.Module]) -> nn.Module | None:
+    """Return the module on the meta device, without memory for its weights; None if it cannot be made there."""
+    with DRAWING, torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return build()
+        except Exception:  # a user's module may need values, or be beyond counting
+            return None
+
+
 def parameters_of(build: Callable[[], nn.Module]) -> int:
     """How many weights the module has that ``build`` makes; where it can, without the memory for them.
 
     Raises ValueError if it cannot be built at all, say because no tensor can have so many.
     """
-    with DRAWING, torch.random.fork_rng(devices=[]):
-        try:
-            with torch.device("meta"):
-                module = build()
-        except Exception:  # a user's module may need values, or be beyond counting
+    module = drafted(build)
+    if module is None:
+        with DRAWING, torch.random.fork_rng(devices=[]):
             try:
                 module = build()
             except (TypeError, RuntimeError) as error:

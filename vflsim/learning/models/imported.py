@@ -10,7 +10,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from vflsim.learning.models.build import seeded
+from vflsim.files import bytes_text, machine_memory
+from vflsim.learning.models.build import drafted, seeded
 from vflsim.learning.randomness import drawing_from
 from vflsim.vocabulary.imported import imported, reason
 
@@ -46,6 +47,7 @@ def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...],
     Raises ValueError unless a floating-point tensor of (2, ``width``) comes out of trainable weights. It may draw
     random numbers: ``learning.watch`` seeds the global generators for each operation.
     """
+    _must_fit(path, build)
     module = seeded(build, seed=0, dtype=torch.float32).train()
     fed = f"zeros of shape {(_ROWS, *shape)}"
     with drawing_from(0), torch.no_grad():
@@ -62,6 +64,18 @@ def trial_run(path: str, build: Callable[[], nn.Module], shape: tuple[int, ...],
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError(f"{path} has no weights to train; allowed: a module with parameters")
+
+
+def _must_fit(path: str, build: Callable[[], nn.Module]) -> None:
+    """Raise ValueError if the weights alone exceed the memory of this machine; before they are made, if that shows."""
+    module, there = drafted(build), machine_memory()
+    weights = 0 if module is None else sum(weight.numel() for weight in module.parameters())
+    needed = weights * torch.float32.itemsize
+    if needed > there:
+        raise ValueError(
+            f"{path} has {weights:,} weights, which take {bytes_text(needed)}; allowed: up to {bytes_text(there)}, "
+            "the memory of this machine; make it smaller"
+        )
 
 
 def parameters_named(path: str) -> frozenset[str]:

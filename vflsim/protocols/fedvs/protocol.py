@@ -159,10 +159,12 @@ class FedVS(Protocol):
         return super().messages(clients) + clients * (clients - 1)
 
     def extra_bytes(self, setting: Setting) -> int:
-        """Count the quantised features, and the masks of computed shares."""
-        columns, rows = expanded_columns(setting), setting.data.rows
+        """Count quantised features, masks of computed shares, rounded weights with draws, and a round's answers."""
+        columns, rows, width = expanded_columns(setting), setting.data.rows, setting.widths[0]
         masks = self.T * -(-rows // self.K) if self.arithmetic == "coded" else 0
-        return columns * (_QUANTISED * rows + _ELEMENT * masks)
+        answers = setting.batch if self.arithmetic == "decoded" else self.threshold * -(-setting.batch // self.K)
+        round_ = _ELEMENT * width * (2 * columns + answers)
+        return columns * (_QUANTISED * rows + _ELEMENT * masks) + round_
 
     def view_bytes(self, setting: Setting, rows: int) -> int:
         """Count also every client's shares of the data of all others, and the masks that their rows need."""

@@ -1,0 +1,107 @@
+"""Memory of runs from shapes: counted by part, and refused before any weight is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_worlds import data_of, raw, tiny
+from torch import nn
+
+from vflsim.errors import ScenarioError
+from vflsim.learning.footprint import footprint
+from vflsim.learning.models import build, imported
+from vflsim.scenario import load
+from vflsim.scenario.resolve import setting
+from vflsim.studies import checks
+from vflsim.studies.checks import read_and_check
+from vflsim.studies.sizes import Size, size_of
+
+GB = 1e9
+WIDE: dict[str, Any] = {"models__server": {"kind": "mlp", "hidden": [4_000_000]}}
+FEDVS = {"fedvs": {"kind": "fedvs", "K": 1, "T": 1}}
+POLYNOMIAL = {"kind": "polynomial", "degree": 2, "embedding": 4_000_000}
+
+
+def size(entries: Any = "synchronous", **changes: Any) -> Size:
+    scenario = tiny(entries, **changes)
+    name = next(iter(scenario.protocols))
+    return size_of(scenario.protocols[name].protocol, setting(scenario, name, data_of(scenario)))
+
+
+def no_weights(*_: Any, **__: Any) -> None:
+    raise AssertionError("a model was made")
+
+
+def test_a_forward_pass_is_counted_by_what_it_keeps_and_by_its_largest_operation() -> None:
+    found = footprint(lambda: nn.Sequential(nn.Linear(3, 100), nn.ReLU(), nn.Linear(100, 2)), (3,), 10, torch.float32)
+    assert found.kept == 4 * 10 * (3 + 100)  # the input, and what the ReLU puts out
+    assert found.largest == 4 * 10 * (100 + 100)
+    assert found.output == 4 * 10 * 2
+
+
+def test_a_module_that_needs_values_counts_for_nothing() -> None:
+    class Picky(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if x.sum().item() > 0 else x
+
+    assert footprint(lambda: Picky(3, 2), (3,), 10, torch.float32).kept == 0
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "slots"),
+    [({"kind": "sgd", "lr": 0.1}, 0), ({"kind": "sgd", "lr": 0.1, "momentum": 0.9}, 1), ({"kind": "adam", "lr": 1}, 2)],
+)
+def test_weights_gradients_and_optimisers_are_parts(optimizer: dict[str, Any], slots: int) -> None:
+    found = size(training__client_optimizer=optimizer, training__server_optimizer=optimizer)
+    server = 6 * 8 + 8 + 8 * 10 + 10
+    assert found.parts["weights"] == 8 * found.parameters
+    assert found.parts["gradients"] == 8 * (found.parameters + server)  # the server's once more, as one vector
+    assert found.parts["optimisers"] == 8 * found.parameters * slots
+    assert found.bytes == sum(found.parts.values())
+
+
+@pytest.mark.parametrize(
+    ("entries", "changes", "least", "most"),
+    [
+        ("synchronous", {}, 0, 1e-3),
+        ("synchronous", WIDE, 2, 16),
+        ("synchronous", {**WIDE, "training__batch": "all"}, 8, 16),
+        (FEDVS, {"models__client": POLYNOMIAL, "training__batch": 20}, 25, 80),
+    ],
+)
+def test_a_run_that_exceeds_the_machine_is_refused_before_it_is_made(
+    entries: Any, changes: dict[str, Any], least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = tiny(entries, **changes)
+    monkeypatch.setattr(checks, "machine_memory", lambda: most * GB)
+    monkeypatch.setattr(checks, "_smallest_batch", lambda *_: ())  # would make the models that are accepted
+    monkeypatch.setattr(build, "seeded", no_weights)
+    read_and_check(scenario)
+    monkeypatch.setattr(checks, "machine_memory", lambda: least * GB)
+    with pytest.raises(ScenarioError, match=r"(?s)models.*needs about.*memory of this machine.*narrower"):
+        read_and_check(scenario)
+    if least:  # without training there are features and weights alone
+        read_and_check(scenario, training=False)
+
+
+def test_runs_at_a_time_need_their_memory_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, one = tiny(seeds=[0, 1, 2]), size().bytes
+    monkeypatch.setattr(checks, "machine_memory", lambda: 2.5 * one)
+    read_and_check(scenario, workers=2)
+    for workers in (3, 8):  # never more than there are runs
+        with pytest.raises(ScenarioError, match=r"(?s)3 runs of synchronous at a time.*at most --workers 2"):
+            read_and_check(scenario, workers=workers)
+
+
+def test_a_module_of_ones_own_is_refused_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from torch import nn\ndef top(inputs, outputs):\n    return nn.Linear(inputs, outputs)\n"
+    (tmp_path / "own_top_of_any_size.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(imported, "machine_memory", lambda: 200.0)
+    monkeypatch.setattr(imported, "seeded", no_weights)
+    own = {"kind": "module", "path": "own_top_of_any_size:top"}
+    with pytest.raises(ScenarioError, match=r"(?s)models.server.*70 weights.*280 bytes.*200 bytes"):
+        load(raw("synchronous", models__server=own))
