@@ -6,7 +6,26 @@ being rebuilt from ``type(error)(*error.args)`` (SimPy, pickling between process
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
+
+_STEERING = {"Cc", "Cs", "Zl", "Zp"}
+"""Unicode's categories of controls, halves of surrogates, and separators of lines and paragraphs."""
+_TURNING = {"\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"}
+"""What turns the direction of text, so that it reads otherwise than it is."""
+
+
+def printable(text: str, kept: str = "\n\t") -> str:
+    """Return text that cannot steer a terminal: control characters, except those ``kept``, as ``\\x1b``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        each if each in kept or not _steers(each) else each.encode("unicode_escape").decode("ascii") for each in text
+    )
+
+
+def _steers(character: str) -> bool:
+    return unicodedata.category(character) in _STEERING or character in _TURNING
 
 
 class VflsimError(Exception):
@@ -28,7 +47,7 @@ class VflsimError(Exception):
             text += f"\n  allowed: {self.allowed}"
         if self.remedy:
             text += f"\n  remedy: {self.remedy}"
-        return text
+        return printable(text)
 
 
 class ScenarioError(VflsimError):

@@ -16,7 +16,7 @@ from vflsim.errors import VflsimError
 from vflsim.live import live_on
 from vflsim.results.closed_forms import LeftOut
 from vflsim.results.folder import Prepared
-from vflsim.results.layout import say
+from vflsim.results.layout import SafeConsole, say
 from vflsim.results.read import Results
 from vflsim.results.report import comparison_table
 from vflsim.scenario.models import Scenario
@@ -199,7 +199,7 @@ def time_left(seconds: float | None) -> str:
 @contextmanager
 def shown(display: Callable[[Console], AbstractContextManager[_D]], wanted: bool | None) -> Iterator[_D | None]:
     """Show progress on the standard error, by a new display; by default (None) in a terminal or a notebook only."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = SafeConsole(stderr=True)
     interactive = live_on(console) is not None
     if not (interactive if wanted is None else wanted):
         yield None

@@ -92,8 +92,10 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the sce
 
 def console(stderr: bool = False) -> Console:
     """Make the console that commands print to."""
+    from vflsim.results.layout import SafeConsole
+
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if terminal else PLAIN_WIDTH, highlight=False, markup=False)
+    return SafeConsole(stderr=stderr, width=None if terminal else PLAIN_WIDTH)
 
 
 def say(text: str) -> None:

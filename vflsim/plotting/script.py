@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from vflsim.errors import VflsimError
+from vflsim.errors import VflsimError, printable
 from vflsim.plotting import open_folder, plot
 from vflsim.plotting.appearance import appearance
 from vflsim.plotting.options import add_options, given
@@ -32,7 +32,8 @@ def main(kind: str, description: str, options: Callable[[argparse.ArgumentParser
     folder, out = said.pop("results"), said.pop("out")
     try:
         results, place = open_folder(folder), picture_file(out or folder, kind, "--out")
-        print(write_file(place, plot(results, kind, **given(results, [kind], said)).rendered(place.suffix)))
+        written = write_file(place, plot(results, kind, **given(results, [kind], said)).rendered(place.suffix))
+        print(printable(str(written)))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -59,7 +60,7 @@ def panels_main(name: str, description: str, columns: int) -> None:
         shown = [open_folder(folder) for folder in said.results]
         with appearance(said.style, said.size, None):
             figure = metric_panels(shown, said.columns, said.metric, said.title)
-        print(write_file(place, figure.rendered(place.suffix)))
+        print(printable(str(write_file(place, figure.rendered(place.suffix)))))
     except VflsimError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

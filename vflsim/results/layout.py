@@ -7,13 +7,16 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from vflsim.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +24,18 @@ if TYPE_CHECKING:
 _GAP = 2
 _PLAIN = 120
 """Width in columns where there is no terminal."""
+
+
+class SafeConsole(Console):
+    """The console that everything is printed on: names, paths and messages from files cannot steer the terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render as Rich does, with control characters of texts written out."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 @final
@@ -41,7 +56,10 @@ class TextTable:
         notes: Sequence[str] = (),
         left: Sequence[int] = (0,),
     ) -> None:
-        self.header, self.rows, self.title, self.notes, self.left = header, rows, title, notes, left
+        self.header: Sequence[str] = _on_one_line(header)
+        self.rows: Sequence[Sequence[str]] = [_on_one_line(row) for row in rows]
+        self.title, self.left = printable(title), left
+        self.notes: Sequence[str] = [printable(note) for note in notes]
         cells = [[cell_len(cell) for cell in column] for column in zip(*rows, strict=True)] or [[0] for _ in header]
         self._full, self._on_two_lines, self._narrow = (
             [max(_header_width(name, lines), *lengths) for name, lengths in zip(header, cells, strict=True)]
@@ -67,7 +85,7 @@ class TextTable:
     def __repr__(self) -> str:
         buffer = StringIO()
         width = shutil.get_terminal_size((_PLAIN, 0)).columns
-        Console(file=buffer, width=width, highlight=False, markup=False).print(self)
+        SafeConsole(file=buffer, width=width).print(self)
         return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
@@ -113,7 +131,7 @@ class TextTable:
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table: first column left-aligned, the others right-aligned."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    cells = [[cell.replace("|", "\\|") for cell in _on_one_line(row)] for row in (header, *rows)]
     rule = ["---", *("---:" for _ in header[1:])]
     return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
 
@@ -126,11 +144,12 @@ def markdown_page(title: str, tables: Iterable[TextTable], left_out: Mapping[str
         lines += [f"- {note}" for note in table.notes]
     if left_out:
         lines += ["", "## Left out", "", *(f"- {name}: {why}" for name, why in left_out.items())]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines)) + "\n"
 
 
 def say(console: Console, text: str) -> None:
     """Print text; wrap it between words in a terminal only."""
+    text = printable(text)
     if console.is_terminal:
         width = max(20, console.width)
         lines = (
@@ -139,6 +158,10 @@ def say(console: Console, text: str) -> None:
         )
         text = "\n".join(lines)
     console.print(Text(text), soft_wrap=True)
+
+
+def _on_one_line(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(printable(text, "") for text in texts)
 
 
 def _width(widths: Sequence[int], block: Sequence[int]) -> int:

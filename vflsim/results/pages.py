@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vflsim.errors import ResultsError, ScenarioError
+from vflsim.errors import ResultsError, ScenarioError, printable
 from vflsim.files import json_of, text
 from vflsim.results.schema import RunInfo
 from vflsim.results.write import RUN
@@ -30,6 +30,8 @@ def read_scenario(path: Path) -> Mapping[str, Any]:
     if not isinstance(scenario, dict) or not isinstance(scenario.get("protocols"), dict):
         raise damaged(path, "no protocols in it")
     sections = {key: scenario.get(key) for key in _MAPPINGS} | scenario["protocols"]
+    for name in (str(scenario.get("name", "")), *scenario["protocols"]):
+        _must_be_printable(path, name)
     if wrong := [key for key, value in sections.items() if not isinstance(value, dict | None)]:
         raise damaged(path, f"{wrong[0]} is no mapping")
     return scenario
@@ -43,9 +45,17 @@ def read_info(folder: Path) -> RunInfo:
     except (OSError, ValueError) as error:
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise damaged(path, problem) from error
+    for name in (info.scenario, info.protocol):
+        _must_be_printable(path, name)
     if (info.protocol, f"seed-{info.seed}") != (folder.parent.name, folder.name):
         raise damaged(path, f"it belongs to {info.protocol}/seed-{info.seed}")
     return info
+
+
+def _must_be_printable(path: Path, name: str) -> None:
+    """Refuse names that vflsim writes nowhere: they would reach figures and pages, too."""
+    if printable(name, "") != name:
+        raise damaged(path, f"the name {name!r} has control characters")
 
 
 def damaged(path: Path, problem: str) -> ResultsError:
