@@ -248,14 +248,15 @@ def verify(
     rounds: int | None = None,
     from_checkpoint: bool = False,
     workers: int = 1,
+    trust: bool = False,
 ) -> list[str]:
     """List every problem of a folder of results, or of a sweep: changed files, broken rules; empty if it is sound.
 
     ``rerun`` also computes runs again, as they were computed, in a temporary folder, and compares the bytes of tables
     and weights; ``protocols`` and ``seeds`` choose some of the runs, ``rounds`` takes only so many of each from its
     beginning, ``from_checkpoint`` only what follows its last checkpoint, ``workers`` runs at a time. A warning names
-    runs that cannot repeat themselves, such as those that the wall clock ends. This executes the own modules that the
-    scenario names. Raises ``ResultsError``, ``ScenarioError``, ``DataError``.
+    runs that cannot repeat themselves, such as those that the wall clock ends. Modules that the scenario names are
+    imported with ``trust`` alone, which runs their code. Raises ``ResultsError``, ``ScenarioError``, ``DataError``.
     """
     from vflsim.results.verify import verify_folder
     from vflsim.studies.rerun import Sample
@@ -263,7 +264,7 @@ def verify(
 
     problems = verify_folder(results)
     if rerun:
-        for each in computed_again(results, Sample(protocols, seeds, rounds, from_checkpoint), workers):
+        for each in computed_again(results, Sample(protocols, seeds, rounds, from_checkpoint), workers, trust):
             problems += [f"{each.name}: {problem}" for problem in each.problems]
             if each.left_out:
                 warnings.warn(f"{each.name} was not computed again: {each.left_out}", stacklevel=2)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command_line import Ended
 from growing import OFTEN, said
 from protocols_by_kind import KINDS, MODELS
 from safetensors.torch import load_file, save_file
@@ -46,7 +47,7 @@ def study(untouched: Path, tmp_path: Path) -> Path:
 
 
 def problems_of(folder: Path, sample: Sample = SAMPLES["whole"]) -> list[str]:
-    return [f"{each.name}: {problem}" for each in rerun(folder, sample) for problem in each.problems]
+    return [f"{each.name}: {problem}" for each in rerun(folder, sample, trust=True) for problem in each.problems]
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -205,13 +206,27 @@ def test_another_status_is_found(study: Path) -> None:
 
 @pytest.mark.parametrize("model", ["Remembering", "Shaken"])
 @pytest.mark.parametrize("sample", [SAMPLES["whole"], SAMPLES["from checkpoints"]], ids=["whole", "from checkpoints"])
-def test_a_model_that_does_not_repeat_itself_is_found(model: str, sample: Sample, tmp_path: Path) -> None:
+def test_a_model_that_does_not_repeat_itself_is_found(
+    model: str, sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflsim.studies.checks.repeats", lambda *_: ())  # a study's own check finds these two at once
     own = {"kind": "module", "path": f"own_rerun_modules:{model}", "embedding": 6}
     run_study(said("wait", seeds=[0], models__client=own, **EVERY), tmp_path / "out", options=OFTEN)
     assert verify_folder(tmp_path / "out") == []
     found = problems_of(tmp_path / "out", sample)
     assert any(each.startswith("wait/seed-0: metrics, row ") for each in found)
     assert any(each.startswith("wait/seed-0: weights: ") for each in found)
+
+
+def test_modules_that_results_name_are_imported_with_trust_alone(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    own = {"kind": "module", "path": "normed_module:Normed", "embedding": 6}
+    run_study(said("wait", seeds=[0], models__client=own, **EVERY), tmp_path / "out", options=OFTEN)
+    ended = vflsim("verify", tmp_path / "out", "--rerun")
+    assert ended.status == 2
+    assert "names modules, whose code would run: normed_module" in ended.err
+    assert "--trust" in ended.err
+    assert vflsim("verify", tmp_path / "out", "--rerun", "--trust").status == 0
+    assert front.verify(tmp_path / "out", rerun=True, trust=True) == []
 
 
 def test_other_versions_are_named_beside_a_difference(study: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from vflsim.cli.app import ResultsFolder, app, say
 from vflsim.cli.options import Workers
-from vflsim.cli.shown import Protocols, Seeds
+from vflsim.cli.shown import Protocols, Seeds, Trust
 from vflsim.errors import ResultsError, ScenarioError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def verify(
         bool, typer.Option("--from-checkpoint", help="With --rerun: of each run only what follows its last checkpoint.")
     ] = False,
     workers: Workers = 1,
+    trust: Trust = False,
 ) -> None:
     """Check that results are as they were written, and keep the rules: bytes add up, rounds have no gaps.
 
@@ -78,14 +79,16 @@ def verify(
     from vflsim.studies.rerun import Sample
 
     sample = Sample(protocol or (), seed or (), rounds, from_checkpoint)
-    if not rerun and (sample != Sample() or workers != 1):
-        what = "--protocol, --seed, --rounds, --from-checkpoint and --workers say what is computed again"
+    if not rerun and (sample != Sample() or workers != 1 or trust):
+        what = (
+            "--protocol, --seed, --rounds, --from-checkpoint, --workers and --trust say what is computed again, and how"
+        )
         raise ScenarioError(what, "verify", remedy="add --rerun, or leave them out")
     problems = verify_folder(results, say)
     for problem in problems:
         say(problem)
     if rerun:
-        problems += _rerun(results, sample, workers)
+        problems += _rerun(results, sample, workers, trust)
     if problems:
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}, listed above"
         if rerun:
@@ -96,13 +99,13 @@ def verify(
     say(f"{runs_in(results)} runs in {results} are sound")
 
 
-def _rerun(results: Path, sample: Sample, workers: int) -> list[str]:
+def _rerun(results: Path, sample: Sample, workers: int, trust: bool) -> list[str]:
     """Compute runs again and print a line for each; return the problems."""
     from vflsim.studies.rerun import rerun, seconds_of
 
     took, done, problems = timedelta(seconds=round(seconds_of(results, sample))), 0, []
     say(f"computing again what took {took} (hours:minutes:seconds){' as whole runs' * sample.partial}")
-    for each in rerun(results, sample, workers):
+    for each in rerun(results, sample, workers, trust):
         found = [f"{each.name}: {problem}" for problem in each.problems]
         lines = [f"{each.name} is left out: {each.left_out}"] if each.left_out else found
         for line in lines or [f"{each.name} comes out again: {each.what}"]:

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 from vflsim.errors import CheckpointError, check_known
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.repeated import differences, first_differences, rows_in_common
+from vflsim.results.stored_scenario import stored_scenario
 from vflsim.results.sweep import SweepPage
 from vflsim.results.write import RUN, SCENARIO, SWEEP, run_folder
-from vflsim.scenario.load import load
+from vflsim.scenario.depends import run_text
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
-from vflsim.studies.depends import run_text
 from vflsim.studies.inputs import inputs_of
 from vflsim.studies.interrupt import Interrupt
 from vflsim.studies.options import RunOptions, cuda_available
@@ -90,18 +90,19 @@ WHOLE = Sample()
 """All runs, wholly."""
 
 
-def rerun(folder: Path | str, sample: Sample = WHOLE, workers: int = 1) -> Iterator[Repeated]:
+def rerun(folder: Path | str, sample: Sample = WHOLE, workers: int = 1, trust: bool = False) -> Iterator[Repeated]:
     """Compute runs of a results folder, or of a sweep, again, as they were computed; yield each once it is compared.
 
     It computes in a temporary folder beside the results. A run that several points of a sweep share is computed once.
-    Raises ResultsError, and ScenarioError and DataError if a scenario can no longer be run.
+    Modules that the scenario names are imported with ``trust`` alone, and only while their files and the results are
+    unchanged. Raises ResultsError, and ScenarioError and DataError if a scenario can no longer be run.
     """
     folder = Path(folder).resolve()
     sample.check(folder)
     with _scratch(folder) as scratch:
         planned = _Planned(scratch, sample)
         for name, place in _studies(folder):
-            yield from planned.add(name, place)
+            yield from planned.add(name, Results.open(place, trust))
         options = RunOptions(workers=workers, checkpoint_every=None)
         with (
             Interrupt() as interrupt,
@@ -118,11 +119,6 @@ def seconds_of(folder: Path | str, sample: Sample) -> float:
     return sum(run.info.wall_clock_s for run in found)
 
 
-def stored_scenario(folder: Path) -> Scenario:
-    """Load the scenario of a results folder, and the user's own modules that it names: this runs their code."""
-    return load(folder / SCENARIO)
-
-
 class _Planned:
     """The units that compute runs again, and the stored runs that each is compared with."""
 
@@ -132,12 +128,12 @@ class _Planned:
         self._stored: dict[int, list[_Stored]] = {}
         self._known: dict[_Same, Unit] = {}
 
-    def add(self, name: str, folder: Path) -> Iterator[Repeated]:
+    def add(self, name: str, study: Results) -> Iterator[Repeated]:
         """Plan the runs of a study; yield those that cannot be computed again."""
-        chosen = [run for run in Results.open(folder).runs if run in self._sample]
+        chosen = [run for run in study.runs if run in self._sample]
         if not chosen:
             return
-        scenario = stored_scenario(folder)
+        scenario = stored_scenario(study.folder, chosen)
         checked(scenario, chosen[0].info.timing_only)
         works: dict[_Same, Work] = {}
         for run in chosen:
