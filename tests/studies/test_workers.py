@@ -16,7 +16,7 @@ from swept import run_sweep
 from tiny_worlds import RANDOM_TIMING, raw, tiny
 
 from vflsim.errors import NonFiniteError, ResultsError, RunError, ScenarioError
-from vflsim.protocols import Protocol
+from vflsim.protocols.synchronous import Synchronous
 from vflsim.results import verify_folder
 from vflsim.results.manifest import Manifest
 from vflsim.scenario import load
@@ -155,13 +155,13 @@ def test_a_sweep_keeps_its_workers_from_value_to_value(tmp_path: Path, monkeypat
 def test_what_cannot_be_handed_to_a_worker_is_said_and_nothing_is_left(tmp_path: Path) -> None:
     lock = threading.Lock()
 
-    class Local(Protocol):
+    class Local(Synchronous):
         kind: Literal["local"] = "local"
 
         async def server(self, node: Any) -> None:
-            lock.acquire()
-
-        async def client(self, node: Any) -> None: ...
+            with lock:
+                pass
+            await super().server(node)
 
     scenario = tiny("synchronous").with_protocols({"mine": Local()})
     with pytest.raises(ScenarioError, match=r"--workers: the scenario cannot be handed to another process") as caught:
