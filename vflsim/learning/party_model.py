@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.cost import flops_of
 from vflsim.learning.footprint import Footprint, footprint
-from vflsim.learning.models.build import parameters_of
+from vflsim.learning.models.build import drafted, parameters_of
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
 
@@ -46,6 +46,12 @@ class PartyModel:
     def module(self) -> nn.Module:
         """The module."""
         return self.build()
+
+    @property
+    def outline(self) -> nn.Module:
+        """The module without values, on the meta device; the module itself where it cannot be made there."""
+        module = None if self.made or self._draft is None else drafted(self._draft)
+        return self.module if module is None else module.to(self.dtype)
 
     @cached_property
     def optimizer(self) -> Any:

@@ -21,6 +21,7 @@ from vflsim.learning.models.server import ServerModel
 from vflsim.learning.operations import Handle
 from vflsim.learning.training import Training
 from vflsim.privacy.blinding import Blinding
+from vflsim.protocols.contents import Contents, split_contents
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.setting import (
@@ -210,6 +211,14 @@ class Protocol(Part, ABC):
         """Return what ``client`` sends, receives and computes in a round: its embedding, a gradient, and one step."""
         shape = (rows, setting.models[client - 1].embedding)
         return Exchange({ONLY: shape}, {ONLY: shape})
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Return all that messages between two parties may carry, by message kind, about a batch of so many rows.
+
+        ``rows`` are those of ``batches(…).length``. The size of a kind that is left out is unknown.
+        """
+        client = sender if receiver == SERVER else receiver
+        return split_contents(setting, self.exchange(setting, client, rows), sender, receiver, rows)
 
     def choices(self, setting: Setting) -> tuple[Choices, ...]:
         """Return tables of the effects of other parameter values. Raises ``Unanalysable``."""

@@ -11,6 +11,9 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.errors import DisconnectedError
 from vflsim.learning.server import ServerStep
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.contents import Content, Contents, ids_of, single
+from vflsim.setting import Setting
+from vflsim.streams import SERVER
 from vflsim.vocabulary.quantities import Index
 from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Message, Query
 from vflsim.world.node import ClientNode, ServerNode
@@ -49,6 +52,15 @@ class TableProtocol(Protocol):
         """Raise ``Unanalysable`` where the server asks for fresh rows."""
         if self.max_staleness is not None:
             raise Unanalysable("rows that are too old are queried again: a round depends on the ones before")
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Also the embeddings of all rows before the first round, queries and answers."""
+        split, ids = super().contents(setting, sender, receiver, rows), ids_of(setting, rows)
+        if receiver != SERVER:
+            return {**split, Query.kind: [Content(ids=ids)]}
+        width = setting.models[sender - 1].embedding
+        first = single((setting.data.rows, width), setting.uploaded)
+        return {**split, FirstFill.kind: [first], Answer.kind: split[Embedding.kind]}
 
     async def fill_table(self, node: ServerNode) -> None:
         """Server: with ``first_fill: upload``, wait for every client's first pass."""

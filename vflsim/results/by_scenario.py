@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import final
 
 import numpy as np
+import pandas as pd
 
-from vflsim.codecs.frame import ONLY, Spec, frame_bytes
+from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
-from vflsim.results.frames import Frames, each
+from vflsim.results.frames import SHOWN, Frames, each
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.write import SCENARIO
 from vflsim.scenario.data import ScenarioData
@@ -20,10 +22,11 @@ from vflsim.scenario.own_modules import code_of
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
-from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Query
 
 _HEADER = frame_bytes(())
 """The bytes of a message without any content."""
+_LISTED = 6
+"""Different sizes of a message that a sentence lists."""
 
 
 @final
@@ -38,6 +41,7 @@ class ByScenario:
         self._scenario: Scenario | None = None
         self._settings: dict[str, Setting] = {}
         self._shapes: dict[str, Mapping[str, Spec]] = {}
+        self._bytes: dict[tuple[str, int, int], Mapping[str, frozenset[int]]] = {}
         self._results = results
 
     def setting(self, name: str) -> Setting | None:
@@ -60,59 +64,39 @@ class ByScenario:
             self._shapes[name] = {
                 f"{party_name(party)}.{key}": Spec(tuple(tensor.shape), tensor.dtype)
                 for party, learner in ((SERVER, learners.server), *learners.clients.items())
-                for key, tensor in learner.weights().items()
+                for key, tensor in learner.outlines().items()
             }
         return self._shapes[name]
 
     def problems(self, run: StoredRun, frames: Frames) -> Iterator[str]:
-        """Yield a sentence for every message of known shape that has other bytes than the codec gives it."""
+        """Yield a sentence for every message of known content that has other bytes than the codec gives it."""
         if frames.events is None:
             return
         transfers = frames.of("transfer.")
-        whole = transfers[(transfers["outcome"] == "done").to_numpy()]
-        yield from each(whole, whole["bytes"] < _HEADER, f"has fewer bytes than the header of a message, {_HEADER}")
+        done = (transfers["outcome"] == "done").to_numpy()
+        short = done & (transfers["bytes"] < _HEADER).to_numpy()
+        yield from each(transfers, short, f"has fewer bytes than the header of a message, {_HEADER}")
         resolved = self.setting(run.info.protocol)
         if resolved is None:
             return
-        for (kind, party, peer), own in whole.groupby(["kind", "party", "peer"], observed=True, sort=False):
-            allowed = self._sizes(run, resolved, str(kind), str(party), str(peer))
-            wrong = ~np.isin(own["bytes"].to_numpy(), sorted(allowed)) if allowed else np.zeros(len(own))
-            sizes = ", ".join(map(str, sorted(allowed)))
-            for value in own["bytes"][np.asarray(wrong, bool)].unique()[:1]:
-                yield from each(own, wrong, f"has {value} bytes, and the codec writes {sizes}")
+        parties = {party_name(party): party for party in (SERVER, *resolved.clients)}
+        for (kind, party, peer), own in transfers.groupby(["kind", "party", "peer"], observed=True, sort=False):
+            if party not in parties or peer not in parties:
+                continue
+            sizes = self._sizes(run.info.protocol, resolved, parties[party], parties[peer])
+            if written := sizes.get(str(kind).removeprefix("transfer.")):
+                yield from _of_other_sizes(own, written)
 
-    def _sizes(self, run: StoredRun, resolved: Setting, kind: str, party: str, peer: str) -> set[int]:
-        """Return the bytes that a message may have, from the shapes that it may have; empty if they are unknown."""
-        scenario, name = self._loaded[0], run.info.protocol
-        protocol = scenario.protocols[name].protocol
-        up = peer == party_name(SERVER)
-        client = next((m for m in resolved.clients if party_name(m) == (party if up else peer)), None)
-        if client is None or SERVER not in (self._number(party), self._number(peer)):
-            return set()
-        codec = resolved.codec.towards(SERVER if up else client)
-        batches = protocol.batches(resolved.data.rows, resolved.training, run.seed)
-        lengths = {batches.size, batches.smallest}
-        own = resolved.training.batches == "own"
-        sizes = {codec.size(None, None, ids) for ids in ({0} | (lengths if own else set()))}
-        word = kind.removeprefix("transfer.")
-        if word == Query.kind and not up:
-            return sizes
-        if (word in (Embedding.kind, Answer.kind) and up) or (word == Gradient.kind and not up):
-            dtype = resolved.uploaded if up else resolved.dtype
-            found = set() if up else sizes
-            for rows in lengths:
-                exchange = protocol.exchange(resolved, client, rows)
-                said = (exchange.up if up else exchange.down).get(ONLY)
-                shapes = {(rows, resolved.models[client - 1].embedding), said}
-                found |= {codec.size(shape, dtype, ids) for shape in shapes if shape for ids in (0, rows)[: 1 + own]}
-            return found
-        if word == FirstFill.kind and up:
-            shape = resolved.data.rows, resolved.models[client - 1].embedding
-            return {codec.size(shape, resolved.uploaded)}
-        return set()
-
-    def _number(self, party: str) -> int:
-        return SERVER if party == party_name(SERVER) else -1
+    def _sizes(self, name: str, resolved: Setting, sender: int, receiver: int) -> Mapping[str, frozenset[int]]:
+        """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
+        if (name, sender, receiver) not in self._bytes:
+            protocol, sizes = self._loaded[0].protocols[name].protocol, defaultdict[str, set[int]](set)
+            batches = protocol.batches(resolved.data.rows, resolved.training, 0)
+            for rows in {batches.length(0), batches.length(-1)}:
+                for kind, contents in protocol.contents(resolved, sender, receiver, rows).items():
+                    sizes[kind] |= {content.nbytes(resolved.codec, receiver) for content in contents}
+            self._bytes[name, sender, receiver] = {kind: frozenset(each) for kind, each in sizes.items()}
+        return self._bytes[name, sender, receiver]
 
     @cached_property
     def _loaded(self) -> tuple[Scenario, ScenarioData]:
@@ -121,3 +105,14 @@ class ByScenario:
             raise ValueError("its scenario names modules, which verify does not import")
         scenario = validate(document)
         return scenario, ScenarioData(scenario)
+
+
+def _of_other_sizes(transfers: pd.DataFrame, written: frozenset[int]) -> Iterator[str]:
+    """Yield a sentence for the messages of one kind whose bytes are none of those ``written``, or more if cut short."""
+    sizes, done = transfers["bytes"].to_numpy(), (transfers["outcome"] == "done").to_numpy()
+    wrong = np.where(done, ~np.isin(sizes, [*written]), sizes > max(written))
+    if not wrong.any():
+        return
+    said = ", ".join(map(str, sorted(written))) if len(written) <= _LISTED else f"{min(written)} to {max(written)}"
+    for value in np.unique(sizes[wrong])[:SHOWN]:
+        yield from each(transfers, wrong & (sizes == value), f"has {value} bytes, and the codec writes {said}")

@@ -6,12 +6,18 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.protocols.fedbcd.recomputed import RecomputingClient, recomputing_learners, shared_shapes
+from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
+from vflsim.protocols.fedbcd.recomputed import (
+    RecomputingClient,
+    recomputing_learners,
+    shared_content,
+    shared_shapes,
+)
 from vflsim.setting import Exchange, Learners, Setting
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
@@ -67,6 +73,13 @@ class CVfl(Protocol):
         up = super().exchange(setting, client, rows).up
         down = shared_shapes(setting, setting.clients, rows)
         return Exchange(up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Also the values that clients compute gradients from."""
+        split = super().contents(setting, sender, receiver, rows)
+        if receiver == SERVER:
+            return split
+        return {**split, SharedValues.kind: shared_content(setting, self.exchange(setting, receiver, rows))}
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps, and a server step."""

@@ -9,13 +9,17 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.contents import Contents
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive, WholeParty
 from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
+from vflsim.protocols.vim.messages import Logits
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.streams import SERVER
+from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
@@ -66,6 +70,11 @@ class AggVfl(Protocol):
         """A prediction up, a gradient down, one step."""
         shape = rows, setting.data.outputs
         return Exchange({ONLY: shape}, {ONLY: shape})
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Predictions in place of embeddings."""
+        split = super().contents(setting, sender, receiver, rows)
+        return {**split, Logits.kind: split[Embedding.kind]} if receiver == SERVER else split
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """A round is the longest of the clients' cycles, and a server step."""

@@ -17,12 +17,14 @@ from vflsim.learning.operations import Handle
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
+from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.evaluation import Scores
 from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 
@@ -150,6 +152,20 @@ class Easter(Protocol):
         """The first trip: an embedding up, a gradient down, one step. The second has their shapes the other way."""
         once = super().exchange(setting, client, rows)
         return Exchange(once.up, {ONLY: (rows, setting.data.outputs)})
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Also the second trip's: the mean of all embeddings and predictions, of a batch and of evaluated rows."""
+        split, outputs = super().contents(setting, sender, receiver, rows), setting.data.outputs
+        if receiver == SERVER:
+            answers = [*split[EvaluationAnswer.kind], *evaluated(setting, outputs)]
+            return {
+                **split, Prediction.kind: [single((rows, outputs), setting.dtype)], EvaluationAnswer.kind: answers
+            }  # fmt: skip
+        width = setting.models[receiver - 1].embedding
+        means = [EMPTY, *evaluated(setting, width)]
+        return {
+            **split, GlobalEmbedding.kind: [single((rows, width), setting.dtype)], EvaluationRequest.kind: means
+        }  # fmt: skip
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """A round is the longest of the first trips, the longest of the second ones, and a server step."""

@@ -11,12 +11,13 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.contents import EMPTY, Contents
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
-from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_shapes
+from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
+from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
@@ -159,6 +160,14 @@ class FedBcd(Protocol):
         others = [each for each in setting.clients if each != client]
         down = once.down if self.gradients == "held" else shared_shapes(setting, others, rows)
         return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, others)))
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Also answers, the end of a sequential round, and the values that clients compute gradients from."""
+        split = super().contents(setting, sender, receiver, rows)
+        if receiver == SERVER:
+            return {**split, Answer.kind: split[Embedding.kind]}
+        values = shared_content(setting, self.exchange(setting, receiver, rows))
+        return {**split, RoundOver.kind: [EMPTY], SharedValues.kind: values}
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """The longest of the clients' cycles and of the server's further steps; or the sum of all turns."""

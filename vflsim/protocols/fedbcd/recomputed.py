@@ -16,9 +16,10 @@ from vflsim.learning.party import Received
 from vflsim.learning.party_model import descend
 from vflsim.learning.server import ServerParts
 from vflsim.learning.staleness import Staleness
+from vflsim.protocols.contents import Content, named
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
-from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
 
 
@@ -92,6 +93,11 @@ def server_copy(parts: ServerParts) -> BlockServer:
         clients, widths = (SERVER, *parts.clients), (parts.active.embedding, *parts.widths)
         parts = replace(parts, active=None, clients=clients, widths=widths)
     return BlockServer(parts)
+
+
+def shared_content(setting: Setting, exchange: Exchange) -> list[Content]:
+    """Return what ``SharedValues`` carry in an exchange; the embeddings are sent as they came."""
+    return [named(exchange.down, setting.dtype, passed_on=exchange.passed_on)]
 
 
 def shared_shapes(setting: Setting, clients: Sequence[int], rows: int) -> dict[str, tuple[int, ...]]:

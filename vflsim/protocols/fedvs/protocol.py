@@ -14,9 +14,11 @@ from vflsim.learning.batches import BatchSequence
 from vflsim.learning.kept import KeptValue
 from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext, Choices, Protocol
+from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedvs.answers import Answers
 from vflsim.protocols.fedvs.best_k import choices_of
 from vflsim.protocols.fedvs.coded_rounds import CodedRounds
+from vflsim.protocols.fedvs.contents import coded_contents
 from vflsim.protocols.fedvs.exchange import ShareExchange
 from vflsim.protocols.fedvs.learning.learners import coded_learners
 from vflsim.protocols.fedvs.learning.plan import Arithmetic
@@ -173,6 +175,11 @@ class FedVS(Protocol):
         return super().view_bytes(setting, rows) + _ELEMENT * columns * (others * rows + masks)
 
     # --- analysis ---------------------------------------------------------------------------------------------------
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Also shares, requests and lists of clients; coded embeddings in place of embeddings."""
+        split = super().contents(setting, sender, receiver, rows)
+        return {**split, **coded_contents(self, setting, sender, receiver, rows)}
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the laws of a round: a barrier of shares, the R-th upload, and a server step (Sec. 5)."""

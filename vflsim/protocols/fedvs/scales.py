@@ -114,8 +114,10 @@ def _checked(quantiser: Quantiser, protocol: FedVS, found: Mapping[int, _Magnitu
 
 def expanded_columns(setting: Setting) -> int:
     """Count Σ_i d_i D_i, plus one per bias, of all participants."""
-    return sum(
-        (setting.models[client - 1].powers or 0) * math.prod(setting.data.shapes[client - 1])
-        + setting.models[client - 1].biased
-        for client in setting.clients
-    )
+    return sum(columns_of(setting, client) for client in setting.clients)
+
+
+def columns_of(setting: Setting, client: int) -> int:
+    """Count d D, plus one for a bias, of one client."""
+    model = setting.models[client - 1]
+    return (model.powers or 0) * math.prod(setting.data.shapes[client - 1]) + model.biased

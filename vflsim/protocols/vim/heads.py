@@ -7,7 +7,12 @@ from typing import ClassVar, Self
 
 from vflsim.learning.models.server import LinearServer
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.contents import Contents
+from vflsim.protocols.vim.messages import AdmmVariables, Logits
+from vflsim.setting import Setting
+from vflsim.streams import SERVER
 from vflsim.vocabulary.selections import Selection, others
+from vflsim.world.messages import Embedding, Gradient
 
 
 class LinearHeads(Protocol):
@@ -35,6 +40,13 @@ class LinearHeads(Protocol):
     def without(self, clients: tuple[int, ...]) -> Self:
         """The same, with these excluded."""
         return self.model_copy(update={"exclude": clients})
+
+    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
+        """Also logits, in the place of embeddings, and the variables of ADMM, in that of gradients."""
+        split = super().contents(setting, sender, receiver, rows)
+        if receiver == SERVER:
+            return {**split, Logits.kind: split[Embedding.kind]}
+        return {**split, AdmmVariables.kind: split[Gradient.kind][:1]}
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` for models that are not linear heads."""

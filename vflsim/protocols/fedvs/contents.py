@@ -1,0 +1,66 @@
+"""What messages of FedVS carry: shares, coded embeddings, and lists of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from vflsim.codecs.frame import Shape
+from vflsim.coding.field import PrimeField
+from vflsim.protocols.contents import EMPTY, Content, Contents, single
+from vflsim.protocols.fedvs.messages import (
+    CodedEmbedding,
+    DataRequest,
+    DataShare,
+    Missing,
+    ModelRequest,
+    ModelShare,
+    Returned,
+    Shared,
+    Sharers,
+)
+from vflsim.protocols.fedvs.scales import PRIMES, columns_of
+from vflsim.setting import Setting
+from vflsim.streams import SERVER
+from vflsim.world.messages import Gradient
+
+if TYPE_CHECKING:
+    from vflsim.protocols.fedvs.protocol import FedVS
+
+
+def coded_contents(protocol: FedVS, setting: Setting, sender: int, receiver: int, places: int) -> Contents:
+    """Return what messages about a batch of so many places within a segment carry.
+
+    How many clients are named is not known beforehand where shares can be lost; nor are the padded rows of a batch.
+    """
+    width, everybody = setting.widths[0], range(len(setting.clients) + 1)
+    if receiver == SERVER:
+        coded = _elements(protocol, (places, width))
+        return {CodedEmbedding.kind: coded, Shared.kind: [EMPTY], Missing.kind: _names(everybody)}
+    if sender == SERVER:
+        most, padding = places * protocol.K, -setting.data.rows % protocol.K
+        gradients = [single((rows, width), setting.dtype) for rows in range(most - padding, most + 1)]
+        sharers = everybody if _can_lose(setting) else [protocol.sharers or len(setting.clients)]
+        return {Gradient.kind: [*gradients, EMPTY], Sharers.kind: _names(sharers)}
+    columns, segment = columns_of(setting, sender), -(-setting.data.rows // protocol.K)
+    return {
+        DataShare.kind: _elements(protocol, (segment, columns)),
+        ModelShare.kind: _elements(protocol, (columns, width)),
+        **{kind: [EMPTY] for kind in (DataRequest.kind, ModelRequest.kind, Returned.kind)},
+    }
+
+
+def _elements(protocol: FedVS, shape: Shape) -> Sequence[Content]:
+    """Return a tensor of elements of the field, or of each that the protocol may choose."""
+    return [single(shape, PrimeField(p).wire_dtype) for p in PRIMES[protocol.prime]]
+
+
+def _names(counts: Iterable[int]) -> Sequence[Content]:
+    return [single((count,), torch.int64) for count in counts]
+
+
+def _can_lose(setting: Setting) -> bool:
+    """Whether a message can be lost: only in an outage."""
+    return any(getattr(setting.timings[client].availability, "interrupted", "") == "lost" for client in setting.clients)
