@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from protocols_by_kind import KINDS
-from tiny_worlds import RANDOM_TIMING, raw
+from tiny_worlds import raw
 
 from vflsim.results import verify_folder
 from vflsim.results.by_scenario import ByScenario
 from vflsim.results.frames import Frames
 from vflsim.results.read import Results
-from vflsim.results.verify import _of_finished
 from vflsim.scenario import load
 from vflsim.studies.study import run_study
 

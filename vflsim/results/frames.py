@@ -18,13 +18,19 @@ SHOWN = 3
 
 
 class Frames:
-    """The tables of one run as pandas frames (None: not recorded) and the run's end (NaN: no metrics row)."""
+    """The tables of one run as pandas frames (None: not recorded) and the run's end (NaN: no metrics row).
 
-    def __init__(self, tables: RunTables) -> None:
+    ``cut``: the run ended in an error, without a last row of metrics. Its end is then that of whatever ended last.
+    """
+
+    def __init__(self, tables: RunTables, cut: bool = False) -> None:
+        self.cut = cut
         self.metrics: pd.DataFrame = tables.metrics.to_pandas()
         self.rounds: pd.DataFrame | None = None if tables.rounds is None else tables.rounds.to_pandas()
         self.events: pd.DataFrame | None = None if tables.events is None else tables.events.to_pandas()
         self.end = float(self.metrics["time_s"].iloc[-1]) if len(self.metrics) else float("nan")
+        for table in (self.rounds, self.events) if cut else ():
+            self.end = float(np.fmax(self.end, np.nan if table is None else table["end_s"].max()))
         self._of: dict[str, pd.DataFrame] = {}
 
     def of(self, prefix: str) -> pd.DataFrame:

@@ -21,7 +21,10 @@ _LISTS = ("used", "missing", "fresh")
 
 
 def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """A loss is at least 0, an accuracy between 0 and 1, and so on; all that was measured is finite."""
+    """A loss is at least 0, an accuracy between 0 and 1, and so on; all that was measured is finite.
+
+    A run that diverged may end in others.
+    """
     for column in frames.metrics:
         name = column_of(str(column))
         metric = name.partition("_")[2]
@@ -31,6 +34,8 @@ def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
         least, most = range_of(name)
         span = f"from {least:g} to {most:g}" if most < np.inf else f"at least {least:g}"
         yield from _rows(frames, column, (values < least) | (values > most), f"must be {span}")
+        if frames.cut:
+            continue
         wrong = np.isinf(values) if metric in _UNDEFINED or name == "train_loss" else ~np.isfinite(values)
         yield from _rows(frames, column, wrong, f"must be finite: the run {info.status}")
 
@@ -50,7 +55,10 @@ def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
     spent = frames.metrics[EPSILON]
     yield from _rows(frames, EPSILON, ~(spent >= 0), "must be at least 0")
     yield from _rows(frames, EPSILON, spent < spent.shift(), "is less than in the row before")
-    if info.privacy is not None and len(spent) and spent.iloc[-1] != info.privacy.epsilon_run:
+    if info.privacy is None or not len(spent):
+        return
+    last, whole = spent.iloc[-1], info.privacy.epsilon_run
+    if last > whole if frames.cut else last != whole:
         yield from _rows(
             frames,
             EPSILON,
@@ -60,11 +68,18 @@ def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """``run.json`` counts the rounds, updates and events that the tables have."""
+    """``run.json`` counts the rounds, updates and events that the tables have; after an error maybe more than metrics."""
     found = {"events": 0 if frames.events is None else len(frames.events)}
+    if frames.rounds is not None:
+        found["rounds"] = len(frames.rounds)
     if len(frames.metrics):
         first, last = frames.metrics.iloc[0], frames.metrics.iloc[-1]
-        found |= {"rounds": int(last["round"]), "updates": int(last["updates"])}
+        for name, column in (("rounds", "round"), ("updates", "updates")):
+            counted = int(last[column])
+            if not frames.cut:
+                found[name] = counted
+            elif info.counts.get(name, counted) < counted:
+                yield f"run.json: counts.{name} is {info.counts[name]}, and the metrics have {counted}"
         for name in ("round", "updates"):
             if first[name] != 0:
                 yield f"metrics at {first['time_s']} s (row 0): {name} is {first[name]:g}, and begins at 0"

@@ -25,12 +25,12 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.schema import OUTCOMES, SERVER, RunInfo, RunTables
 from vflsim.results.sweep import Sweep, SweepPage
 from vflsim.results.weighed import weight_problems
-from vflsim.results.write import SWEEP
+from vflsim.results.write import SWEEP, WEIGHTS
 
 
 def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
     """List every broken invariant of one run's tables, as sentences; empty if it is sound."""
-    return [*_broken(Frames(tables), info)]
+    return [*_broken(Frames(tables, info.status != "finished"), info)]
 
 
 def verify_folder(folder: Path | str, note: Callable[[str], object] = lambda text: None) -> list[str]:
@@ -71,19 +71,21 @@ def _study(folder: Path, note: Callable[[str], object]) -> Iterator[str]:
         problems = [] if OLDER in listed else [*of_run(run)]
         if run.failed:
             problems.append(f"the run {run.info.status}: {run.info.error}")
-        else:
-            problems += _of_finished(run, scenario)
+        if run.has("metrics") or not run.failed:
+            problems += _of_tables(run, scenario)
         yield from (f"{run.protocol}/seed-{run.seed}: {problem}" for problem in problems)
     if scenario.unknown:
         note(f"{folder}: not compared with the scenario's models and codecs: {scenario.unknown}")
 
 
-def _of_finished(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
-    """Yield the broken invariants of a finished run: of its tables, then of its weights."""
+def _of_tables(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
+    """Yield the broken invariants of a run: of its tables, then of its weights."""
     try:
-        frames = Frames(run.tables())
+        frames = Frames(run.tables(), run.failed)
         yield from _broken(frames, run.info)
         yield from scenario.problems(run, frames)
+        if run.failed and not (run.folder / WEIGHTS).is_file():
+            return
         yield from weight_problems(run, None if run.info.timing_only else scenario.weights(run.info.protocol))
     except ResultsError as error:
         yield str(error)
@@ -97,7 +99,7 @@ def _broken(frames: Frames, info: RunInfo) -> Iterator[str]:
 def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Metrics run from 0 to the end; nothing lasts a negative time; what is done has its times."""
     times = frames.metrics["time_s"]
-    if not len(times) or times.iloc[0] != 0:
+    if times.iloc[0] != 0 if len(times) else not frames.cut:
         yield "metrics: the first row is not at time 0"
     if times.isna().any() or (times.diff() < 0).any():
         yield "metrics: time_s does not ascend"
@@ -171,7 +173,7 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """The transfers up to a metrics row add up to its bytes; all transfers add up to the last row.
+    """The transfers up to a metrics row add up to its bytes; all transfers add up to the last row, unless the run failed.
 
     Transfers that end exactly at the time of an earlier row may count on either side of it.
     """
@@ -187,7 +189,8 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
         order = np.argsort(ends, kind="stable")
         ends, sums = ends[order], np.concatenate([[0], sizes[order].cumsum()])
         least, most = (sums[np.searchsorted(ends, rows, side)] for side in ("left", "right"))
-        least[-1] = most[-1] = sums[-1]
+        if not frames.cut:
+            least[-1] = most[-1] = sums[-1]
         counted = frames.metrics[column].to_numpy()
         for row in np.flatnonzero((counted < least) | (counted > most))[:SHOWN]:
             span = f"{least[row]}" if least[row] == most[row] else f"{least[row]} to {most[row]}"
@@ -210,7 +213,7 @@ def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
     if rounds is None:
         return
     counted = int(frames.metrics["round"].iloc[-1]) if len(frames.metrics) else 0
-    if counted != len(rounds):
+    if counted > len(rounds) if frames.cut else counted != len(rounds):
         yield f"rounds: {len(rounds)} rows, but the last row of the metrics counts {counted}"
     if not len(rounds):
         return
