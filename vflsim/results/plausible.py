@@ -68,7 +68,7 @@ def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """``run.json`` counts the rounds, updates and events that the tables have; after an error maybe more than metrics."""
+    """``run.json`` counts the rounds, updates and events of the tables; metrics may have fewer after an error."""
     found = {"events": 0 if frames.events is None else len(frames.events)}
     if frames.rounds is not None:
         found["rounds"] = len(frames.rounds)

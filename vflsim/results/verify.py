@@ -173,7 +173,7 @@ def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 
 def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
-    """The transfers up to a metrics row add up to its bytes; all transfers add up to the last row, unless the run failed.
+    """The transfers up to a metrics row add up to its bytes; of a finished run, all add up to the last row.
 
     Transfers that end exactly at the time of an earlier row may count on either side of it.
     """
