@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from protocols_by_kind import KINDS
-from tiny_worlds import raw
+from tiny_worlds import BASE, raw
 
 from vflsim.results import verify_folder
 from vflsim.results.by_scenario import ByScenario
@@ -20,6 +20,10 @@ LOST = [{"select": "all", "availability": {"kind": "intervals", "down": [["30 ms
                                            "interrupted": "lost"}}]  # fmt: skip
 RESUMED = [{"select": 2, "availability": {"kind": "intervals", "down": [["30 ms", "55 ms"]], "period": "150 ms",
                                           "interrupted": "resumed"}}]  # fmt: skip
+
+
+def timed(more: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**BASE["timing"], "clients": [*BASE["timing"]["clients"], *more]}
 
 
 def results_of(entry: dict[str, Any], out: Path, timing_only: bool = False, **changes: Any) -> Results:
@@ -59,8 +63,32 @@ def test_a_message_of_other_bytes_is_found_for_every_kind(name: str, tmp_path: P
     assert untested(results) == set()
 
 
-def test_evaluation_that_costs_time_has_known_bytes(tmp_path: Path) -> None:
-    for name in ("synchronous", "asynchronous", "easter", "fdml", "agg_vfl", "fedvs", "ef_vfl", "synchronous-blinded"):
-        results = results_of(KINDS[name], tmp_path / name, evaluate={"every": "3 rounds", "costs_time": True})
-        assert_sound(results)
-        assert untested(results) == set(), name
+FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "evaluation in time": ("easter", {"evaluate": {"every": "3 rounds", "costs_time": True}}),
+    "blinded, evaluation in time": ("synchronous-blinded", {"evaluate": {"every": "3 rounds", "costs_time": True}}),
+    "crashes": ("t-synchronous-bounded", {"timing": timed(LOST)}),
+    "pauses": ("fedbcd-sequential", {"timing": timed(RESUMED)}),
+    "timing only": ("vimadmm", {"timing_only": True}),
+    "by arrays": ("synchronous", {"timing_only": True}),
+    "codec downwards": (
+        "c_vfl",
+        {"codec": {"kind": "by_direction", "up": {"kind": "plain"}, "down": {"kind": "bfloat16"}}},
+    ),
+    "own batches": ("asynchronous-bounded", {"training__batches": "own"}),
+    "single precision": ("vimadmm_j", {"training__dtype": "float32"}),
+    "views": ("fedvs", {"record": {"tables": "events", "views": "16 rows"}}),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_no_feature_raises_a_false_alarm(name: str, tmp_path: Path) -> None:
+    kind, changes = FEATURES[name]
+    results = results_of(KINDS[kind], tmp_path, **changes)
+    assert_sound(results)
+    assert untested(results) == set()
+
+
+def test_bytes_of_clients_that_fedvs_lists_after_a_crash_have_bounds(tmp_path: Path) -> None:
+    results = results_of(KINDS["fedvs-partial"], tmp_path, timing=timed(LOST))
+    assert_sound(results)
+    assert untested(results) <= {"transfer.missing", "transfer.sharers"}
