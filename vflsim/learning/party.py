@@ -21,7 +21,7 @@ from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party_model import PartyModel, descend
 from vflsim.learning.releases import Release
 from vflsim.learning.remembered import as_state, from_state, tensors_in
-from vflsim.learning.states import State, named, under
+from vflsim.learning.states import State, named, of_modules, under
 from vflsim.learning.tasks import PredictionTask
 from vflsim.privacy.base import Mechanism
 from vflsim.privacy.blinding import BlindedSum
@@ -177,11 +177,11 @@ class PartyLearner:
 
     def weights(self) -> dict[str, Tensor]:
         """Return what a run saves: ``<parameter>``, or ``<model>.<parameter>`` where there are several models."""
-        return _saved({name: model.module for name, model in self.models.items()})
+        return of_modules({name: model.module for name, model in self.models.items()})
 
     def outlines(self) -> dict[str, Tensor]:
         """Return ``weights`` without their values, on the meta device wherever a model can be made there."""
-        return _saved({name: model.outline for name, model in self.models.items()})
+        return of_modules({name: model.outline for name, model in self.models.items()})
 
     def load_weights(self, weights: State) -> None:
         """Load what ``weights`` returned. Raises ``RuntimeError``, from PyTorch, if they are those of other models."""
@@ -334,15 +334,6 @@ def finite_loss(loss: Tensor, where: str = "") -> float:
     if not math.isfinite(value):
         raise NonFiniteError(f"the training loss became {value}", where, remedy=DIVERGED)
     return value
-
-
-def _saved(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """Return the tensors of a party's modules by name, that of the module in front where there are several."""
-    if len(modules) == 1:
-        (only,) = modules.values()
-        return dict(only.state_dict())
-    states = (named(name, module.state_dict()) for name, module in modules.items())
-    return {name: tensor for state in states for name, tensor in state.items()}
 
 
 def _held(what: T | None, name: str, party: int) -> T:

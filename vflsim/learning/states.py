@@ -61,3 +61,12 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def of_modules(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the tensors of a party's modules by name, that of the module in front where there are several."""
+    if len(modules) == 1:
+        (only,) = modules.values()
+        return dict(only.state_dict())
+    states = (named(name, module.state_dict()) for name, module in modules.items())
+    return {name: tensor for state in states for name, tensor in state.items()}
