@@ -11,7 +11,8 @@ from tiny_worlds import data_of, raw, tiny
 from torch import nn
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.footprint import footprint
+from vflsim.learning import footprint as footprints
+from vflsim.learning.footprint import Footprint, footprint
 from vflsim.learning.models import build, imported
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
@@ -42,12 +43,24 @@ def test_a_forward_pass_is_counted_by_what_it_keeps_and_by_its_largest_operation
     assert found.output == 4 * 10 * 2
 
 
-def test_a_module_that_needs_values_counts_for_nothing() -> None:
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_few_rows_tell_what_shapes_tell(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = lambda: [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 6 * 6, 5)]  # noqa: E731
+    shape = (1, 14, 14)
+    counted = footprint(lambda: nn.Sequential(*layers()), shape, rows, torch.float32)
+    monkeypatch.setattr(footprints, "_SMALL", 0)
+    assert counted == footprint(lambda: nn.Sequential(*layers()), shape, rows, torch.float32)
+    assert counted.kept > 4 * rows * 8 * 12 * 12
+
+
+def test_a_module_that_refuses_zeros_counts_for_nothing() -> None:
     class Picky(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) if x.sum().item() > 0 else x
+            if x.sum().item() == 0:
+                raise ValueError("no zeros")
+            return super().forward(x)
 
-    assert footprint(lambda: Picky(3, 2), (3,), 10, torch.float32).kept == 0
+    assert footprint(lambda: Picky(3, 2), (3,), 10, torch.float32) == Footprint()
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
-"""The memory of a forward pass, counted on the meta device: shapes, no values."""
+"""The memory of a forward pass, counted without making it: a few rows, or shapes without values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vflsim.learning.models.build import drafted
+
+_SMALL = 2**26
+_FEW = 2, 4
+"""Rows: batch normalisation cannot train on one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +31,35 @@ class Footprint:
     largest: int = 0
     output: int = 0
 
+    def extended(self, more: Footprint, steps: float) -> Footprint:
+        """Extend the line from this one to ``more`` by so many steps of its length."""
+        ends = zip(astuple(self), astuple(more), strict=True)
+        return Footprint(*(max(0, round(here + steps * (there - here))) for here, there in ends))
+
 
 def footprint(build: Callable[[], nn.Module], shape: tuple[int, ...], rows: int, dtype: torch.dtype) -> Footprint:
-    """Count the bytes of a forward pass of ``rows`` rows of ``shape``; none where a user's module needs values."""
+    """Count the bytes of a forward pass of ``rows`` rows of ``shape``; none where a user's module cannot be counted.
+
+    Models of up to ``_SMALL`` bytes pass a few rows of zeros through weights of zeros: bytes are linear in the rows.
+    Larger ones pass all of them on the meta device, for which PyTorch imports its compiler.
+    """
     module = drafted(build)
     if module is None:
         return Footprint()
-    module = module.to(dtype)
-    weights = {_storage(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    module = module.to(dtype).train()
+    weights: dict[str, Tensor] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    try:
+        if _bytes(weights.values(), set()) > _SMALL:
+            return _counted(module, weights, torch.empty((rows, *shape), dtype=dtype, device="meta"))
+        zeros = {key: torch.zeros(w.shape, dtype=w.dtype, requires_grad=w.requires_grad) for key, w in weights.items()}
+        few, more = (_counted(module, zeros, torch.zeros((each, *shape), dtype=dtype)) for each in _FEW)
+    except Exception:  # a user's module may need other values
+        return Footprint()
+    return few.extended(more, (rows - _FEW[0]) / (_FEW[1] - _FEW[0]))
+
+
+def _counted(module: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Footprint:
+    own = {_storage(tensor) for tensor in weights.values()}
     kept: dict[int, int] = {}
     held: list[Tensor] = []  # so that no two tensors share an address
 
@@ -42,18 +68,19 @@ def footprint(build: Callable[[], nn.Module], shape: tuple[int, ...], rows: int,
         kept[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
-    counting = _Counting(weights)
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), counting:
-            output = module.train()(torch.empty((rows, *shape), dtype=dtype, device="meta"))
-        written = output.untyped_storage().nbytes()
-    except Exception:  # a user's module may need values
-        return Footprint()
-    return Footprint(sum(size for key, size in kept.items() if key not in weights), counting.largest, written)
+    counting = _Counting(own)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), counting:
+        output = functional_call(module, weights, x)
+    written = output.untyped_storage().nbytes()
+    return Footprint(sum(size for key, size in kept.items() if key not in own), counting.largest, written)
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the most bytes that one operation reads and writes beside ``weights``."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here: the wrapper that skips PyTorch's compiler would import it
 
     def __init__(self, weights: set[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
