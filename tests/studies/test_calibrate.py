@@ -84,6 +84,24 @@ def test_one_off_work_is_apart_however_slow_the_machine_is(slow: float, monkeypa
     assert speed.startup_s == pytest.approx(slow * (START_S + ROW_S * len(data.labels["test"]) + ONCE_S))
 
 
+@pytest.mark.parametrize("disturbed_s", [0.0, 0.7])
+def test_a_disturbed_interval_among_few_does_not_count(disturbed_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def run(*_: Any, report: Callable[[Progress], None], **__: Any) -> None:
+        for rounds in range(
+            100
+        ):  # a quarter of a second each; the first has one-off work, a neighbour costs the second
+            report(Progress(1.0 * rounds, rounds, rounds, {"time_s": 1.0 * rounds}))
+            now[0] += 0.25 + {0: 1.5, 1: disturbed_s}.get(rounds, 0.0)
+
+    monkeypatch.setattr(calibrate, "run_protocol", run)
+    monkeypatch.setattr(calibrate, "BUDGET_S", 2.0)
+    scenario = tiny("synchronous", evaluate={"every": "1 rounds"}, stop={"rounds": 1000})
+    speed = calibrated(scenario, "synchronous", data_of(scenario), clock=lambda: now[0], budget_s=1.0)
+    assert speed.seconds_per_round == pytest.approx(0.25)
+
+
 OWN = {"kind": "module", "path": "outside_protocols.three_tensors:ThreeTensors"}
 
 

@@ -29,8 +29,9 @@ from vflsim.studies.expected import Expectation, expectation
 
 BUDGET_S = 1.0
 """Seconds for the measured rounds of one protocol; those that have begun end."""
-FEWEST = 1
-"""Intervals without one-off work that a trial measures at least, if the run has so many."""
+FEWEST, ENOUGH = 1, 3
+"""Intervals without one-off work that a trial measures at least, if the run has so many; and as many as tell which of
+them something else disturbed, unless they take longer than ``BUDGET_S``."""
 _FEW_ROWS = 64
 
 
@@ -130,6 +131,12 @@ class _Trial:
         return self._steps[1:] or self._steps
 
     @property
+    def told(self) -> bool:
+        """Whether there are enough intervals without one-off work."""
+        apart = self._steps[1:]
+        return len(apart) >= ENOUGH or (len(apart) >= FEWEST and sum(seconds for _, seconds in apart) >= BUDGET_S)
+
+    @property
     def round_s(self) -> float:
         """Seconds of a round, with its share of an evaluation."""
         return median(seconds / rounds for rounds, seconds in self.intervals) if self.intervals else float("nan")
@@ -165,8 +172,9 @@ def _trial(
     timing_only: bool,
     clock: Callable[[], float],
 ) -> _Trial:
-    """Run until ``budget_s`` have passed and ``FEWEST`` intervals without one-off work have been measured.
+    """Run until ``budget_s`` have passed and ``ENOUGH`` intervals without one-off work have been measured.
 
+    ``FEWEST`` are enough once they have taken ``BUDGET_S``.
     A trial whose initial evaluation takes ``patience_s`` ends with it.
     """
     entry = scenario.protocols[name]
@@ -186,7 +194,7 @@ def _trial(
             passed = clock() - began
             measured.rows.append((progress.rounds, passed))
             slow = len(measured.rows) == 1 and passed >= patience_s
-            if slow or (len(measured.rows) >= 2 + FEWEST and passed >= budget_s):
+            if slow or (passed >= budget_s and measured.told):
                 raise _EnoughMeasured
 
     with suppress(_EnoughMeasured):
