@@ -118,3 +118,13 @@ def test_a_module_of_ones_own_is_refused_before_it_is_made(tmp_path: Path, monke
     own = {"kind": "module", "path": "own_top_of_any_size:top"}
     with pytest.raises(ScenarioError, match=r"(?s)models.server.*70 weights.*280 bytes.*200 bytes"):
         load(raw("synchronous", models__server=own))
+
+
+@pytest.mark.parametrize(("aggregate", "summed"), [("mean", True), ("sum", True), ("concat", False)])
+def test_embeddings_that_evaluation_only_sums_count_once(aggregate: str, summed: bool) -> None:
+    few, many = (
+        size(models__aggregate=aggregate, models__client={"kind": "linear", "embedding": 20_000}, partition=cut)
+        for cut in ({"clients": 3, "by": "columns"}, {"clients": 6, "by": "columns"})
+    )
+    grown = many.parts["an evaluation"] - few.parts["an evaluation"]
+    assert (grown <= 0) == summed

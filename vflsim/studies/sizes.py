@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vflsim.learning.batching.kernels import evaluated_as_sum
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
@@ -47,14 +48,18 @@ def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> S
     learners, counted = learners_of(protocol, setting, seed=0), dict[object, Counter[str]]()
     evaluated = max(len(setting.data.labels[split]) for split in ("validation", "test"))
     total = _count(learners.server, setting, evaluated)
-    operations, steps = [total.pop("operation")], [total.pop("step")]
+    operations, steps, summed = [total.pop("operation")], [total.pop("step")], list[int]()
     for client, learner in learners.clients.items():
         alike = (*setting.alike(client), setting.optimizer_of(client))
         if alike not in counted:  # count alike clients once
             counted[alike] = _count(learner, setting, evaluated)
             operations.append(counted[alike].pop("operation"))
             steps.append(counted[alike].pop("step"))
+            model = setting.models[client - 1]
+            if learners.split and evaluated_as_sum(learner, model, setting.aggregate):
+                summed.append(counted[alike].pop("evaluation"))
         total.update(counted[alike])
+    total["evaluation"] += max(summed, default=0)
     viewed = 0 if views is None else protocol.view_bytes(setting, min(views, setting.data.rows))
     parts = {each: total[each] for each in ("features", "weights", "gradients", "optimisers")}
     batch, evaluation = total["batch"] + max(steps), total["evaluation"] + max(operations)

@@ -77,12 +77,23 @@ def stack_clients(
     for (model, _), clients in groups.items():
         kind = KERNELS[type(model)]
         assert not isinstance(kind, str)
-        sums_only = sums and all(learners[m].releases is None and learners[m].parts.present is None for m in clients)
+        sums_only = sums and all(map(whole, (learners[client] for client in clients)))
         for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
             training = sums_only and not table and all(learners[client].blinder is None for client in clients)
             kind([learners[client] for client in some], features, training, sums_only)
     return [f"{count} {what}" for what, count in others.items()]
+
+
+def whole(learner: ClientLearner) -> bool:
+    """Whether a client holds all rows, and releases its embeddings as they are."""
+    return learner.releases is None and learner.parts.present is None
+
+
+def evaluated_as_sum(learner: ClientLearner, model: ClientModel, aggregate: Aggregate) -> bool:
+    """Whether evaluation computes a client's embeddings only as a part of a sum."""
+    stacked = not isinstance(KERNELS[type(model)], str) and not learner.parts.coded
+    return stacked and isinstance(aggregate, MeanAggregate | SumAggregate) and whole(learner)
 
 
 def _cut(clients: Sequence[int], widths: Mapping[int, int]) -> list[list[int]]:
