@@ -7,6 +7,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, RANDOM_TIMING, raw, run
 
 from vflsim.learning import watch
+from vflsim.learning.contents import Attributes
 from vflsim.learning.party import PartyLearner
 from vflsim.scenario import load
 from vflsim.simulation import build
@@ -23,9 +24,9 @@ def test_learners_of_vflsim_change_nothing_that_checkpoints_do_not_keep(
             super().__init__(learner, seed, refuses)
             self._looks = True
 
-        def _contents(self) -> dict[str, object]:
+        def _attributes(self) -> Attributes:
             looked.append(self._learner)
-            return super()._contents()
+            return super()._attributes()
 
     scenario = load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, stop={"rounds": 3}, evaluate={"every": "1 rounds"}))
     plain = run(scenario, execution=EAGER)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import count
 from operator import is_
 from types import SimpleNamespace
@@ -35,7 +35,11 @@ DEEP = 20
 _LOOKED_INTO = (PartyModel, KeptGraph, EmbeddingTable, nn.Module, torch.optim.Optimizer, LRScheduler, SimpleNamespace)
 """Classes of libraries and of vflsim that operations change. Vflsim's others only change in the timing plane, which a
 resumed run repeats."""
+_CONTAINERS = (list, tuple, deque, dict, set, frozenset, bytearray)
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random, count)
+_COMPARED = (Tensor, np.ndarray, *_CONTAINERS, *_GENERATORS)
 _OF_MODULES = frozenset(vars(nn.Module()))
+_NONE = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,39 +71,59 @@ class SeenTensor(tuple[Any, ...]):
     tensor: Tensor
 
 
-def contents(thing: Any, skipped: Collection[str] = (), held: Collection[int] = ()) -> dict[str, Content]:
-    """Return the content of each attribute but those ``skipped``; things whose id is ``held`` have none."""
-    seen = {id(thing), *held}
-    return {name: _of(value, seen, 0) for name, value in vars(thing).items() if name not in skipped}
+class Attributes:
+    """The attributes of an object at one time: the values, and the contents of those that can change in place.
+
+    Those ``skipped`` do not count; things whose id is ``held`` have no content.
+    """
+
+    __slots__ = ("_inner", "_seen", "_values")
+
+    def __init__(self, thing: Any, skipped: Collection[str] = (), held: Collection[int] = ()) -> None:
+        self._seen = {id(thing), *held}
+        self._values = {name: value for name, value in vars(thing).items() if name not in skipped}
+        self._inner = {
+            name: _of(value, self._seen, 0)
+            for name, value in self._values.items()
+            if id(value) not in self._seen and _can_change(type(value))  # type: ignore[arg-type]  # classes are hashable
+        }
+
+    def changed(self, thing: Any, now: Attributes, kept: Callable[[], Collection[int]] = tuple) -> list[str]:
+        """Return the attributes of ``thing`` whose contents differ ``now``, but for ``kept`` storages of tensors.
+
+        ``kept`` returns addresses. A ``cached_property`` does not count when it is made: it follows from what does not
+        change.
+        """
+        if self._is_as(now):
+            return []
+        kind = type(thing)
+        lazy = {name for each in kind.__mro__ for name, it in vars(each).items() if isinstance(it, cached_property)}
+        names = [name for name in {**self._values, **now._values} if name in self._values or name not in lazy]
+        return [name for name in names if _differ(self._content(name, kind), now._content(name, kind), kept)]
+
+    def _is_as(self, other: Attributes) -> bool:
+        """Whether all values are the same objects, with the same contents."""
+        return (
+            self._values.keys() == other._values.keys()
+            and all(map(is_, self._values.values(), other._values.values()))
+            and self._inner == other._inner
+        )
+
+    def _content(self, name: str, kind: type) -> Content:
+        if name in self._inner:
+            return self._inner[name]
+        if name in self._values:
+            return _of(self._values[name], self._seen, 0)
+        return _of(getattr(kind, name, _NONE), set(), 0)  # a class may have defaults
 
 
-def contents_of_module(module: nn.Module) -> dict[str, Content]:
-    """Return the content of the attributes of one module: what is neither a parameter, buffer, module nor hook.
+def attributes_of_module(module: nn.Module) -> Attributes:
+    """Return the attributes of one module: what is neither a parameter, buffer, module nor hook.
 
     Tensors count for nothing: most are kept for somebody to look at, such as the latest activations.
     """
-    own = {name: value for name, value in vars(module).items() if name not in _OF_MODULES}
-    plain = {name: value for name, value in own.items() if value is not None and not isinstance(value, Tensor)}
-    return {name: _of(value, {id(module)}, 0) for name, value in plain.items()}
-
-
-def changed(
-    thing: Any, before: Mapping[str, Content], after: Mapping[str, Content], kept: Callable[[], Collection[int]]
-) -> list[str]:
-    """Return the attributes of ``thing`` whose contents differ, but for ``kept`` storages of tensors (by address).
-
-    A ``cached_property`` does not count when it is made: it follows from what does not change.
-    """
-    if before == after:
-        return []
-    kind, none = type(thing), object()
-    lazy = {name for each in kind.__mro__ for name, it in vars(each).items() if isinstance(it, cached_property)}
-
-    def content(found: Mapping[str, Content], name: str) -> Content:
-        return found[name] if name in found else _of(getattr(kind, name, none), set(), 0)  # a class may have defaults
-
-    names = [name for name in {**before, **after} if name in before or name not in lazy]
-    return [name for name in names if _differ(content(before, name), content(after, name), kept)]
+    looked_at = {name for name, value in vars(module).items() if value is None or isinstance(value, Tensor)}
+    return Attributes(module, _OF_MODULES | looked_at)
 
 
 def _differ(one: Content, two: Content, kept: Callable[[], Collection[int]]) -> bool:
@@ -124,7 +148,7 @@ def _of(value: Any, seen: set[int], depth: int) -> Content:
         return _of_array(np.asarray(value), value)
     if id(value) in seen or depth == DEEP:
         return None
-    if isinstance(value, list | tuple | deque | dict | set | frozenset | bytearray):
+    if isinstance(value, _CONTAINERS):
         return _of_container(value, seen | {id(value)}, depth)
     return _of_object(value, seen | {id(value)}, depth)
 
@@ -169,11 +193,19 @@ def _of_object(value: Any, seen: set[int], depth: int) -> Content:
         return value.getstate()
     if isinstance(value, count):
         return repr(value)
-    if not _is_looked_into(type(value)):
+    if not _can_change(type(value)):  # type: ignore[arg-type]  # classes are hashable
         return Seen(value)
     names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if name[:2] != "__"]
     slots = [_of(getattr(value, name, None), seen, depth + 1) for name in names]
     return (type(value).__qualname__, _of(dict(getattr(value, "__dict__", {})), seen, depth + 1), *slots)
+
+
+@cache
+def _can_change(kind: type) -> bool:
+    """Whether objects of a class can change in place, in a way that counts."""
+    if kind in ATOMS or issubclass(kind, float | np.generic):
+        return False
+    return issubclass(kind, _COMPARED) or _is_looked_into(kind)
 
 
 def _is_looked_into(kind: type) -> bool:

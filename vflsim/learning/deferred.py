@@ -90,16 +90,20 @@ class DeferredExecutor(Executor):
         """Run what the handle depends on; return its value, and note it in the journal."""
         if self._replay is not None:
             return self._replay.forced(handle)
-        while not handle.ready and self._run_next():
-            pass
+        if not handle.ready:
+            with self.around():
+                while not handle.ready and self._run_next():
+                    pass
         value = handle.value
         self._journal.append(value)
         return value
 
     def flush(self) -> None:
         """Run everything queued."""
-        while self._replay is None and self._run_next():
-            pass
+        if self._replay is None:
+            with self.around():
+                while self._run_next():
+                    pass
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 

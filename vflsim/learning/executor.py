@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from vflsim.errors import RunError, VflsimError
@@ -50,6 +50,8 @@ class Executor(ABC):
 
     values = True
     """Whether handles ever hold values (``False``: timing only)."""
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    """What is around operations that run one after the other, with nothing of the timing plane in between."""
 
     @abstractmethod
     def submit(self, operation: Operation[Any]) -> None:
@@ -69,7 +71,8 @@ class ImmediateExecutor(Executor):
 
     def submit(self, operation: Operation[Any]) -> None:
         """Run the operation now."""
-        run_operation(operation)
+        with self.around():
+            run_operation(operation)
 
     def force(self, handle: Handle[T]) -> T:
         """Return the handle's value, which was set when its operation was submitted."""

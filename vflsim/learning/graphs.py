@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.batches import CPU, Batch
@@ -108,11 +109,21 @@ class KeptGraph:
 
     def _buffers(self, copied: bool = False) -> dict[str, Tensor]:
         """Return the models' buffers by name, which a forward pass may read and move."""
-        modules = {str(n): model.module for n, model in enumerate(self.models)}
-        of = {f"{n}.{name}": buffer for n, module in modules.items() for name, buffer in module.named_buffers()}
+        of = {
+            f"{place}.{name}": buffer
+            for place, module in self._parts
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        }
         return {name: buffer.clone() for name, buffer in of.items()} if copied else of
 
-    @property
+    @cached_property
+    def _parts(self) -> list[tuple[str, nn.Module]]:
+        """The models' modules, and those that they contain, each with a name."""
+        models = enumerate(self.models)
+        return [(f"{n}.{name}", module) for n, model in models for name, module in model.module.named_modules()]
+
+    @cached_property
     def _device(self) -> torch.device:
         return next((w.device for model in self.models for w in model.module.parameters()), CPU)
 

@@ -39,8 +39,19 @@ def generators_of(device: torch.device) -> list[torch.Generator]:
 def drawing_from(seed: int, device: torch.device = CPU, alone: bool = True) -> Iterator[None]:
     """Seed the global generators of PyTorch, NumPy and Python, and afterwards put them back as they were.
 
-    ``seed`` is a non-negative integer below 2**63 (``streams.torch_seed``). Includes PyTorch's generator of ``device``.
-    With ``alone`` the bodies of other threads wait until this one has ended. Blocks may contain blocks.
+    ``seed`` is a non-negative integer below 2**63 (``streams.torch_seed``). Otherwise as ``drawing_apart``.
+    """
+    with drawing_apart(device, alone):
+        draw_from(seed, generators_of(device))
+        yield
+
+
+@contextmanager
+def drawing_apart(device: torch.device = CPU, alone: bool = True) -> Iterator[None]:
+    """Put the global generators back as they were when the body has ended, which seeds them (``draw_from``).
+
+    Includes PyTorch's generator of ``device``. With ``alone`` the bodies of other threads wait until this one has
+    ended. Blocks may contain blocks.
     """
     with DRAWING if alone else nullcontext():
         generators = generators_of(device)
@@ -49,7 +60,6 @@ def drawing_from(seed: int, device: torch.device = CPU, alone: bool = True) -> I
         spare = _SPARE.pop() if _SPARE else np.random.MT19937(0)
         try:
             mtrand.set_bit_generator(spare)
-            draw_from(seed, generators)
             yield
         finally:
             mtrand.set_bit_generator(numpy)

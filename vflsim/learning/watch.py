@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
 
 from vflsim.errors import UnkeptStateError
-from vflsim.learning.contents import Content, changed, contents, contents_of_module
+from vflsim.learning.contents import Attributes, attributes_of_module
 from vflsim.learning.operations import Operation
 from vflsim.learning.party import PartyLearner
-from vflsim.learning.randomness import drawing_from
+from vflsim.learning.randomness import draw_from, generators_of
 from vflsim.learning.remembered import ALLOWED
 from vflsim.streams import torch_seed
 
@@ -54,33 +53,39 @@ class Watch:
         learner = self._learner
         for name, graph in learner.graphs.items():
             graph.seed = torch_seed(self._seed, learner.party, f"{purpose}/{name}")
-        before = self._contents() if self._looks else {}
-        modules = self._contents_of_modules() if self._refuses else []
-        with drawing_from(torch_seed(self._seed, learner.party, purpose), learner.held.device):
-            run()
-        if self._looks:
-            for name in changed(learner, before, self._contents(), self._storages):
+        before = self._attributes() if self._looks else None
+        held = self._held() if self._looks else []
+        modules = [(each, attributes_of_module(each)) for each in self._own_modules()] if self._refuses else []
+        draw_from(torch_seed(self._seed, learner.party, purpose), generators_of(learner.held.device))
+        run()
+        if before is not None:
+            for name in before.changed(learner, self._attributes(), self._storages):
                 raise _unkept(kind, learner, name, f'keep it as self.kept["{name}"] ({ALLOWED})')
+            if self._held() != held:
+                raise _unkept(kind, learner, "held", "copy features and labels before you change them")
         for module, content in modules:
-            for name in changed(module, content, contents_of_module(module), tuple):
+            for name in content.changed(module, attributes_of_module(module)):
                 raise _unkept(kind, module, name, "register it as a buffer (register_buffer), or do without it")
 
-    def _contents(self) -> dict[str, Content]:
-        learner, held = self._learner, self._learner.held
-        owned = {id(each) for each in (*learner.models.values(), *learner.graphs.values())}
-        return contents(learner, _KEPT, owned) | contents(SimpleNamespace(features=held.features, labels=held.labels))
+    def _attributes(self) -> Attributes:
+        learner = self._learner
+        return Attributes(learner, _KEPT, [id(each) for each in (*learner.models.values(), *learner.graphs.values())])
+
+    def _held(self) -> list[tuple[int, int]]:
+        """Return which tensors the party holds as features and labels, and how often each has been changed."""
+        held = self._learner.held
+        tensors = [*(held.features or {}).values(), *(held.labels or {}).values()]
+        return [(id(each), -1 if each.is_inference() else each._version) for each in tensors]
 
     def _storages(self) -> set[int]:
         """Return the storages that a checkpoint has, by address."""
         return {tensor.untyped_storage().data_ptr() for tensor in self._learner.state().values()}
 
-    def _contents_of_modules(self) -> list[tuple[nn.Module, dict[str, Content]]]:
-        modules = []
+    def _own_modules(self) -> list[nn.Module]:
         for name, model in self._learner.models.items():
             if name not in self._modules and model.made:
                 self._modules[name] = [each for each in model.module.modules() if _is_own_module(each)]
-            modules += self._modules.get(name, [])
-        return [(module, contents_of_module(module)) for module in modules]
+        return [module for name in self._learner.models for module in self._modules.get(name, ())]
 
 
 def _is_own_module(module: nn.Module) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.party import PartyLearner
+from vflsim.learning.randomness import drawing_apart
 from vflsim.learning.watch import Watch, from_outside
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
@@ -72,6 +74,8 @@ def parties(
         shared.views = Views(chosen_rows(rows, views, seed), world.executor, world.now, own)
 
     watched = world.executor.values and brings_code(protocol, setting)
+    if watched:
+        world.executor.around = partial(drawing_apart, setting.device)
 
     def node(party: int, learner: PartyLearner) -> Node:
         state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own[party])
