@@ -85,6 +85,10 @@ class NoProgressError(RunError):
     the stop rules wait for is ever counted."""
 
 
+class StandstillError(NoProgressError):
+    """The clock stood still for a million events: not even a stop time can end the run."""
+
+
 class IncompleteRoundError(RunError):
     """A round can never be completed: a party that it needs is down for good."""
 

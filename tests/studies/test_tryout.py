@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Literal
 
 import pytest
-from tiny_worlds import tiny
+from tiny_worlds import BASE, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.operations import Handle
@@ -15,9 +16,10 @@ from vflsim.learning.server import ServerLearner
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
 from vflsim.simulation import endless
-from vflsim.studies import tryout
+from vflsim.studies import stations, tryout
 from vflsim.studies.checks import read_and_check
 from vflsim.studies.tryout import refuse_broken
+from vflsim.world import virtual
 
 
 class Own(Synchronous):
@@ -239,7 +241,7 @@ def test_what_diverges_is_left_to_the_run() -> None:
 def test_rounds_that_take_long_are_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tryout, "EVENTS", 10)
     monkeypatch.setattr(tryout, "EVENTS_A_CLIENT", 0)
-    monkeypatch.setattr(tryout, "WALL_CLOCK_S", 1e-9)
+    monkeypatch.setattr(stations, "BUDGET_S", 0.0)
     accepted(own())
 
 
@@ -247,3 +249,33 @@ def test_protocols_of_the_package_are_not_tried_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tryout, "run_protocol", None)
     scenario = tiny("synchronous")
     refuse_broken(scenario, read_and_check(scenario))
+
+
+async def forgets_to_send(self: Any, node: Any) -> None:
+    for k in node.rounds():
+        await node.gather("embedding", senders=node.clients, round=k)
+        await node.recv("embedding", round=k)
+
+
+def test_a_deadlock_that_no_outage_explains_is_the_protocols_mistake() -> None:
+    message = refused(own(server=forgets_to_send))
+    assert "Own fails when it is tried out" in message
+    assert "server" in message
+
+
+def test_a_deadlock_where_clients_crash_is_left_to_the_run() -> None:
+    crashing = {"kind": "alternating", "up": {"kind": "exponential", "mean": "1 s"}, "down": "10 ms"}
+    timing = deepcopy(BASE["timing"])
+    timing["clients"][0]["availability"] = crashing
+    accepted(own(server=forgets_to_send), timing=timing)
+
+
+def test_a_clock_that_never_moves_is_noticed_under_a_stop_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual, "STANDSTILL", 500)
+
+    async def never(self: Any, node: Any) -> None:
+        while True:
+            node.arrived("embedding")
+            await node.sleep(0)
+
+    assert "500 events without the clock moving" in refused(own(server=never), stop={"time": "1 s"})

@@ -37,7 +37,7 @@ def check(
 
     options = RunOptions.of(workers=workers, threads=threads)
     try:
-        data = read_and_check(loaded, options.workers, tried_out=not quick)
+        data = read_and_check(loaded, options.workers)
     except DataError:
         say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
         raise

@@ -21,21 +21,17 @@ from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.streams import party_name
-from vflsim.studies.repeated import repeats
 from vflsim.studies.sizes import Size, size_of
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.plain_yaml import Location
 
 
-def read_and_check(
-    scenario: Scenario, workers: int = 1, *, training: bool = True, tried_out: bool = True
-) -> ScenarioData:
+def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = True) -> ScenarioData:
     """Load the data of ``scenario`` and check every protocol against them.
 
     The memory of ``workers`` runs at a time must be there; without ``training``, that of features and weights alone.
-    ``tried_out``: with training, code from outside runs a few rounds, to see that it repeats itself
-    (``studies.repeated``).
+    Code from outside is not tried out here (``studies.tryout``).
     Raises ``DataError``, and ``ScenarioError`` with every misfit, its file, line and key.
     """
     data = ScenarioData(scenario)
@@ -50,8 +46,6 @@ def read_and_check(
     for name in loaded if not problems else ():
         problems += [*_smallest_batch(scenario, name, settings[name]), *_mechanism(scenario, name, settings[name])]
         problems += _budget(scenario, name, settings[name])
-    for name in loaded if training and tried_out and not problems else ():
-        problems += repeats(scenario, name, loaded[name])
     if problems:
         raise failure(problems, scenario.document)
     return data

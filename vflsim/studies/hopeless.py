@@ -43,7 +43,7 @@ def refuse_hopeless(scenario: Scenario, data: ScenarioData) -> None:
     for name in scenario.protocols:
         errors = []
         for seed in scenario.seeds:
-            if not any(True for _ in _ends(scenario, name, seed)):
+            if not any(True for _ in settings_that_end(scenario, name, seed)):
                 break
             outcome = trial(scenario, name, seed, data.of(scenario.training_of(name)), rounds=1)
             if not isinstance(outcome.error, HOPELESS) or outcome.info.counts["rounds"]:
@@ -68,7 +68,7 @@ def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> Vflsim
     """Return the error of a failed trial: if settings make its next round impossible, one that names them."""
     assert outcome.error is not None
     ended: dict[tuple[Location, str], list[tuple[int, float]]] = {}
-    for party, key, since in _ends(scenario, name, seed) if isinstance(outcome.error, HOPELESS) else ():
+    for party, key, since in settings_that_end(scenario, name, seed) if isinstance(outcome.error, HOPELESS) else ():
         ended.setdefault((_place(scenario, party, key), key), []).append((party, since))
     problems = []
     for (place, key), parties in ended.items():
@@ -81,7 +81,7 @@ def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> Vflsim
     return failure(problems, scenario.document) if problems else outcome.error
 
 
-def _ends(scenario: Scenario, name: str, seed: int) -> Iterator[tuple[int, str, float]]:
+def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tuple[int, str, float]]:
     """Yield every party's settings that end for good under a protocol: (party, setting, seconds)."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
     for party in (0, *protocol.participants(scenario.clients, scenario.symbols)):

@@ -10,7 +10,7 @@ from typing import Any
 
 import simpy
 
-from vflsim.errors import NoProgressError
+from vflsim.errors import StandstillError
 from vflsim.learning.executor import Executor
 from vflsim.learning.operations import Operation
 from vflsim.world.kernel import NOTHING, Moment, Signal, World
@@ -188,8 +188,8 @@ class VirtualWorld(World):
                 break
 
 
-def _stuck() -> NoProgressError:
-    return NoProgressError(
+def _stuck() -> StandstillError:
+    return StandstillError(
         f"{STANDSTILL} events without the clock moving: the protocol loops without any time passing",
         allowed="something in every loop that takes time: compute, a link, a delay",
         remedy="give the server a compute time, or limit the run with stop: {rounds: …}",

@@ -8,13 +8,14 @@ import pytest
 from outside_protocols.remembering import SOUND
 from outside_worlds import PATHS, outside
 from protocols_by_kind import KINDS
-from tiny_worlds import RANDOM_TIMING, data_of, raw
+from tiny_worlds import RANDOM_TIMING, raw
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import load
-from vflsim.studies import repeated
+from vflsim.scenario.models import Scenario
+from vflsim.studies import stations, tryout
 from vflsim.studies.checks import read_and_check
-from vflsim.studies.repeated import repeats
+from vflsim.studies.tryout import refuse_broken
 
 SHORT: dict[str, Any] = {"partition": {"clients": 2, "by": "columns"}}
 
@@ -22,6 +23,10 @@ SHORT: dict[str, Any] = {"partition": {"clients": 2, "by": "columns"}}
 def mine(name: str, **keys: Any) -> dict[str, Any]:
     entry = {"kind": "module", "path": f"outside_protocols.remembering:{name}", **keys}
     return raw({"mine": entry}, timing=RANDOM_TIMING, **SHORT)
+
+
+def tried_out(scenario: Scenario) -> None:
+    refuse_broken(scenario, read_and_check(scenario))
 
 
 @pytest.mark.parametrize(
@@ -38,35 +43,35 @@ def mine(name: str, **keys: Any) -> dict[str, Any]:
 def test_code_that_does_not_repeat_itself_is_refused_before_the_run(keys: dict[str, str], words: list[str]) -> None:
     scenario = load(mine(**keys))
     with pytest.raises(ScenarioError) as caught:
-        read_and_check(scenario)
+        tried_out(scenario)
     printed = f"{caught.value} {caught.value.remedy} {caught.value.allowed}"
     assert [word for word in ["protocols.mine", *words] if word not in printed] == [], printed
-    read_and_check(scenario, tried_out=False)
+    refuse_broken(scenario, read_and_check(scenario), timing_only=True)
 
 
 @pytest.mark.parametrize("way", SOUND)
 def test_code_that_repeats_itself_passes(way: str) -> None:
     scenario = load(mine("Remember", way=way))
-    assert list(repeats(scenario, "mine", data_of(scenario))) == []
+    tried_out(scenario)
 
 
 @pytest.mark.parametrize("kind", PATHS)
 def test_so_do_other_protocols_from_outside(kind: str) -> None:
     scenario = load(outside(kind, timing=RANDOM_TIMING))
-    assert list(repeats(scenario, kind, data_of(scenario))) == []
+    tried_out(scenario)
 
 
 def test_rounds_that_take_long_are_tried_out_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "BUDGET_S", 0.0)
-    monkeypatch.setattr(repeated, "_FIRST", 80)
-    monkeypatch.setattr(repeated, "ROUNDS", 1_000)
+    monkeypatch.setattr(stations, "BUDGET_S", 0.0)
+    monkeypatch.setattr(stations, "FIRST", 80)
+    monkeypatch.setattr(tryout, "TRAINED", 1_000)
     scenario = load(mine("Broken", how="hidden"))
-    (problem,) = repeats(scenario, "mine", data_of(scenario))
-    assert "resumed from a checkpoint differs" in problem.what
+    with pytest.raises(ScenarioError, match="resumed from a checkpoint differs"):
+        tried_out(scenario)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_protocols_of_vflsim_are_not_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(repeated, "run_protocol")
+    monkeypatch.delattr(tryout, "run_protocol")
     scenario = load(raw({"it": KINDS[kind]}))
-    assert list(repeats(scenario, "it", data_of(scenario))) == []
+    tried_out(scenario)
