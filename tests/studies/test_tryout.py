@@ -264,7 +264,12 @@ def test_a_deadlock_that_no_outage_explains_is_the_protocols_mistake() -> None:
 
 
 def test_a_deadlock_where_clients_crash_is_left_to_the_run() -> None:
-    crashing = {"kind": "alternating", "up": {"kind": "exponential", "mean": "1 s"}, "down": "10 ms"}
+    crashing = {
+        "kind": "alternating",
+        "up": {"kind": "exponential", "mean": "1 s"},
+        "down": "10 ms",
+        "interrupted": "lost",
+    }
     timing = deepcopy(BASE["timing"])
     timing["clients"][0]["availability"] = crashing
     accepted(own(server=forgets_to_send), timing=timing)
