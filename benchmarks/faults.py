@@ -77,6 +77,9 @@ def full_disk(quiet: Quiet, pick: random.Random) -> tuple[str, str]:
         try:
             places.words["OUT"] = str(disk / "out")
             said = refusal(*ended(places, RUN), "cannot be written")
+            if said == "went on":  # without room for checkpoints: it must say so
+                told = "a checkpoint could not be written" in (places.folder / "errors.out").read_text()
+                said = "only lacked room for checkpoints, and said so" if told else "went on and said nothing"
             subprocess.run(["mount", "-o", f"remount,size={ENOUGH}", disk], check=True)
             return said, quiet.again(places)
         finally:

@@ -14,16 +14,20 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-EVERY_EVENTS = 60
+EVERY_EVENTS = 30
 """World events between two checkpoints of a run: it then has a handful."""
+TALLY, MARK = "tally", "struck"
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -50,7 +54,10 @@ class Places:
 
 @dataclass(frozen=True)
 class Blow:
-    """What happens at the ``count``-th change of a file, computation, or word from a worker; ``folder`` is removed."""
+    """What happens at the ``count``-th change of a file, computation, or word from a worker; ``folder`` is removed.
+
+    ``worker file`` and ``worker computation`` are those of a worker: the first one that gets there is struck.
+    """
 
     at: str
     count: int
@@ -66,33 +73,66 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
     with open(f"{errors}.out", "w") as said, open(errors, "w") as file:
         os.dup2(said.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    from vflsim.checkpoints import Keeper
     from vflsim.cli import main
-    from vflsim.learning.deferred import DeferredExecutor
     from vflsim.studies import workers
 
-    counts = {"file": 0, "computation": 0, "word": 0}
-    submit, heard = DeferredExecutor.submit, workers._heard
+    counts, heard = _counting(os.path.dirname(tally), blow), workers._heard
 
-    def counted(what: str, member: object = None) -> None:
-        counts[what] += 1
-        if blow is not None and (blow.at, blow.count) == (what, counts[what]):
-            _strike(blow, member)
+    def listened(member: workers._Member) -> object:
+        counts.add("word")
+        return heard(member)
+
+    workers._heard = listened  # type: ignore[assignment]
+    workers._CONTEXT = CONTEXT  # type: ignore[assignment]
+    nested()
+    workers.serve = partial(_serve, os.path.dirname(tally), blow)  # type: ignore[assignment]
+    sys.argv = ["vflsim", *argv]
+    try:
+        main()
+    finally:
+        Path(tally).write_text(json.dumps(counts.so_far))
+
+
+def _serve(folder: str, blow: Blow | None, link: Connection) -> None:
+    """Be a worker, struck by a blow if it is the first one that gets there."""
+    from vflsim.studies.worker import serve
+
+    _counting(folder, blow, "worker ")
+    serve(link)
+
+
+class _Counts:
+    """Changes of files, computations and words of a process so far; it strikes, if no other one has been struck."""
+
+    def __init__(self, folder: str, blow: Blow | None, who: str) -> None:
+        self.so_far = {"file": 0, "computation": 0, "word": 0}
+        self._blow, self._who, self._mark = blow, who, f"{folder}/{MARK}"
+
+    def add(self, what: str) -> None:
+        self.so_far[what] += 1
+        if self._blow is not None and (self._blow.at, self._blow.count) == (self._who + what, self.so_far[what]):
+            with suppress(FileExistsError):
+                open(self._mark, "x").close()
+                _strike(self._blow)
+
+
+def _counting(folder: str, blow: Blow | None, who: str = "") -> _Counts:
+    """Count what this process does from now on; let it write checkpoints after so many events."""
+    from vflsim.checkpoints import Keeper
+    from vflsim.learning.deferred import DeferredExecutor
+
+    counts, submit = _Counts(folder, blow, who), DeferredExecutor.submit
 
     def audit(event: str, args: tuple[object, ...]) -> None:
         writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir") or (
             event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         )
-        if writes and str(args[0]).startswith(os.path.dirname(tally)) and str(args[0]) != tally:
-            counted("file")
+        if writes and str(args[0]).startswith(folder) and os.path.basename(str(args[0])) not in (TALLY, MARK):
+            counts.add("file")
 
     def submitted(executor: DeferredExecutor, operation: object) -> None:
-        counted("computation")
+        counts.add("computation")
         submit(executor, operation)  # type: ignore[arg-type]
-
-    def listened(member: workers._Member) -> object:
-        counted("word", member)
-        return heard(member)
 
     def planned(keeper: Keeper) -> None:
         assert keeper._course is not None
@@ -101,22 +141,14 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
 
     Keeper._plan = planned  # type: ignore[method-assign]
     DeferredExecutor.submit = submitted  # type: ignore[method-assign, assignment]
-    workers._heard = listened  # type: ignore[assignment]
-    workers._CONTEXT = CONTEXT  # type: ignore[assignment]
     sys.addaudithook(audit)
-    sys.argv = ["vflsim", *argv]
-    try:
-        main()
-    finally:
-        Path(tally).write_text(json.dumps(counts))
+    return counts
 
 
-def _strike(blow: Blow, member: object) -> None:
+def _strike(blow: Blow) -> None:
     match blow.what:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        case "kill worker":
-            os.kill(member.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "remove folder":
@@ -125,7 +157,8 @@ def _strike(blow: Blow, member: object) -> None:
 
 def started(places: Places, command: Sequence[str], blow: Blow | None = None) -> BaseProcess:
     """Start a command in a process of its own."""
-    tally, errors = (str(places.folder / name) for name in ("tally", "errors"))
+    tally, errors = (str(places.folder / name) for name in (TALLY, "errors"))
+    (places.folder / MARK).unlink(missing_ok=True)
     process = CONTEXT.Process(target=_struck, args=(places.argv(command), errors, blow, tally))
     process.start()
     return process
@@ -184,4 +217,10 @@ def planned(places: Places) -> None:
 
 def preload() -> None:
     """Let processes begin as forks of one that has imported everything."""
-    CONTEXT.set_forkserver_preload(["vflsim.studies.study", "vflsim.cli.app", "vflsim.terminal", "sklearn.datasets"])
+    everything = ["studies.study", "studies.worker", "studies.rerun", "cli.app", "cli.runs", "terminal"]
+    CONTEXT.set_forkserver_preload([*(f"vflsim.{each}" for each in everything), "torch._dynamo", "sklearn.datasets"])
+
+
+def nested() -> None:
+    """Let the processes of this one begin as forks, too, of the same process that has imported everything."""
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
