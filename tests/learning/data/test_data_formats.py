@@ -287,13 +287,50 @@ def test_a_matlab_file_that_crashes_its_reader_is_refused(tmp_path, flips):
         read_views(path)
 
 
-def test_a_matlab_file_that_occupies_its_reader_is_refused(tmp_path, monkeypatch):
-    _small_matlab_file(tmp_path / "m.mat")
-    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(mat, "_PROGRAM", tmp_path / "sleeps.py")
-    monkeypatch.setattr(mat, "_SECONDS", 0.5)
+LATE = """\
+import time, runpy, sys
+time.sleep(1.2)
+runpy.run_path({program!r}, run_name="__main__")
+"""
+"""The reader on a machine that has other things to do first."""
+ENDLESS = """\
+import itertools, sys
+sys.path.insert(0, {folder!r})
+import mat_program
+mat_program.loadmat = lambda *_, **__: sum(0 for _ in itertools.count())
+mat_program.main(*sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch):
+    """Read a small file by this program, which may take a second of the processor."""
+
+    def read(program: str):
+        _small_matlab_file(tmp_path / "m.mat")
+        own = mat._PROGRAM
+        (tmp_path / "program.py").write_text(program.format(program=str(own), folder=str(own.parent)))
+        monkeypatch.setattr(mat, "_PROGRAM", tmp_path / "program.py")
+        monkeypatch.setattr(mat, "_SECONDS", 0.5)
+        return read_views(tmp_path / "m.mat")
+
+    return read
+
+
+def test_a_matlab_file_is_read_on_a_busy_machine(reader):
+    _, target = reader(LATE)
+    assert len(target) == 12
+
+
+def test_a_matlab_file_that_occupies_its_reader_is_refused(reader):
+    with pytest.raises(DataError, match=r"m\.mat: cannot be read: reading it takes more than 1 s of the processor"):
+        reader(ENDLESS)
+
+
+def test_a_reader_that_never_ends_is_stopped(reader, monkeypatch):
+    monkeypatch.setattr(mat, "_WAITING", 1)
     with pytest.raises(DataError, match=r"m\.mat: cannot be read: reading it takes more than 1 s"):
-        read_views(tmp_path / "m.mat")
+        reader("import time\ntime.sleep(600)\n")
 
 
 def test_a_matlab_file_that_needs_too_much_memory_is_refused(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,9 @@ from vflsim.learning.data.sources.raw import Array, RawData, View
 
 _PROGRAM = Path(__file__).with_name("mat_program.py")
 _SECONDS, _BYTES_PER_SECOND = 60.0, 1e6
-"""How long reading may take: far longer than it does."""
+"""How long reading may take, in seconds of the processor: far longer than it does."""
+_WAITING = 60
+"""Seconds of the clock for one of them: a process of a busy machine gets a small share of it."""
 _ALLOWED = "an intact MATLAB file, v4 to v7.2 (MATLAB writes one with `save(name, '-v7')`)"
 _INTACT = "delete the file and fetch it again, or put an intact copy in its place"
 
@@ -69,9 +72,13 @@ def _handed_over(file: BufferedReader, variables: Sequence[str]) -> tuple[list[A
     environment = {**os.environ, "PYTHONPATH": search, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-P", str(_PROGRAM), *map(str, limits), *variables]
     try:
-        done = subprocess.run(command, stdin=file, capture_output=True, env=environment, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, stdin=file, capture_output=True, env=environment, timeout=_WAITING * seconds, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise _RefusedError(f"cannot be read: reading it takes more than {seconds} s") from None
+        raise _RefusedError(f"cannot be read: reading it takes more than {_WAITING * seconds} s") from None
+    if done.returncode == -signal.SIGXCPU:
+        raise _RefusedError(f"cannot be read: reading it takes more than {seconds} s of the processor")
     line, _, content = done.stdout.partition(b"\n")
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]

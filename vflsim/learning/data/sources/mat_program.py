@@ -21,8 +21,8 @@ def main(most_bytes: str, seconds: str, features: str, *labels: str) -> None:
     with contextlib.suppress(ImportError, ValueError):  # other systems; a lower limit already
         import resource
 
-        for limit, value in ((resource.RLIMIT_DATA, most_bytes), (resource.RLIMIT_CPU, seconds)):
-            resource.setrlimit(limit, (int(value), int(value)))
+        resource.setrlimit(resource.RLIMIT_DATA, (int(most_bytes), int(most_bytes)))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))  # SIGXCPU, then SIGKILL
     try:
         found = loadmat(cast(Any, sys.stdin.buffer), variable_names=[features, *labels])
         label = next((name for name in labels if name in found), labels[0])
