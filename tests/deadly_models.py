@@ -3,21 +3,26 @@
 import os
 import signal
 import time
+from collections import Counter
+from multiprocessing import parent_process
 from pathlib import Path
 
 from torch import Tensor, nn
 
+BATCHES: Counter[str] = Counter()
+"""How many batches this process has trained on, by flag: a model's attributes may not count."""
+
 
 class Deadly(nn.Module):
-    """A linear model that kills its process in the fifth batch it trains on, once: if it can take the file away."""
+    """A linear model that kills a worker in the fifth batch that it trains on, once: if it can take the file away."""
 
     def __init__(self, feature_shape: tuple[int, ...], embedding: int, flag: str) -> None:
         super().__init__()
-        self.map, self.flag, self.batches = nn.Linear(feature_shape[0], embedding), Path(flag), 0
+        self.map, self.flag = nn.Linear(feature_shape[0], embedding), Path(flag)
 
     def forward(self, x: Tensor) -> Tensor:
-        self.batches += self.training
-        if self.batches == 5 and self.flag.exists():
+        BATCHES[str(self.flag)] += self.training
+        if BATCHES[str(self.flag)] >= 5 and parent_process() is not None and self.flag.exists():
             self.flag.unlink()
             print("these were my last words")
             os.kill(os.getpid(), signal.SIGKILL)

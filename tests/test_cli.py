@@ -374,7 +374,7 @@ def test_check_measures_rounds_to_predict_real_time(vflsim: Callable[..., Ended]
     ended = vflsim("check", "tiny.yaml", "--workers", "2")
     assert (ended.status, ended.err) == (0, "")
     assert re.search(r"^wait .* [\d.]+ (s|ms)$", ended.out, re.MULTILINE)
-    assert "all 4 runs take about" in ended.out
+    assert "all 4 runs take about" in " ".join(ended.out.split())
     assert "on 2 workers" in " ".join(ended.out.split())
     assert os.listdir() == ["tiny.yaml"]
 

@@ -61,6 +61,7 @@ def test_it_has_the_tables_and_figures_of_the_sweep(section: SweepSection) -> No
     assert [table.title for table in section.tables] == [
         "toy: mean round",
         "toy: time to test_accuracy ≥ 0.9 for 1 evaluation",
+        "toy: final accuracy",
     ]
     assert [figure.name for figure in section.figures] == ["sweep", "sweep-target"]
     assert not any(figure.problem for figure in section.figures)

@@ -39,18 +39,21 @@ evaluate: {every: 2 rounds}
 seeds: 0:20
 """
 HELD = """\
-import os, time
+import os, sys, time
 from pathlib import Path
 from torch import nn
+
+batches = 0
 
 class Held(nn.Module):
     def __init__(self, feature_shape, embedding, folder):
         super().__init__()
-        self.map, self.folder, self.batches = nn.Linear(feature_shape[0], embedding), Path(folder), 0
+        self.map, self.folder = nn.Linear(feature_shape[0], embedding), Path(folder)
 
     def forward(self, x):
-        self.batches += self.training
-        if self.batches == 3 and (self.folder / "hold").exists():
+        global batches
+        batches += self.training and sys.argv[0].endswith("default_worker.py")  # not in the study's own trial
+        if batches >= 3 and (self.folder / "hold").exists():
             (self.folder / "hold").write_text(__file__)
             (self.folder / "hold").rename(self.folder / f"held-{os.getpid()}")
             while True:

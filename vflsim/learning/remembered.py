@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import CheckpointError
+from vflsim.files import parsed_json
 from vflsim.learning.states import State
 
 ALLOWED = "tensors, numbers, texts, bytes, None, and lists, tuples and mappings of these"
@@ -38,7 +40,7 @@ def from_state(state: State) -> dict[str, Any]:
         if form == _TENSOR:
             kept[name] = tensor.clone()
         elif form == _PLAIN:
-            plain = json.loads(tensor.numpy().tobytes())
+            plain = parsed_json(tensor.numpy().tobytes(), math.inf)
             kept[name] = _read(plain, state, name)
     return kept
 

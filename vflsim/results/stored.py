@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
-from vflsim.files import content, opened
+from vflsim.files import content, opened, parsed_json
 from vflsim.results.pages import damaged
 from vflsim.results.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.statistics import Floats
@@ -125,7 +124,7 @@ class StoredRun:
     def weights_seed(self) -> str | None:
         """Return the seed that the weights name as theirs; None in files of earlier versions."""
         with opened(self.folder / WEIGHTS) as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            header = parsed_json(file.read(int.from_bytes(file.read(8), "little")))
         named = header.get("__metadata__", {}).get(SEED)
         return None if named is None else str(named)
 

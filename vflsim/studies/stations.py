@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from vflsim.checkpoints.snapshot import Return, Snapshot, take, went_elsewhere
+from vflsim.files import parsed_json
 from vflsim.simulation.course import Course
 from vflsim.simulation.run import Outcome
 
@@ -64,7 +66,7 @@ class Stations:
             course.world.finish("tried out")
             return
         snapshot, storages = take(course)
-        content = json.loads(json.dumps(snapshot.model_dump()))  # what a file gives back
+        content = parsed_json(json.dumps(snapshot.model_dump()), math.inf)  # what a file gives back
         copies = {key: tensor.clone() for key, tensor in storages.items()}
         self.stations = [(Snapshot.model_validate(content), copies)]
         course.world.visit(partial(self._stop_by, course), 2 * events)
