@@ -160,9 +160,10 @@ class _Trial:
         """Return the problem of a failed trial; none if it is not the protocol's, or no matter where a run ``ends``."""
         if error is None or isinstance(error, _LATER):
             return []
-        if isinstance(error, NoProgressError) and ends and not isinstance(error, StandstillError):
+        endless = isinstance(error, NoProgressError) and not isinstance(error, StandstillError)
+        if endless and ends:
             return []
-        if isinstance(error, DeadlockError) and self._can_be_cut_off:
+        if (endless or isinstance(error, DeadlockError)) and self._can_be_cut_off:
             return []
         protocol = type(self._protocol).__name__
         failed = f"{protocol} fails when it is tried out: " if from_outside(self._protocol) else ""
@@ -172,7 +173,7 @@ class _Trial:
 
     @property
     def _can_be_cut_off(self) -> bool:
-        """Whether outages, or links and activations that end for good, may explain that all parties wait."""
+        """Whether outages, or links and activations that end for good, may explain a run that cannot go on."""
         timings = [self._resolved.timings[client] for client in self._resolved.clients]
         crashing = any(not isinstance(timing.availability, Always) for timing in timings)
         ending = any(settings_that_end(self._scenario, self._name, self._scenario.seeds[0]))
