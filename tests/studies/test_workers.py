@@ -236,6 +236,11 @@ class Failing(Mine):
     kind: Literal["failing"] = "failing"
 
     async def client(self, node):
+        node.start(self.mishap(node))
+        await super().client(node)
+
+    async def mishap(self, node):
+        await node.sleep(0.1)  # after the rounds that are tried out
         raise Mishap("on purpose")
 
 scenario = vflsim.load(sys.argv[1]).with_protocols({"mine": Mine(), "failing": Failing()})
@@ -249,11 +254,11 @@ for workers in (1, 2):
 
 def test_a_script_on_standard_input_runs_its_own_protocol_in_workers(tmp_path: Path) -> None:
     scenario = tmp_path / "tiny.yaml"
-    scenario.write_text(dump(tiny("synchronous", stop={"rounds": 3})))
+    scenario.write_text(dump(tiny("synchronous", stop={"rounds": 60})))
     command = [sys.executable, "-", str(scenario), str(tmp_path)]
     done = subprocess.run(command, input=FROM_STANDARD_INPUT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == 2 * "client-1 at 0 s: on purpose\n"
+    assert done.stdout == 2 * "client-1 (beside) at 0.1 s: on purpose\n"
     assert {name.split("/")[0] for name in files(tmp_path / "1") if "/" in name} == {"synchronous", "mine", "failing"}
     assert files(tmp_path / "1") == files(tmp_path / "2")
 
