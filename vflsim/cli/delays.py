@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,12 +76,13 @@ def fit_command(
     unit: Annotated[str, typer.Option(help="Unit of the values: s, ms, us, ns, min, h.")] = "s",
     out: Annotated[Path, typer.Option("--out", help="The figure (.png, .svg or .pdf), or its folder.")] = FIGURES,
 ) -> None:
-    """Fit every family to measured delays by maximum likelihood, and rank them by AIC."""
+    """Fit every family to measured delays by maximum likelihood; rank by AIC, an exponential before its near equals."""
     from vflsim.plotting import delays as plots
     from vflsim.plotting.places import picture_file
     from vflsim.results.write import write_file
     from vflsim.scenario import emit
-    from vflsim.timing.fitting import fit_all, rounded
+    from vflsim.timing.fitting import LEVEL, fit_all, rounded
+    from vflsim.timing.goodness import SAMPLES
 
     place = picture_file(out, f"{file.stem}-fit", "vflsim delays fit --out")
     observed = _observed(file, column, unit)
@@ -93,7 +95,15 @@ def fit_command(
     say(f"{file}: {len(observed):,} observations, mean {_time(observed.mean())}, median {_time(_median(observed))}")
     page.print()
     page.print(_ranking(fits))
-    say("KS: Kolmogorov–Smirnov distance; its p-values are optimistic, as the laws were fitted to the same data.")
+    say(
+        "Ranked by AIC. The exponential law stands before all that are not clearly better than it (likelihood-ratio "
+        f"test at {100 * LEVEL:g} %)."
+    )
+    say(
+        f"KS: Kolmogorov–Smirnov distance. p: from {SAMPLES} samples of each fitted law, fitted again, so "
+        f"{1 / (SAMPLES + 1):g} is the least; none where a fit takes too long to repeat. The best of several laws is "
+        "best partly by chance."
+    )
     good = [fit for fit in fits if fit.delay is not None]
     empirical: dict[str, Any] = {"kind": "empirical", "file": str(file.resolve())}
     empirical |= {"column": column} if column is not None else {}
@@ -160,7 +170,8 @@ def _ranking(fits: list[Fit]) -> Any:
             continue
         entry = {key: value for key, value in _entry(fit.delay).items() if key != "kind"}
         parameters = ", ".join(f"{key} = {_short(value)}" for key, value in entry.items())
-        numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", f"{fit.ks_p_value:.2g}")
+        p_value = "" if math.isnan(fit.ks_p_value) else f"{fit.ks_p_value:.2g}"
+        numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", p_value)
         rows.append((fit.kind, *numbers, parameters))
     return TextTable(header, rows, left=(0, 5))
 
