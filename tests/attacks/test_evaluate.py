@@ -24,6 +24,9 @@ QUICK = {
     "smoothing": ["smoothing.samples=40", "smoothing.guesses=10", "smoothing.sigma=0.5", "smoothing.rows=20"],
     "attribution": ["attribution.rows=10", "attribution.steps=5"],
 }
+NO_REFERENCE = (
+    "no selected protocol with the same models leaves embeddings as they are; allowed: attribution.reference=PROTOCOL"
+)
 QUANTISED = {"kind": "scalar_quantiser", "bits": 3}
 ATTACKED = (
     "ignore-fastest",
@@ -135,10 +138,30 @@ def test_what_cannot_be_attacked_is_left_out_with_the_reason(evaluation: Evaluat
     assert evaluation.left_out == {
         **{f"{kind} of alone": reason for kind in ("pgd", "smoothing", "attribution")},
         "attribution of float": "it is the reference",
-        "attribution of gelu": "DeepLIFT has no rule for a layer of the server's model; allowed: ReLU and its like",
+        "attribution of gelu": NO_REFERENCE,
     }
-    table = evaluation.tables["attribution"]
-    assert set(table.query("protocol == 'gelu'")["method"]) == {"integrated_gradients", "ablation"}
+
+
+def test_deeplift_is_left_out_where_it_has_no_rule(study: Results) -> None:
+    options = [*QUICK["attribution"], "attribution.reference=float"]
+    found = evaluate(study, chosen(["attribution"], options), ["gelu"], [0])
+    assert found.left_out == {
+        "attribution of gelu": "DeepLIFT has no rule for a layer of the server's model; allowed: ReLU and its like"
+    }
+    assert set(found.tables["attribution"]["method"]) == {"integrated_gradients", "ablation"}
+
+
+def test_the_reference_is_named(evaluation: Evaluation) -> None:
+    assert set(evaluation.tables["attribution"]["reference"]) == {"float"}
+    text = evaluation_markdown(evaluation)
+    assert "| coarse, float, deeplift |" in text
+    assert "reference None" not in text
+
+
+def test_the_reference_is_one_of_the_selected_protocols(study: Results) -> None:
+    found = evaluate(study, quick("pgd", "attribution"), ["coarse", "gelu"], [0])
+    assert set(found.tables) == {"pgd"}
+    assert found.left_out["attribution of coarse"] == NO_REFERENCE
 
 
 def test_files_repeat_byte_by_byte_and_can_be_read(evaluation: Evaluation, study: Results, tmp_path: Path) -> None:
@@ -168,7 +191,8 @@ def test_a_named_reference_is_compared_with(study: Results) -> None:
 
 def test_other_widths_than_the_references_are_left_out(tmp_path: Path) -> None:
     entries = {"float": {"kind": "synchronous"}, "heads": {"kind": "fdml", "models": HEADS}}
-    found = evaluate(finished(entries, tmp_path / "study"), quick("pgd", "attribution"))
+    options = [*QUICK["attribution"], "attribution.reference=float"]
+    found = evaluate(finished(entries, tmp_path / "study"), [*quick("pgd"), *chosen(["attribution"], options)])
     assert found.left_out["attribution of heads"].startswith("its clients upload other embeddings")
 
 

@@ -36,7 +36,8 @@ class Attribution(Attack):
 
     kind: Literal["attribution"] = "attribution"
     reference: str | None = None
-    """The protocol of the scenario to compare with; unless given, the first whose codec changes nothing."""
+    """The protocol of the scenario to compare with; unless given, the first one attacked that has the same models and
+    whose codec changes nothing."""
     method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("integrated_gradients", "deeplift", "ablation")
     """How attributions are computed, by captum."""
     steps: Count = 50
@@ -85,18 +86,22 @@ class Attribution(Attack):
                 continue
             for client in uploads.sent:
                 for measure, value in distances(own[client], reference[client]).items():
-                    yield Measured(measure, value, party_name(client), {"method": method})
+                    yield Measured(measure, value, party_name(client), {"reference": name, "method": method})
 
     def _reference(self, attacked: AttackedRun) -> str:
         if self.reference is not None:
             return self.reference
-        scenario = attacked.scenario
-        for name in attacked.results.protocols:
+        scenario, own = attacked.scenario, attacked.run.protocol
+        alike = [name for name in attacked.selected if scenario.models_of(name) == scenario.models_of(own)]
+        for name in alike if len(alike) > 1 else ():
             protocol = scenario.protocols[name].protocol
             apart = not protocol.clients_at_server and protocol.participants(scenario.clients, scenario.symbols)
             if apart and scenario.codec_of(name).towards(SERVER).lossless:
                 return name
-        raise ValueError("no protocol's codec leaves embeddings as they are; allowed: attribution.reference=PROTOCOL")
+        raise ValueError(
+            "no selected protocol with the same models leaves embeddings as they are; allowed: "
+            "attribution.reference=PROTOCOL"
+        )
 
 
 class LabelLogits(nn.Module):

@@ -49,13 +49,15 @@ class Measured:
 class AttackedRun:
     """One finished run, its scenario and its data; its models are made when first needed.
 
-    ``remarks`` collects the reasons for what an attack leaves out of this run.
+    ``selected`` names the protocols that are attacked. ``remarks`` collects the reasons for what an attack leaves out
+    of this run.
     """
 
     results: Results
     run: StoredRun
     scenario: Scenario
     loaded: ScenarioData
+    selected: tuple[str, ...]
     remarks: list[str] = field(default_factory=list)
 
     @cached_property
@@ -67,7 +69,7 @@ class AttackedRun:
         """Return the run of another protocol with the same seed. Raises ``ValueError`` if it did not finish."""
         for run in self.results.runs:
             if (run.protocol, run.seed) == (protocol, self.run.seed) and not run.failed:
-                return AttackedRun(self.results, run, self.scenario, self.loaded)
+                return AttackedRun(self.results, run, self.scenario, self.loaded, self.selected)
         raise ValueError(f"there is no finished run with seed {self.run.seed}")
 
     def uploads(self, count: int, split: Split = "test") -> Uploads:

@@ -62,15 +62,16 @@ def evaluate(
             problem = Problem.of_message((), str(error))
             raise ScenarioError(problem.what, f"--set {attack.kind}", problem.allowed, problem.remedy) from None
     loaded = ScenarioData(scenario)
+    selected = tuple(name for name in results.protocols if protocols is None or name in protocols)
     rows: dict[str, list[dict[str, Any]]] = {attack.kind: [] for attack in attacks}
     left_out: dict[str, str] = {}
     for run in results.runs:
-        if (seeds is not None and run.seed not in seeds) or (protocols is not None and run.protocol not in protocols):
+        if run.protocol not in selected or (seeds is not None and run.seed not in seeds):
             continue
         if run.failed:
             left_out[f"{run.protocol}, seed {run.seed}"] = run.info.status
             continue
-        attacked = AttackedRun(results, run, scenario, loaded)
+        attacked = AttackedRun(results, run, scenario, loaded, selected)
         for attack in attacks:
             key = f"{attack.kind} of {run.protocol}"
             try:
