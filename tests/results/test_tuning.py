@@ -198,6 +198,7 @@ def test_scores_are_shown_with_the_choices_marked(tmp_path: Path) -> None:
     assert "| 0.01 (common) | 0.6 | 0.85 | * 0.725 |" in page
     assert "| 0.1 | * 0.9 | — | — |" in page
     assert "3 runs a protocol (seed 0)" in page
+    assert "- The best of several scores is best partly by chance" in page
     assert "the mean over the last tenth of a run's evaluations of validation_accuracy" in page
 
 

@@ -36,6 +36,7 @@ def procedure(tuning: Tuning) -> Iterator[str]:
     )
     yield f"Score: {SCORES[tuning.score]} of {tuning.metric}."
     yield "* marks each protocol's best value; the common value has the best mean over protocols."
+    yield "The best of several scores is best partly by chance: expect less of a chosen value on other seeds and rows."
 
 
 def _header(tuning: Tuning) -> tuple[str, ...]:
