@@ -45,6 +45,16 @@ def test_fifty_rounds_are_those_of_the_equations(execution: Execution) -> None:
     assert plain.apart(dict(outcome.weights)) <= 1e-10
 
 
+def test_gradients_at_the_old_heads_are_those_of_synchronous_training() -> None:
+    stop = {"rounds": 4}
+    old, new, plain = (
+        run(load(heads(entry, stop=stop)))
+        for entry in ({**VIMSGD, "gradient_heads": "old"}, VIMSGD, {"kind": "synchronous"})
+    )
+    assert metrics(old)["train_loss"].iloc[-1] == metrics(plain)["train_loss"].iloc[-1]
+    assert metrics(new)["train_loss"].iloc[-1] != metrics(plain)["train_loss"].iloc[-1]
+
+
 def test_one_step_by_hand() -> None:
     """h = (2, 1), W = (½, −1), y = 3: the loss is 9, and ∇W = −6 h. With η = 0.05 W becomes (1.1, −0.7), which predicts
     1.5; ∇h = 2 (1.5 − 3) W."""

@@ -8,6 +8,7 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.learning.client import ClientLearner
+from vflsim.learning.server import ServerLearner
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.recurrences import Recurrence, TimedWorld
@@ -20,16 +21,17 @@ from vflsim.world.node import ClientNode, ServerNode
 class VimSgd(LinearHeads):
     """Round t: clients embed B(t), the server steps its heads, clients step on gradients through the new heads.
 
-    In ``synchronous`` training with the same models, both gradients are taken at the old heads.
-
-    Example: ``{kind: vimsgd, exclude: 3}``
+    Example: ``{kind: vimsgd, gradient_heads: old, exclude: 3}``
     """
 
     kind: Literal["vimsgd"] = "vimsgd"
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude"})
+    gradient_heads: Literal["new", "old"] = "new"
+    """The heads at which the clients' gradients are taken: those after the round's step, as in Alg. 2, or those before
+    it, as in the authors' program and in ``synchronous`` training."""
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "gradient_heads", "exclude"})
 
     async def server(self, node: ServerNode) -> None:
-        """Update all W_k (Eq. 12–13); send each client ∇_{h^k} ℓ at the new heads (Eq. 14)."""
+        """Update all W_k (Eq. 12–13); send each client ∇_{h^k} ℓ (Eq. 14)."""
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
             step = await node.compute(node.learner.server_step(embeddings))
@@ -47,9 +49,10 @@ class VimSgd(LinearHeads):
             await node.compute(node.learner.client_step(batch, gradient))
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make the clients of split training, and a server that updates its heads first."""
+        """Make the clients of split training, and a server that may update its heads first."""
         clients = {client: ClientLearner(client_parts(setting, client, seed)) for client in setting.clients}
-        return Learners(HeadsFirstServer(server_parts(setting, seed)), clients)
+        server = HeadsFirstServer if self.gradient_heads == "new" else ServerLearner
+        return Learners(server(server_parts(setting, seed)), clients)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """A round is the longest of the clients' cycles, and a server step."""
