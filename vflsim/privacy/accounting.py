@@ -8,8 +8,10 @@ at δ = 10⁻⁵), and where a distribution on a grid takes seconds and, for a l
 this: the batches are no secret.
 
 **One that does not know it**, where each batch is a uniform sample of the rows without replacement, drawn anew. Then
-the Rényi divergence of the sub-sampled Gaussian composes (VIM Thm 1; Wang, Balle and Kasiviswanathan 2019, Thm 27) and
-converts to ε (Balle et al. 2020). These are upper bounds, by dp-accounting. Its bound of a large or weakly noised
+the Rényi divergence of the sub-sampled Gaussian composes (Wang, Balle and Kasiviswanathan 2019, Thm 27) and converts to
+ε (Balle et al. 2020). VIM Thm 1 (Eq. 11) bounds the same divergence, more loosely where noise is strong: in its setting
+for MNIST (53 batches of 1,024 out of 54,000 rows, δ = 10⁻⁵) ε is 1.96 by both with a multiplier of 1, 0.42 in place of
+0.21 with 5, and 0.37 in place of 0.13 with 10. These are upper bounds, by dp-accounting. Its bound of a large or weakly noised
 sample can exceed that of the Gaussian without sampling, which holds as well (divergences are quasi-convex): the smaller
 one counts. Shuffled epochs are no such samples: their batches depend on each other.
 """
@@ -34,7 +36,7 @@ EPSILONS = 1e-6, 1e6
 WITHIN = 1 + 1e-6
 """What is within a budget: up to this times it, as calibrated noise meets it up to rounding."""
 ORDERS = (*range(2, 65), 128, 256, 512, 1024)
-"""The orders α of the Rényi divergence: whole ones, as VIM Thm 1 has."""
+"""The orders α of the Rényi divergence: whole ones, as the theorems have."""
 
 
 class Released(NamedTuple):
