@@ -11,9 +11,9 @@ this: the batches are no secret.
 the Rényi divergence of the sub-sampled Gaussian composes (Wang, Balle and Kasiviswanathan 2019, Thm 27) and converts to
 ε (Balle et al. 2020). VIM Thm 1 (Eq. 11) bounds the same divergence, more loosely where noise is strong: in its setting
 for MNIST (53 batches of 1,024 out of 54,000 rows, δ = 10⁻⁵) ε is 1.96 by both with a multiplier of 1, 0.42 in place of
-0.21 with 5, and 0.37 in place of 0.13 with 10. These are upper bounds, by dp-accounting. Its bound of a large or weakly noised
-sample can exceed that of the Gaussian without sampling, which holds as well (divergences are quasi-convex): the smaller
-one counts. Shuffled epochs are no such samples: their batches depend on each other.
+0.21 with 5, and 0.37 in place of 0.13 with 10. These are upper bounds, by dp-accounting. Its bound of a large or weakly
+noised sample can exceed that of the Gaussian without sampling, which holds as well (divergences are quasi-convex): the
+smaller one counts. Shuffled epochs are no such samples: their batches depend on each other.
 """
 
 from __future__ import annotations
