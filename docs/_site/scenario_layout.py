@@ -10,8 +10,9 @@ from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
 from vflsim.learning.training import Training, TrainingOverride
 from vflsim.privacy.blinding import Blinding
-from vflsim.scenario.models import ClientTiming, Recording, Scenario, ServerTiming, Timing
+from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import ProtocolEntry
+from vflsim.scenario.recording import Recording, ViewRecording
 from vflsim.scenario.split_model import Models, ModelsOverride
 from vflsim.scenario.stop import Evaluate, Precision, Stop
 from vflsim.timing.delays import State
@@ -45,7 +46,9 @@ class Sheet(NamedTuple):
 
 
 PAGES = {
-    "index": Sheet("Scenario file", BEGIN, {"Keys of a scenario": Scenario, "record": Recording}),
+    "index": Sheet(
+        "Scenario file", BEGIN, {"Keys of a scenario": Scenario, "record": Recording, "record.views": ViewRecording}
+    ),
     "data": Sheet("data, partition", "", {"data": Data, "data.noise": FeatureNoise, "partition": Partition}),
     "models": Sheet(
         "models",

@@ -17,7 +17,8 @@ import vflsim
 from vflsim.errors import ScenarioError
 from vflsim.results.report import comparison_table
 from vflsim.scenario import load
-from vflsim.scenario.models import Recording, Scenario
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.recording import Recording
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.vectorised import obstacles
 

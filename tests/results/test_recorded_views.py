@@ -12,9 +12,9 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results import verify_folder
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.scenario import dump, load
-from vflsim.scenario.models import Recording
+from vflsim.scenario.recording import Recording, ViewRecording
 from vflsim.scenario.resolve import setting
-from vflsim.studies.sizes import size_of
+from vflsim.studies.sizes import run_size, size_of
 from vflsim.studies.study import run_study
 
 SHORT = {"stop": {"rounds": 3}, "evaluate": {"every": "3 rounds"}}
@@ -24,9 +24,14 @@ SHORT = {"stop": {"rounds": 3}, "evaluate": {"every": "3 rounds"}}
     ("said", "means"),
     [
         ("summary", Recording(tables="summary")),
-        ({"views": 7}, Recording(views=7)),
-        ({"tables": "rounds", "views": "512 rows"}, Recording(tables="rounds", views=512)),
-        ({"views": "1 row"}, Recording(views=1)),
+        ({"views": 7}, Recording(views=ViewRecording(rows=7))),
+        (
+            {"tables": "rounds", "views": "512 rows"},
+            Recording(tables="rounds", views=ViewRecording(rows=512, keep="last")),
+        ),
+        ({"views": "1 row"}, Recording(views=ViewRecording(rows=1))),
+        ({"views": {"rows": "512 rows", "keep": "all"}}, Recording(views=ViewRecording(rows=512, keep="all"))),
+        ({"views": {"rows": 3}}, Recording(views=ViewRecording(rows=3))),
     ],
 )
 def test_a_scenario_says_what_to_record_and_is_written_as_it_was(said: object, means: Recording) -> None:
@@ -37,7 +42,17 @@ def test_a_scenario_says_what_to_record_and_is_written_as_it_was(said: object, m
 
 
 @pytest.mark.parametrize(
-    "said", ["everything", {"views": "0 rows"}, {"views": "all rows"}, {"view": 5}, {"views": True}]
+    "said",
+    [
+        "everything",
+        {"views": "0 rows"},
+        {"views": "all rows"},
+        {"view": 5},
+        {"views": True},
+        {"views": {"keep": "all"}},
+        {"views": {"rows": 5, "keep": "some"}},
+        {"views": {"rows": 0}},
+    ],
 )
 def test_other_recordings_are_refused(said: object) -> None:
     with pytest.raises(ScenarioError, match="record"):
@@ -82,6 +97,30 @@ def test_without_training_there_are_no_views(path: str, tmp_path: Path) -> None:
 def test_views_count_for_memory() -> None:
     scenario = tiny()
     protocol, resolved = scenario.protocols["synchronous"].protocol, setting(scenario, "synchronous", data_of(scenario))
-    without, some, all_rows = (size_of(protocol, resolved, views).bytes for views in (None, 10, 10**6))
+    some_rows, every_row = ViewRecording(rows=10), ViewRecording(rows=10**6)
+    without, some, all_rows = (size_of(protocol, resolved, views).bytes for views in (None, some_rows, every_row))
     assert some - without == 4 * 2 * 10 * 6 * 8  # clients, up and down, rows, width, float64
     assert all_rows - without == 9 * (some - without)
+
+
+def test_views_of_all_epochs_count_as_often_as_messages_arrive() -> None:
+    """Four clients, 90 rows, batches of 30: 9 rounds are 3 epochs, and a fourth may have begun."""
+
+    def viewed(keep: str, **said: object) -> int:
+        scenario = tiny(record={"views": {"rows": 10, "keep": keep}}, **said)
+        return run_size(scenario, "synchronous", setting(scenario, "synchronous", data_of(scenario))).parts["views"]
+
+    once = 4 * 2 * 10 * 6 * 8
+    assert viewed("last", stop={"epochs": 7}) == once
+    assert viewed("all", stop={"epochs": 7}) == 8 * once
+    assert viewed("all", stop={"epochs": 7, "rounds": 9}, training__batch=30) == 4 * once
+    assert viewed("all", stop={"epochs": 7, "updates": 24}, training__batch=30) == 3 * once
+
+
+def test_views_of_all_epochs_need_a_limit_and_room(tmp_path: Path) -> None:
+    record = {"views": {"rows": 90, "keep": "all"}}
+    with pytest.raises(ScenarioError, match=r"(?s)nothing limits those of protocol 'synchronous'.*add `epochs: 30`"):
+        load(raw(record=record, stop={"time": "10 s"}, timing={"server": {"compute": "1 ms"}}))
+    with pytest.raises(ScenarioError, match=r"(?s)synchronous needs about .* \(views .*keep: last"):
+        run_study(tiny(record=record, stop={"epochs": 10**10}), out=tmp_path / "it")
+    assert not (tmp_path / "it").exists()

@@ -189,3 +189,43 @@ def test_all_protocols_record_the_same_rows() -> None:
     assert another.views is not None
     assert torch.equal(one.views["rows"], other.views["rows"])
     assert not torch.equal(one.views["rows"], another.views["rows"])
+
+
+ALL = {"record": {"views": {"rows": 30, "keep": "all"}}}
+
+
+def test_all_epochs_by_hand() -> None:
+    """Each of two clients' embeddings, in each epoch as its model was then."""
+    said = {**TWO, "stop": {"rounds": 3}}
+    view = views_of(run(tiny(**ALL, **said), execution=EAGER))["server/client-2/embedding"]
+    ends = [views_of(run(tiny(**VIEWED, **{**said, "stop": {"rounds": n}}), execution=EAGER)) for n in (1, 2, 3)]
+    assert view.arrivals is not None
+    assert view.arrivals.number.tolist() == [0] * 30 + [1] * 30 + [2] * 30
+    for epoch, then in enumerate(end["server/client-2/embedding"] for end in ends):
+        of = view.arrivals.number == epoch
+        assert sorted(view.arrivals.row[of].tolist()) == list(range(30))
+        assert torch.equal(view.arrivals.values[torch.from_numpy(of)], then.values[view.arrivals.row[of]])
+        assert view.arrivals.time_s[of].tolist() == then.time_s[view.arrivals.row[of]].tolist()
+
+
+@pytest.mark.parametrize("kind", [*WITH, "fedvs"])
+def test_of_all_arrivals_the_last_are_the_views_that_keep_the_last(kind: str) -> None:
+    def go(said: dict[str, Any]) -> Outcome:
+        return run(load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, stop={"rounds": 20}, **said)))
+
+    last, everything = go(VIEWED), go(ALL)
+    assert last.tables == everything.tables
+    assert same_weights(last, everything)
+    others = views_of(everything)
+    for path, view in views_of(last).items():
+        np.testing.assert_array_equal(view.time_s, others[path].time_s)
+        if kind != "easter" or view.values.is_floating_point():  # masks follow from the whole scenario
+            assert torch.equal(view.values.nan_to_num(), others[path].values.nan_to_num())
+        assert (view.mixed is None) == (others[path].mixed is None)
+        if view.mixed is not None:
+            np.testing.assert_array_equal(view.mixed, others[path].mixed)
+
+
+@pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "fedvs", "easter"])
+def test_a_resumed_run_keeps_all_arrivals_too(kind: str, tmp_path: Path) -> None:
+    assert_two_interruptions_change_no_byte(load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, **ALL)), tmp_path)

@@ -270,6 +270,11 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
         yield Problem(location_of(scenario, name, "stop", "epsilon"), what, "with a mechanism", remedy)
     if stop.target is not None:
         yield from _targets(scenario, location_of(scenario, name, "stop", "target"), stop.target, task)
+    views = scenario.record.views
+    if views is not None and views.keep == "all" and not stop.criteria.keys() & {"rounds", "updates", "epochs"}:
+        what = f"views that keep all grow with every message, and nothing limits those of protocol {name!r}"
+        remedy = "add `epochs: 30`, say, beside the other stop rules, or `keep: last`"
+        yield Problem(location_of(scenario, name, "stop"), what, "a limit of rounds, updates or epochs", remedy)
 
 
 def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | None) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
@@ -18,6 +18,7 @@ from vflsim.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.protocols import Protocol
 from vflsim.scenario.document import Document
 from vflsim.scenario.protocol_entry import ProtocolEntry
+from vflsim.scenario.recording import Record, Recording, recording
 from vflsim.scenario.split_model import Models
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.timing.activation import AnyActivation
@@ -27,7 +28,7 @@ from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
-from vflsim.vocabulary.quantities import UNIT_NAMES, Count, Number
+from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, Fifo
 
@@ -85,31 +86,6 @@ def _no_repeats(seeds: tuple[int, ...]) -> tuple[int, ...]:
 FolderName: TypeAlias = Annotated[str, AfterValidator(_folder_name)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 """A whole number."""
-Record: TypeAlias = Literal["events", "rounds", "summary"]
-"""The tables kept of a run: all; metrics and rounds; metrics alone."""
-
-
-def _rows(value: Any) -> Any:
-    """Expand ``512 rows`` to 512."""
-    rows = re.fullmatch(r"(.*\S)\s+rows?\s*", value) if isinstance(value, str) else None
-    return value if rows is None else rows[1]
-
-
-def _tables(value: Any) -> Any:
-    """Expand ``summary`` to ``{tables: summary}``."""
-    return value if isinstance(value, Mapping | Recording) else {"tables": value}
-
-
-class Recording(Part):
-    """What a run keeps beside its weights.
-
-    Example: ``{tables: rounds, views: 512 rows}``
-    """
-
-    tables: Record = "events"
-    """Which tables: ``events`` (all), ``rounds`` (metrics and rounds) or ``summary`` (metrics alone)."""
-    views: Annotated[Count, Shorthand(_rows, {"type": "string", "pattern": r"^\d+ rows?$"})] | None = None
-    """Keep what every party last received about so many training rows (``512 rows``), for ``vflsim evaluate``."""
 
 
 class ServerTiming(Part):
@@ -203,7 +179,7 @@ class Scenario(Part):
         Shorthand(_seeds, {"type": "string", "pattern": r"^\d+:\d+$"}),
     ] = (0,)
     """A list, or ``0:5`` for 0 to 4."""
-    record: Annotated[Recording, Shorthand(_tables, {"enum": list(get_args(Record))})] = Recording()
+    record: Annotated[Recording, Shorthand(recording, {"enum": list(get_args(Record))})] = Recording()
     """Which tables a run keeps, and whether it keeps what parties receive."""
     codec: Annotated[AnyCodec, Shorthand(kind_from_text, {"type": "string"})] = Plain()
     """What messages become on the wire; a protocol's own ``codec`` replaces it."""

@@ -14,6 +14,7 @@ from vflsim.learning.randomness import drawing_apart
 from vflsim.learning.watch import Watch, from_outside
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
+from vflsim.scenario.recording import ViewRecording
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always
@@ -46,9 +47,9 @@ def parties(
     world: World,
     recorder: Recorder,
     batched: bool = False,
-    views: int | None = None,
+    views: ViewRecording | None = None,
 ) -> Parties:
-    """Make the nodes of a run in ``world``; ``batched``: compute alike clients together; ``views``: rows to record."""
+    """Make the nodes of a run in ``world``; ``batched``: compute alike clients together; ``views``: what to keep."""
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = learners_of(protocol, setting, seed)
     alone = protocol.stack(setting, learners) if batched else []
@@ -71,7 +72,8 @@ def parties(
         for party in (SERVER, *learners.clients)
     }
     if views is not None:
-        shared.views = Views(chosen_rows(rows, views, seed), world.executor, world.now, own)
+        chosen = chosen_rows(rows, views.rows, seed)
+        shared.views = Views(chosen, world.executor, world.now, own, views.keep == "all")
 
     watched = world.executor.values and brings_code(protocol, setting)
     if watched:

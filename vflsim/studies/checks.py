@@ -21,7 +21,7 @@ from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.streams import party_name
-from vflsim.studies.sizes import Size, size_of
+from vflsim.studies.sizes import Size, run_size
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.plain_yaml import Location
@@ -91,7 +91,7 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, tr
     sizes: dict[str, Size] = {}
     for name, resolved in settings.items():
         try:
-            sizes[name] = size_of(scenario.protocols[name].protocol, resolved, scenario.record.views)
+            sizes[name] = run_size(scenario, name, resolved)
         except ValueError as error:
             remedy = "make embeddings or hidden layers narrower"
             yield Problem(("models",), str(error), "models that fit into memory", remedy)
@@ -108,6 +108,8 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, tr
     at_a_time = min(workers, len(settings) * len(scenario.seeds))
     if needed[largest] > there:
         remedy = "make embeddings or hidden layers narrower, choose a smaller training.batch, or use fewer rows"
+        if 2 * sizes[largest].parts["views"] > there:
+            remedy = "keep views of fewer rows (record.views.rows), end earlier, or write `keep: last`"
         takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].told})"
         yield Problem(("models",), takes, allowed, remedy)
     elif at_a_time * needed[largest] > there:

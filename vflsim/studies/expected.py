@@ -12,7 +12,7 @@ from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Stop
 from vflsim.simulation.precision import expected_rounds
 from vflsim.studies.hopeless import blamed, trial
-from vflsim.studies.sizes import Size, size_of
+from vflsim.studies.sizes import Size, run_size
 
 TRIAL_STEPS = 200
 """Server steps that ``expectation`` simulates without training to estimate a step's duration."""
@@ -75,7 +75,7 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
             ends = np.array([0.0, *rounds.column("end_s").to_pylist()])
             limit = min(limit, expected_rounds(stop.precision, np.diff(ends)))
     resolved = setting(scenario, name, data)
-    size, particulars = size_of(entry.protocol, resolved, scenario.record.views), entry.protocol.describe(resolved)
+    size, particulars = run_size(scenario, name, resolved), entry.protocol.describe(resolved)
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
     promise = "; ".join(promises)

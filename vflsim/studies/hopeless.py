@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.models import Recording, Scenario
+from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
+from vflsim.scenario.recording import Recording
 from vflsim.scenario.resolve import party_timings
 from vflsim.scenario.stop import Stop
 from vflsim.simulation.run import Outcome, run_protocol

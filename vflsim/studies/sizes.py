@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 from vflsim.learning.batching.kernels import evaluated_as_sum
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.recording import ViewRecording
+from vflsim.scenario.stop import Stop
 from vflsim.setting import Setting
 from vflsim.vocabulary.amounts import quantity
 
@@ -40,8 +44,28 @@ class Size:
         return ", ".join(f"{what} {quantity(size, 'B')}" for what, size in largest if size)
 
 
-def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> Size:
-    """Count the weights and bytes of a run that records ``views`` of so many rows.
+def run_size(scenario: Scenario, name: str, setting: Setting) -> Size:
+    """Count the weights and bytes of a run of a scenario's protocol. Raises ValueError as ``size_of`` does."""
+    protocol = scenario.protocols[name].protocol
+    return size_of(protocol, setting, scenario.record.views, arrivals_of_a_row(protocol, setting, scenario, name))
+
+
+def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, name: str) -> int:
+    """Return how often a message about a row arrives at most until the run's end, per kind and sender.
+
+    Counted from the limits in epochs, rounds and updates; at least 1.
+    """
+    stop: Stop = scenario.stop_of(name)
+    clients = max(1, len(setting.clients))
+    batches = protocol.batches(setting.data.rows, scenario.training_of(name), 0).per_epoch
+    epochs = [float(stop.epochs)] if stop.epochs is not None else []
+    epochs += [protocol.epochs(stop.rounds, stop.rounds * clients, clients, batches)] if stop.rounds else []
+    epochs += [stop.updates / (clients * batches)] if stop.updates else []
+    return ceil(min(epochs, default=1.0)) + 1  # the last pass may have begun again
+
+
+def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = None, arrivals: int = 1) -> Size:
+    """Count the weights and bytes of a run that records ``views``, and where it keeps all, ``arrivals`` of each row.
 
     Raises ValueError for a model with more weights than can be counted.
     """
@@ -60,7 +84,8 @@ def size_of(protocol: Protocol, setting: Setting, views: int | None = None) -> S
                 summed.append(counted[alike].pop("evaluation"))
         total.update(counted[alike])
     total["evaluation"] += max(summed, default=0)
-    viewed = 0 if views is None else protocol.view_bytes(setting, min(views, setting.data.rows))
+    viewed = 0 if views is None else protocol.view_bytes(setting, min(views.rows, setting.data.rows))
+    viewed *= arrivals if views is not None and views.keep == "all" else 1
     parts = {each: total[each] for each in ("features", "weights", "gradients", "optimisers")}
     batch, evaluation = total["batch"] + max(steps), total["evaluation"] + max(operations)
     busiest = {"activations of a batch": batch} if batch > evaluation else {"an evaluation": evaluation}

@@ -33,11 +33,13 @@ def chosen_rows(rows: int, count: int, seed: int) -> NDArray[np.int64]:
 
 @dataclass(slots=True)
 class Views:
-    """The latest tensor rows that each party has received about the training rows ``rows``.
+    """The tensor rows that each party has received about the training rows ``rows``: the latest, or all of them.
 
     There is a view for every (receiver, sender, message kind, tensor name). ``values`` are (recorded rows, …) as they
     arrived: after codec, noise and blinding. ``time_s`` is when they arrived (s); NaN marks a row that never did, whose
     values are NaN, or 0 for integers. Where a tensor row mixes several training rows, ``mixed`` lists them (−1: none).
+    With ``everything``, the fields have an entry for each arrival of a row instead, in the order of arrival, and
+    ``row`` (arrivals,) is its place among the recorded rows.
 
     Invariants: rows are copied by operations of the executor that nothing waits for and that count for no memory, so
     that recording changes no other result; a view is independent of when they run. ``batches`` has the mini-batches of
@@ -48,8 +50,10 @@ class Views:
     executor: Executor
     now: Callable[[], float]
     batches: Mapping[int, BatchSequence]
+    everything: bool = False
     _place: NDArray[np.int64] = field(init=False)
     _kept: dict[str, Tensor] = field(default_factory=dict, init=False)
+    _arrived: dict[str, list[Tensor]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._place = np.full(int(self.rows.max()) + 2, -1)
@@ -78,11 +82,15 @@ class Views:
 
     def state(self) -> dict[str, Tensor]:
         """Return all views as tensors by name: ``receiver/sender/kind[/name]:field``, and the recorded rows."""
-        return {ROWS: torch.from_numpy(self.rows), **self._kept}
+        self._arrived = {name: [torch.cat(parts)] for name, parts in self._arrived.items()}
+        arrived = {name: whole for name, (whole,) in self._arrived.items()}
+        return {ROWS: torch.from_numpy(self.rows), **self._kept, **arrived}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
-        self._kept = {name: tensor.clone() for name, tensor in state.items() if name != ROWS}
+        tensors = {name: tensor.clone() for name, tensor in state.items() if name != ROWS}
+        self._kept = {} if self.everything else tensors
+        self._arrived = {name: [tensor] for name, tensor in tensors.items()} if self.everything else {}
 
     def _keep(
         self,
@@ -105,10 +113,14 @@ class Views:
             values = value.rows_at(at) if isinstance(value, KeptValue) else value[torch.from_numpy(at)]
             if values is None:
                 return
-            self._field(view, "values", values)[into] = values.detach().cpu()
-            self._field(view, "time_s", torch.empty(1, dtype=torch.float64))[into] = now
-            if mixed is not None:
-                self._field(view, "mixed", mixed)[into] = mixed
+            fields = {"values": values.detach().cpu(), "time_s": torch.full((len(into),), now, dtype=torch.float64)}
+            fields |= {} if mixed is None else {"mixed": mixed}
+            if self.everything:
+                for name, each in {**fields, "row": into}.items():
+                    self._arrived.setdefault(f"{view}:{name}", []).append(each)
+            else:
+                for name, each in fields.items():
+                    self._field(view, name, each)[into] = each
 
         self.executor.submit(Operation("view", SHARED, run, None, inputs=inputs, looks_on=True))
 
