@@ -54,7 +54,13 @@ def numbers(values: Tensor) -> Floats:
 
 
 def scaled(x: Floats, known: Indices) -> Floats:
-    """Return columns with mean 0 and standard deviation 1 over the ``known`` rows; constant ones are 0."""
+    """Return columns with mean 0 and standard deviation 1 over the ``known`` rows; constant ones, and NaN, are 0."""
+    if np.isnan(x).any():
+        seen = np.ma.masked_invalid(x)
+        spread = seen[known].std(0).filled(0)
+        centred = (seen - seen[known].mean(0)).filled(0)
+        found: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
+        return found
     centred, spread = x - x[known].mean(0), x[known].std(0)
     result: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
     return result

@@ -1,9 +1,8 @@
-"""Reconstruction of clients' features from what other parties have received of them."""
+"""Reconstruction of parties' features from what other parties have received."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final
 
@@ -12,23 +11,24 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probing import AttackOfClients, Indices, numbers, scaled, spread_of
+from vflsim.attacks.probes import decoded, linear
+from vflsim.attacks.probing import AttackOfClients, Indices, spread_of
+from vflsim.attacks.seen import Epochs, Seen, seen_of
+from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.tables import TableShape
 from vflsim.results.statistics import Floats
-from vflsim.results.views import PartyView
-from vflsim.streams import generator, party_name, torch_seed
+from vflsim.streams import SERVER, generator, party_name, torch_seed
 from vflsim.vocabulary.quantities import Count, Quantity
 
 Method: TypeAlias = Literal["linear", "decoder"]
+Beside: TypeAlias = Literal["none", "own", "others"]
 FEWEST = 20
 """Recorded rows of a view that must have arrived."""
-_PENALTIES = np.logspace(-6, 6, 25)
-_MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
 
 
 @final
 class Reconstruction(AttackOfClients):
-    """Another party, mostly the server, reconstructs a client's features from the view that the run has recorded.
+    """Another party, the server or a client, reconstructs a party's features from the views that the run has recorded.
 
     It knows the features of some auxiliary rows, the strongest usual assumption, and fits a probe to them: ridge
     regression (``linear``), its penalty by leave-one-out, or a small network (``decoder``). The other rows judge it.
@@ -37,76 +37,109 @@ class Reconstruction(AttackOfClients):
     kind: Literal["reconstruction"] = "reconstruction"
     method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("linear", "decoder")
     """How features are reconstructed."""
+    epochs: Annotated[tuple[Epochs, ...], Field(min_length=1)] = ("last", "all")
+    """What arrived ``last`` about a row, or ``all`` that ever did, if the run has kept it (``keep: all``)."""
+    features: Annotated[tuple[Beside, ...], Field(min_length=1)] = ("none", "own", "others")
+    """Features of the same rows beside the view, for the linear probe: ``none``, the attacker's ``own``, or those of
+    all ``others`` than the party, as if they had joined forces."""
     auxiliary: Annotated[float, Quantity(above=0, at_most=0.9)] = 0.5
     """The share of the rows that have arrived whose features the attacker knows."""
     hidden: Count = 128
     """The width of the decoder's hidden layer."""
-    title: ClassVar[str] = "reconstruction of a client's features"
-    measures: ClassVar[Mapping[str, str]] = {"r2": "explained variance R²"}
+    title: ClassVar[str] = "reconstruction of a party's features"
+    measures: ClassVar[Mapping[str, str]] = {"r2": "explained variance R²", "partial_r2": "partial R²"}
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"r2": (-math.inf, 1)}
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(measures, (-math.inf, 1))
     note: ClassVar[str] = (
         "R² over all features of the rows that the attacker does not know: 1 − R² is the mean square error relative to "
-        "that of predicting the mean, whose R² is 0. An attack on noise is at 0 or below. Features of other clients "
-        "that resemble this one's raise R² where a view is a sum over clients. Intervals in the Parquet table are over "
-        "rows (bootstrap)"
+        "that of predicting the mean, whose R² is 0. Its chance level is the R² of the features beside the view alone; "
+        "partial R² is the share of what these leave over that the view explains. Intervals in the Parquet table are "
+        "over rows (bootstrap)"
     )
 
     def on(self, attacked: AttackedRun) -> Iterator[Measured]:
-        """Attack each client with each view of it, and each method."""
+        """Attack each party by each attacker with each of its views, and all of them."""
         views, seed, data = attacked.run.views(), attacked.run.seed, attacked.models.data
-        for client in self.clients(attacked):
-            features = numeric(data.features[client - 1]["train"][views.rows], data.shapes[client - 1])
-            for attacker, name, view in views_of(views.views, client):
-                rows = np.flatnonzero(view.received)
-                if len(rows) < FEWEST:
-                    attacked.remarks.append(
-                        f"fewer than {FEWEST} recorded rows of {party_name(client)} have arrived as {name}"
-                    )
-                    continue
-                bits = generator(seed, client, f"attack.reconstruction/{view.path}")
-                order = bits.permutation(len(rows))
-                known, others = np.split(order, [max(2, round(self.auxiliary * len(rows)))])
-                for method in self.method:
-                    place = torch_seed(seed, client, f"attack.decoder/{view.path}") % 2**32
-                    x, y = numbers(view.values[rows]), features[rows]
-                    guess = self.reconstructed(x, y[known], known, others, method, place)
-                    found = explained(guess, y[others], y[known].mean(0), bits)
-                    yield Measured("r2", found.r2, party_name(client), _setting(attacker, name, method),
-                                   found.low, found.high, 0.0)  # fmt: skip
+        for party in self._targets(attacked):
+            y = numeric(_of(data, party)[views.rows], _shape(data, party))
+            attackers = [SERVER, *attacked.models.learners.clients]
+            attackers = [each for each in attackers if each != party]
+            server, clients = [each for each in attackers if each == SERVER], [each for each in attackers if each]
+            for attacker in [*server, *clients[:1]]:  # the first client stands for all
+                beside = {kind: self._beside(attacked, kind, party, attacker, views.rows) for kind in self.features}
+                for seen in seen_of(views.views, party_name(party), party_name(attacker)):
+                    rows = np.flatnonzero(seen.received)
+                    if len(rows) < FEWEST:
+                        attacked.remarks.append(
+                            f"fewer than {FEWEST} recorded rows of {party_name(party)} have arrived as {seen.name}"
+                        )
+                        continue
+                    order = generator(seed, party, f"attack.reconstruction/{seen.path}").permutation(len(rows))
+                    yield from self._with(attacked, seen, party, y, beside, rows, order)
+        if "all" in self.epochs and not any(view.arrivals for view in views):
+            attacked.remarks.append("all epochs: only the last was kept (record: {views: {rows: 512, keep: all}})")
 
-    def reconstructed(self, x: Floats, y: Floats, known: Indices, others: Indices, method: Method, seed: int) -> Floats:
-        """Return the features of rows ``others`` as a probe guesses them from ``x``: (others, features).
+    def _with(
+        self,
+        attacked: AttackedRun,
+        seen: Seen,
+        party: int,
+        y: Floats,
+        beside: Mapping[Beside, Floats | None],
+        rows: Indices,
+        order: Indices,
+    ) -> Iterator[Measured]:
+        seed, truth = attacked.run.seed, y[rows]
+        known, others = np.split(order, [max(2, round(self.auxiliary * len(rows)))])
+        mean, target = truth[known].mean(0), truth[others]
+        for epochs in self.epochs:
+            inputs = seen.inputs(epochs)
+            if inputs is None:
+                continue
+            x = inputs[rows]
+            for method in self.method:
+                for kind, features in beside.items():
+                    if kind != "none" and (features is None or method == "decoder"):
+                        continue
+                    known_too = None if features is None else features[rows]
+                    purpose = f"attack.reconstruction/{seen.path}/{method}/{epochs}/{kind}"
+                    if method == "linear":
+                        guess = linear(x, truth[known], known, others, known_too)
+                    else:
+                        place = torch_seed(seed, party, f"attack.decoder/{seen.path}") % 2**32
+                        guess = decoded(x, truth[known], known, others, self.hidden, place)
+                    whose = "server" if seen.attacker == "server" else "client"
+                    setting = {"attacker": whose, "view": seen.name, "epochs": epochs, "features": kind,
+                               "method": method}  # fmt: skip
+                    found = explained(guess, target, mean, generator(seed, party, purpose))
+                    if known_too is None:
+                        yield Measured("r2", found.r2, party_name(party), setting, found.low, found.high, 0.0)
+                        continue
+                    alone = linear(known_too, truth[known], known, others)
+                    base = explained(alone, target, mean, generator(seed, party, f"{purpose}/alone"))
+                    yield Measured("r2", found.r2, party_name(party), setting, found.low, found.high, *base)
+                    more = explained(guess, target, alone, generator(seed, party, f"{purpose}/partial"))
+                    yield Measured("partial_r2", more.r2, party_name(party), setting, more.low, more.high, 0.0)
 
-        ``y`` are the features of the rows ``known``. A decoder is fitted to most of them; the rest decide how far it is
-        to be believed, against the mean: it fits noise, too.
-        """
-        from sklearn.exceptions import ConvergenceWarning  # slow to import
-        from sklearn.linear_model import RidgeCV
-        from sklearn.neural_network import MLPRegressor
+    def _targets(self, attacked: AttackedRun) -> list[int]:
+        """Return the parties whose features are attacked: clients, and the active party where its features count."""
+        clients = self.clients(attacked)
+        used = attacked.models.setting.active_model is not None and attacked.models.data.active is not None
+        return [*clients, SERVER] if used and self.client == "each" else clients
 
-        x, mean = scaled(x, known), y.mean(0)
-        unit = max(float(y.std()), np.finfo(float).tiny)
-        z = (y - mean) / unit
-        if method == "linear":
-            guess = RidgeCV(_PENALTIES).fit(x[known], z).predict(x[others])
-        else:
-            most = len(known) - max(1, len(known) // _HELD_OUT)
-            decoder = MLPRegressor(
-                hidden_layer_sizes=(self.hidden,),
-                early_stopping=True,
-                n_iter_no_change=_PATIENCE,
-                max_iter=_MOST_EPOCHS,
-                random_state=seed,
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                decoder.fit(x[known[:most]], z[:most])
-            tried = decoder.predict(x[known[most:]]).ravel()
-            belief = tried @ z[most:].ravel() / max(tried @ tried, np.finfo(float).tiny)
-            guess = decoder.predict(x[others]) * np.clip(belief, 0, 1)
-        found: Floats = mean + unit * guess.reshape(len(others), -1)
-        return found
+    def _beside(self, attacked: AttackedRun, kind: Beside, party: int, attacker: int, rows: Indices) -> Floats | None:
+        """Return features of other parties that have numbers, (recorded rows, columns); None if there are none."""
+        data = attacked.models.data
+        active = [] if data.active is None else [SERVER]
+        holders = [each for each in (*active, *attacked.models.learners.clients) if each != party]
+        chosen = {"none": [], "own": [each for each in holders if each == attacker], "others": holders}[kind]
+        found = []
+        for holder in chosen:
+            try:
+                found.append(numeric(_of(data, holder)[rows], _shape(data, holder)))
+            except ValueError:  # only categories
+                continue
+        return np.hstack(found) if found else None
 
 
 class Explained(NamedTuple):
@@ -117,33 +150,17 @@ class Explained(NamedTuple):
     high: float
 
 
-def explained(guess: Floats, truth: Floats, mean: Floats, bits: np.random.Generator) -> Explained:
-    """Return how much of the square deviation from ``mean`` a guess explains, over all rows and features."""
-    missed, there = ((truth - guess) ** 2).sum(1), ((truth - mean) ** 2).sum(1)
+def explained(guess: Floats, truth: Floats, base: Floats, bits: np.random.Generator) -> Explained:
+    """Return how much of the square deviation from ``base`` a guess explains, over all rows and features.
+
+    ``base`` is a mean, or another guess: then it is the partial R² of what the guess knows beyond that.
+    """
+    missed, there = ((truth - guess) ** 2).sum(1), ((truth - base) ** 2).sum(1)
 
     def r2(rows: Indices | slice) -> float:
         return 1 - float(missed[rows].sum()) / max(float(there[rows].sum()), np.finfo(float).tiny)
 
     return Explained(r2(slice(None)), *spread_of(r2, len(truth), bits))
-
-
-def views_of(views: tuple[PartyView, ...], client: int) -> Iterator[tuple[str, str, PartyView]]:
-    """Yield attacker, name and view for every view that is about a client's features.
-
-    Those are the client's own messages, tensors that others pass on under its name, and what the server computes from
-    all clients' messages. Of clients that receive the same kind of message from it, the first stands for all.
-    """
-    own, seen = party_name(client), set[tuple[str, str]]()
-    for view in views:
-        whole_sum = view.derived and not view.name.startswith("client-")
-        if view.receiver == own or not (own in (view.sender, view.name) or whole_sum):
-            continue
-        attacker = "server" if view.receiver == "server" else "client"
-        named = "" if view.name == own else view.name
-        name = "/".join(filter(None, ("derived " * view.derived + view.kind, named)))
-        if (attacker, name) not in seen:
-            seen.add((attacker, name))
-            yield attacker, name, view
 
 
 def numeric(features: Tensor, shape: tuple[int, ...]) -> Floats:
@@ -158,5 +175,13 @@ def numeric(features: Tensor, shape: tuple[int, ...]) -> Floats:
     return x[:, codes == 0]
 
 
-def _setting(attacker: str, view: str, method: Method) -> dict[str, str]:
-    return {"attacker": attacker, "view": view, "method": method}
+def _of(data: LoadedData, party: int) -> Tensor:
+    """Return a party's training features."""
+    if party == SERVER:
+        assert data.active is not None, "the server holds features"
+        return data.active["train"]
+    return data.features[party - 1]["train"]
+
+
+def _shape(data: LoadedData, party: int) -> tuple[int, ...]:
+    return data.active_shape if party == SERVER else data.shapes[party - 1]

@@ -1,0 +1,64 @@
+"""Probes: guess features of unknown rows from what an attacker has, after a fit to the rows that it knows."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from vflsim.attacks.probing import Indices, scaled
+from vflsim.results.statistics import Floats
+
+_PENALTIES = np.logspace(-6, 6, 25)
+_WEIGHTS = (1.0, 0.0, 0.01, 0.1, 10.0)
+"""How much a view may count beside features; with 0 it is ignored."""
+_MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
+
+
+def linear(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None) -> Floats:
+    """Guess the features of the rows ``others`` by ridge regression on ``x`` (rows, inputs): (others, features).
+
+    ``y`` are the features of the rows ``known``; what is NaN in ``x`` is missing. Leave-one-out, in closed form,
+    chooses the penalty, and how much ``x`` counts against ``beside``, features of the same rows: not at all, maybe.
+    """
+    from sklearn.linear_model import RidgeCV  # slow to import
+
+    x, (z, mean, unit) = scaled(x, known), _standard(y)
+    inputs = [x] if beside is None else [np.hstack([scaled(beside, known), weight * x]) for weight in _WEIGHTS]
+    fits = [(RidgeCV(_PENALTIES).fit(each[known], z), each) for each in inputs]
+    best, of = max(fits, key=lambda fit: fit[0].best_score_)
+    found: Floats = mean + unit * best.predict(of[others]).reshape(len(others), -1)
+    return found
+
+
+def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, seed: int) -> Floats:
+    """Guess the same by a network with a layer of ``hidden`` units.
+
+    It is fitted to most of the known rows; the rest decide how far it is to be believed, against the mean: it fits
+    noise, too.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # slow to import
+    from sklearn.neural_network import MLPRegressor
+
+    x, (z, mean, unit) = scaled(x, known), _standard(y)
+    most = len(known) - max(1, len(known) // _HELD_OUT)
+    decoder = MLPRegressor(
+        hidden_layer_sizes=(hidden,),
+        early_stopping=True,
+        n_iter_no_change=_PATIENCE,
+        max_iter=_MOST_EPOCHS,
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        decoder.fit(x[known[:most]], z[:most])
+    tried = decoder.predict(x[known[most:]]).ravel()
+    belief = tried @ z[most:].ravel() / max(tried @ tried, np.finfo(float).tiny)
+    found: Floats = mean + unit * (decoder.predict(x[others]) * np.clip(belief, 0, 1)).reshape(len(others), -1)
+    return found
+
+
+def _standard(y: Floats) -> tuple[Floats, Floats, float]:
+    """Return features with means of 0 and a common unit, the means and the unit."""
+    mean, unit = y.mean(0), max(float(y.std()), np.finfo(float).tiny)
+    return (y - mean) / unit, mean, unit
