@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from attacked_runs import finished
+from protocols_by_kind import KINDS
 from scipy.stats import mannwhitneyu
 from sklearn.metrics import balanced_accuracy_score
 from toy_views import view
 
 from vflsim.attacks import chosen, evaluate
-from vflsim.attacks.label_inference import auc, balanced_accuracy, class_scores, is_gradient, known_rows
+from vflsim.attacks.label_inference import (
+    applies,
+    auc,
+    balanced_accuracy,
+    class_scores,
+    is_gradient,
+    known_rows,
+    named_accuracy,
+    unaided_scores,
+)
 from vflsim.attacks.probing import by_chance
 from vflsim.errors import ResultsError
 
@@ -28,9 +39,10 @@ CANCER = {
 VIEWED = {"record": {"tables": "summary", "views": "400 rows"}, "stop": {"rounds": 40}}
 
 
-def inferred(folder: Path, entry: dict[str, object], **said: object) -> pd.DataFrame:
+def inferred(folder: Path, entry: dict[str, object], known: int = 4, **said: object) -> pd.DataFrame:
     results = finished({"it": entry}, folder / "study", **VIEWED, **said)  # type: ignore[arg-type]
-    return evaluate(results, chosen(["label_inference"], ["label_inference.client=1"])).tables["label_inference"]
+    options = ["label_inference.client=1", f"label_inference.known={known}"]
+    return evaluate(results, chosen(["label_inference"], options)).tables["label_inference"]
 
 
 def test_honest_gradients_of_ten_classes_give_labels_away(tmp_path: Path) -> None:
@@ -52,6 +64,22 @@ def test_honest_gradients_of_two_classes_have_an_auc(tmp_path: Path) -> None:
     assert (table["measure"] == "auc").all()
     assert (table["chance"] == 0.5).all()
     assert table.loc["cosine", "low"] > 0.95
+
+
+@pytest.mark.parametrize("kind", ["easter", "fdml", "agg_vfl"])
+def test_gradients_by_logits_give_every_label_away_without_knowing_any(kind: str, tmp_path: Path) -> None:
+    entry = {**KINDS[kind], "evaluate": {"every": "12 rounds"}, "stop": {"rounds": 12}}
+    table = inferred(tmp_path, entry, known=0, **DIGITS)
+    sign = table[(table["method"] == "sign") & (table["view"] == "gradient")]
+    assert sign[["measure", "known", "value", "low"]].to_numpy().tolist() == [["balanced_accuracy", 0, 1.0, 1.0]]
+    assert set(table["method"]) == {"sign", "clusters"}  # norms of several classes need known rows
+
+
+def test_gradients_of_embeddings_give_labels_away_without_knowing_any(tmp_path: Path) -> None:
+    """Of two classes: the direction splits them; which half is which remains open."""
+    table = inferred(tmp_path, {"kind": "synchronous"}, known=0, **CANCER).set_index("method")
+    assert set(table.index) == {"norm", "clusters"}
+    assert table.loc["clusters", "low"] > 0.9 > table.loc["clusters", "chance_high"]
 
 
 def test_where_there_is_no_gradient_only_the_own_model_remains(tmp_path: Path) -> None:
@@ -107,6 +135,48 @@ def test_lengths_and_directions_by_hand() -> None:
     assert class_scores(x, y, known, 2, "norm")[:, 1].tolist() == [1, 3, 2, 8, 0]  # class 1 is longer
     assert class_scores(x, y[::-1], known, 2, "norm")[:, 1].tolist() == [-1, -3, -2, -8, 0]
     assert class_scores(x, y, known, 2, "cosine").tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]]
+
+
+def test_signs_by_hand() -> None:
+    """Gradients by logits are softmax − onehot: of ten classes, and σ − y of two."""
+    rng = np.random.default_rng(2)
+    o, ten, two = rng.standard_normal((50, 10)), rng.integers(10, size=50), rng.integers(2, size=50)
+    softmax = np.exp(o) / np.exp(o).sum(1, keepdims=True)
+    scores = unaided_scores(softmax - np.eye(10)[ten], np.bincount(ten), "sign", 0)
+    assert balanced_accuracy(scores, ten) == 1
+    assert balanced_accuracy(-scores, ten) < 0.5
+    slope = 1 / (1 + np.exp(-o[:, :1])) - two[:, None]
+    assert auc(unaided_scores(slope, np.bincount(two), "sign", 0), two) == 1
+
+
+def test_the_rarer_class_has_the_longer_gradients() -> None:
+    x = np.array([[3.0, 0], [0, 1.0]])
+    assert unaided_scores(x, np.array([9, 4]), "norm", 0)[:, 1].tolist() == [3, 1]
+    assert unaided_scores(x, np.array([4, 9]), "norm", 0)[:, 1].tolist() == [-3, -1]
+
+
+def test_clusters_have_the_names_that_suit_them_best() -> None:
+    truth = np.array([0, 0, 1, 1, 2, 2])
+    assert named_accuracy(np.eye(3)[[2, 2, 0, 0, 1, 1]], truth) == 1
+    assert named_accuracy(np.eye(3)[[2, 2, 0, 0, 0, 1]], truth) == pytest.approx(2.5 / 3)
+    assert named_accuracy(np.eye(3)[[0] * 6], truth) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("method", "known", "width", "classes", "does"), [
+    ("sign", 0, 10, 10, True), ("sign", 4, 10, 10, False), ("sign", 0, 16, 10, False), ("sign", 0, 1, 2, True),
+    ("norm", 0, 16, 2, True), ("norm", 0, 16, 3, False), ("norm", 1, 16, 3, True),
+    ("clusters", 0, 16, 3, True), ("clusters", 1, 16, 3, False), ("cosine", 0, 16, 2, False),
+])  # fmt: skip
+def test_methods_apply_where_they_are_defined(method: Any, known: int, width: int, classes: int, does: bool) -> None:
+    assert applies(method, known, torch.zeros(3, width), classes) == does
+
+
+def test_noise_has_no_clusters() -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.standard_normal((300, 8)), rng.integers(3, size=300)
+    scores = unaided_scores(x, np.bincount(y), "clusters", 0)
+    low, high = by_chance(lambda order: named_accuracy(scores, y[order]), 300, rng)
+    assert low - 0.02 <= named_accuracy(scores, y) <= high + 0.02
 
 
 def test_known_rows_are_as_many_of_each_class() -> None:
