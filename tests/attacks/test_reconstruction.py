@@ -13,11 +13,15 @@ from protocols_by_kind import KINDS
 from toy_views import view
 
 from vflsim.attacks import chosen, evaluate, evaluation_tables
-from vflsim.attacks.probing import numbers
-from vflsim.attacks.reconstruction import Reconstruction, explained, numeric, views_of
+from vflsim.attacks.probes import decoded, linear
+from vflsim.attacks.probing import Indices, numbers
+from vflsim.attacks.reconstruction import explained, numeric
+from vflsim.attacks.seen import EVERYTHING, Seen, seen_of
 from vflsim.errors import ScenarioError
 from vflsim.learning.models.tables import TableShape
 from vflsim.results.read import Results
+from vflsim.results.statistics import Floats
+from vflsim.results.views import RecordedViews
 
 NONE = 0.02
 """R² up to which a view shows nothing: 2 % of the variance. In 160 trials with 200 rows of noise R² was between −0.012
@@ -113,6 +117,10 @@ def test_equal_runs_are_attacked_equally(study: Results, table: pd.DataFrame) ->
     pd.testing.assert_frame_equal(again, expected)
 
 
+def probed(x: Floats, y: Floats, known: Indices, others: Indices, method: str) -> Floats:
+    return linear(x, y, known, others) if method == "linear" else decoded(x, y, known, others, 128, 0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64])
 @pytest.mark.parametrize("method", ["linear", "decoder"])
 def test_uniform_noise_shows_nothing(method: str, dtype: torch.dtype) -> None:
@@ -120,7 +128,7 @@ def test_uniform_noise_shows_nothing(method: str, dtype: torch.dtype) -> None:
     x = torch.from_numpy(rng.integers(-(2**31), 2**31, size=(300, 8))).to(dtype)
     y, order = rng.standard_normal((300, 12)), rng.permutation(300)
     known, others = np.split(order, [150])
-    guess = Reconstruction().reconstructed(numbers(x), y[known], known, others, method, 0)  # type: ignore[arg-type]
+    guess = probed(numbers(x), y[known], known, others, method)
     found = explained(guess, y[others], y[known].mean(0), rng)
     assert abs(found.r2) < NONE
     assert found.low <= 0
@@ -131,10 +139,7 @@ def test_bits_of_integers_are_read() -> None:
     rng = np.random.default_rng(3)
     x = torch.from_numpy(rng.integers(-(2**31), 2**31, size=(400, 2))).to(torch.int32)
     y, known, others = (x % 2).double().numpy(), np.arange(200), np.arange(200, 400)
-    with_bits, without = (
-        Reconstruction().reconstructed(each, y[known], known, others, "linear", 0)
-        for each in (numbers(x), numbers(x.double()))
-    )
+    with_bits, without = (linear(each, y[known], known, others) for each in (numbers(x), numbers(x.double())))
     assert explained(with_bits, y[others], y[known].mean(0), rng).r2 > 0.99
     assert explained(without, y[others], y[known].mean(0), rng).r2 < 0.05
 
@@ -144,29 +149,115 @@ def test_explained_variance_by_hand() -> None:
     assert explained(guess, truth, np.array([1.0, 1.0]), np.random.default_rng(0)).r2 == 1 - 2 / 4
 
 
-def test_which_views_are_about_a_client() -> None:
-    views = tuple(
-        view(*parts)
-        for parts in [
-            ("client-1", "client-2", "data_share", ""),
-            ("client-1", "server", "gradient", ""),
-            ("client-1", "server", "shared_values", "client-2"),
-            ("client-2", "server", "shared_values", "client-2"),
-            ("client-3", "client-2", "data_share", ""),
-            ("server", "client-1", "embedding", ""),
-            ("server", "client-2", "embedding", ""),
-            ("server", "derived", "sum", ""),
-            ("server", "derived", "surrogate", "client-1"),
-            ("server", "derived", "surrogate", "client-2"),
-        ]
-    )
-    assert [(attacker, name, views.index(each)) for attacker, name, each in views_of(views, 2)] == [
-        ("client", "data_share", 0),
-        ("client", "shared_values", 2),
-        ("server", "embedding", 6),
-        ("server", "derived sum", 7),
-        ("server", "derived surrogate", 9),
+VIEWS = tuple(
+    view(*parts, values=torch.zeros(4, 2, dtype=torch.int32 if parts[2] == "data_share" else torch.float32))
+    for parts in [
+        ("client-1", "client-2", "data_share", ""),
+        ("client-1", "server", "gradient", ""),
+        ("client-1", "server", "shared_values", "client-2"),
+        ("client-1", "server", "shared_values", "client-3"),
+        ("client-1", "server", "shared_values", "server"),
+        ("client-2", "server", "shared_values", "client-2"),
+        ("server", "client-1", "embedding", ""),
+        ("server", "client-2", "embedding", ""),
+        ("server", "derived", "sum", ""),
+        ("server", "derived", "surrogate", "client-1"),
+        ("server", "derived", "surrogate", "client-2"),
     ]
+)
+
+
+@pytest.mark.parametrize(
+    ("party", "attacker", "found"),
+    [
+        ("client-2", "server", {"embedding": [7], "derived sum": [8], "derived surrogate": [10]}),
+        ("client-2", "client-1", {"data_share": [0], "gradient": [1], "shared_values": [2]}),
+        ("client-3", "client-1", {"gradient": [1], "shared_values": [3]}),
+        ("server", "client-1", {"gradient": [1], "shared_values": [4]}),
+        ("client-2", "client-3", {}),
+    ],
+)
+def test_what_an_attacker_has_about_a_party(party: str, attacker: str, found: dict[str, list[int]]) -> None:
+    everything = {"server": {EVERYTHING: [6, 7, 8, 9, 10]}, "client-1": {EVERYTHING: [1, 2, 3, 4]}}
+    seen = {each.name: [VIEWS.index(one) for one in each.views] for each in seen_of(VIEWS, party, attacker)}
+    assert seen == (found | everything[attacker] if found else {})
+
+
+def all_epochs_of(x: np.ndarray, row: list[int], rows: int) -> Seen:
+    """The view of arrivals ``x`` about rows ``row``, in this order, as it is read from a file."""
+    tensors = {"rows": torch.arange(rows)} | {
+        f"server/derived/sum:{name}": torch.as_tensor(each)
+        for name, each in {"values": x, "row": row, "time_s": np.arange(len(row), dtype=float)}.items()
+    }
+    (view,) = RecordedViews.of(tensors).views
+    return Seen("server", "derived sum", (view,), view.received)
+
+
+def test_epochs_stand_side_by_side() -> None:
+    seen = all_epochs_of(np.array([[1.0], [2.0], [3.0], [4.0]]), [2, 0, 2, 0], 4)
+    np.testing.assert_array_equal(seen.inputs("last"), [[4], [np.nan], [3], [np.nan]])
+    np.testing.assert_array_equal(seen.inputs("all"), [[2, 4], [np.nan] * 2, [1, 3], [np.nan] * 2])
+    assert Seen("server", "sum", (view("server", "derived", "sum"),), np.ones(4, bool)).inputs("all") is None
+
+
+def test_sums_of_enough_epochs_determine_all_parties_features() -> None:
+    """Each epoch sums two parties' 6 features into 3 numbers, by other weights: 4 epochs are 12 equations."""
+    rng, rows, r2 = np.random.default_rng(5), 200, []
+    y, other = rng.standard_normal((2, rows, 6))
+    for epochs in (1, 2, 4):
+        sums = [y @ rng.standard_normal((6, 3)) + other @ rng.standard_normal((6, 3)) for _ in range(epochs)]
+        seen = all_epochs_of(np.concatenate(sums), [*range(rows)] * epochs, rows)
+        x, known, others = seen.inputs("all"), np.arange(100), np.arange(100, rows)
+        assert x is not None
+        guess = linear(x, y[known], known, others)
+        r2.append(explained(guess, y[others], y[known].mean(0), rng).r2)
+        design = np.column_stack([np.ones(rows), x])  # by hand: least squares
+        by_hand = design[others] @ np.linalg.lstsq(design[known], y[known], rcond=None)[0]
+        assert r2[-1] == pytest.approx(1 - ((y[others] - by_hand) ** 2).sum() / (y[others] ** 2).sum(), abs=0.03)
+    assert r2[0] < 0.4 < r2[1] < 0.8
+    assert r2[2] > 0.9999
+
+
+def test_a_ridge_has_the_penalty_of_leave_one_out_by_hand() -> None:
+    rng = np.random.default_rng(9)
+    x, known, others = rng.standard_normal((90, 30)), np.arange(40), np.arange(40, 90)
+    y = x[:, :2] + rng.standard_normal((90, 2))
+    z = (x - x[known].mean(0)) / x[known].std(0)
+    target, mean = y[known] - y[known].mean(0), y[known].mean(0)
+    tried = {}
+    for penalty in np.logspace(-6, 6, 25):
+        left_out = []
+        for row in known:  # each row by a ridge on the others, the mean of which it takes, too
+            rest = known[known != row]
+            a, b = z[rest] - z[rest].mean(0), target[rest] - target[rest].mean(0)
+            w = np.linalg.solve(a.T @ a + penalty * np.eye(30), a.T @ b)
+            left_out.append(target[row] - target[rest].mean(0) - (z[row] - z[rest].mean(0)) @ w)
+        tried[penalty] = (np.square(left_out).mean(), penalty)
+    best = min(tried.values())[1]
+    w = np.linalg.solve(z[known].T @ z[known] + best * np.eye(30), z[known].T @ target)
+    np.testing.assert_allclose(linear(x, y[known], known, others), mean + z[others] @ w, rtol=1e-6)
+
+
+def test_a_view_of_noise_adds_nothing_to_features_and_takes_nothing() -> None:
+    rng = np.random.default_rng(6)
+    beside, noise = rng.standard_normal((300, 4)), rng.standard_normal((300, 200))
+    y = beside @ rng.standard_normal((4, 5)) + rng.standard_normal((300, 5))
+    known, others = np.split(rng.permutation(300), [150])
+    alone = linear(beside, y[known], known, others)
+    with_noise = linear(noise, y[known], known, others, beside)
+    assert abs(explained(with_noise, y[others], alone, rng).r2) < NONE
+    assert explained(alone, y[others], y[known].mean(0), rng).r2 > 0.5
+
+
+def test_a_partial_r2_is_what_a_view_explains_beyond_features() -> None:
+    """A sum of two parties' numbers: alone it explains half of one, and beside the other's numbers everything."""
+    rng = np.random.default_rng(8)
+    y, other = rng.standard_normal((2, 400, 3))
+    known, others = np.split(rng.permutation(400), [200])
+    alone, both = (linear(x, y[known], known, others, b) for x, b in ((y + other, None), (y + other, other)))
+    assert explained(alone, y[others], y[known].mean(0), rng).r2 == pytest.approx(0.5, abs=0.1)
+    base = linear(other, y[known], known, others)
+    assert explained(both, y[others], base, rng).r2 > 0.999
 
 
 def test_codes_of_categories_are_left_out() -> None:
