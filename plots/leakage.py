@@ -26,12 +26,13 @@ COSTS = {"time_to_target": ("time", "s"), "bytes_to_target": ("bytes", "B")}
 def leakage(results: Results, folder: Path) -> pd.DataFrame:
     """Return a row per attacked protocol: features, labels, and for each cost its mean and whether it is reached.
 
-    ``features`` is the R² of the server's best attack on each client, at least 0, which guessing the mean has.
+    ``features`` is the R² of the server's best attack on each client, with its own features or without, at least 0,
+    which guessing the mean has.
     ``labels`` is by how many points a client's best attack beats that on its features alone, in balanced accuracy; NaN
     where clients receive no gradients, because they hold the labels. Both are means over clients, then over seeds. A
     cost that a seed did not reach is a lower bound.
     """
-    found = _table(folder, "reconstruction").query("attacker == 'server'")
+    found = _table(folder, "reconstruction").query("attacker == 'server' and measure == 'r2' and features != 'others'")
     features = _best(found).clip(lower=0)
     found = _table(folder, "label_inference").query("measure == 'balanced_accuracy'")
     alone = found["method"] == "untrained"
