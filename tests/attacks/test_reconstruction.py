@@ -58,7 +58,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 @pytest.fixture(scope="module")
 def table(study: Results) -> pd.DataFrame:
-    every, one = ["reconstruction.method=linear"], ["reconstruction.method=decoder", "reconstruction.client=3"]
+    every = ["reconstruction.method=linear", "reconstruction.features=none"]
+    one = ["reconstruction.method=decoder", "reconstruction.client=3"]
     found = [evaluate(study, chosen(["reconstruction"], said)).tables["reconstruction"] for said in (every, one)]
     return pd.concat(found, ignore_index=True)
 
@@ -99,10 +100,14 @@ def test_their_sums_show_something(table: pd.DataFrame, protocol: str, view: str
 
 def test_leakage_stands_beside_what_the_runs_reached_and_cost(study: Results) -> None:
     (shown,) = evaluation_tables(
-        evaluate(study, chosen(["reconstruction"], ["reconstruction.method=linear"]), ["plain"])
+        evaluate(
+            study,
+            chosen(["reconstruction"], ["reconstruction.method=linear", "reconstruction.features=none"]),
+            ["plain"],
+        )
     )
     cells = dict(zip(shown.header, shown.rows[0], strict=True))
-    assert cells["protocol, attacker, view, method"] == "plain, server, embedding, linear"
+    assert cells["protocol, attacker, view, epochs, features, method"] == "plain, server, embedding, last, none, linear"
     assert float(cells["explained variance R²"]) > 0.99
     assert cells["time to 0.01"] == "0 s"  # the initial models are as good
     last = study.run("plain", 0).frame("metrics").iloc[-1]
@@ -202,19 +207,22 @@ def test_epochs_stand_side_by_side() -> None:
 
 def test_sums_of_enough_epochs_determine_all_parties_features() -> None:
     """Each epoch sums two parties' 6 features into 3 numbers, by other weights: 4 epochs are 12 equations."""
-    rng, rows, r2 = np.random.default_rng(5), 200, []
-    y, other = rng.standard_normal((2, rows, 6))
+    rng, rows, r2 = np.random.default_rng(5), 400, []
+    both = rng.standard_normal((rows, 12))
+    y, known, others = both[:, :6], np.arange(200), np.arange(200, rows)
     for epochs in (1, 2, 4):
-        sums = [y @ rng.standard_normal((6, 3)) + other @ rng.standard_normal((6, 3)) for _ in range(epochs)]
-        seen = all_epochs_of(np.concatenate(sums), [*range(rows)] * epochs, rows)
-        x, known, others = seen.inputs("all"), np.arange(100), np.arange(100, rows)
+        weights = [rng.standard_normal((12, 3)) for _ in range(epochs)]
+        seen = all_epochs_of(np.concatenate([both @ each for each in weights]), [*range(rows)] * epochs, rows)
+        x, w = seen.inputs("all"), np.hstack(weights)
         assert x is not None
         guess = linear(x, y[known], known, others)
         r2.append(explained(guess, y[others], y[known].mean(0), rng).r2)
         design = np.column_stack([np.ones(rows), x])  # by hand: least squares
         by_hand = design[others] @ np.linalg.lstsq(design[known], y[known], rcond=None)[0]
         assert r2[-1] == pytest.approx(1 - ((y[others] - by_hand) ** 2).sum() / (y[others] ** 2).sum(), abs=0.03)
-    assert r2[0] < 0.4 < r2[1] < 0.8
+        projector = w @ np.linalg.solve(w.T @ w, w.T)  # and with infinitely many rows
+        assert r2[-1] == pytest.approx(np.trace(projector[:6, :6]) / 6, abs=0.1)
+    assert r2[0] < r2[1] < 0.9
     assert r2[2] > 0.9999
 
 
