@@ -66,6 +66,7 @@ def test_leakage_is_the_best_attack_beside_what_the_target_has_cost(results: Res
     table = leakage(results, _beside(results.folder)).set_index("protocol")
     assert list(table.index) == list(ENTRIES)
     views = pd.read_parquet(_beside(results.folder) / "reconstruction.parquet")
+    views = views[(views["measure"] == "r2") & (views["features"] != "others")]  # the server has its own at most
     best = views[views["attacker"] == "server"].groupby(["protocol", "party"])["value"].max().clip(lower=0)
     assert table["features"].to_dict() == pytest.approx(best.groupby("protocol").mean().to_dict())
     assert table["features"]["plain"] > 0.5
