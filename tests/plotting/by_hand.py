@@ -29,12 +29,14 @@ def runs(results: Results, *tables: str) -> dict[str, list]:
     return found
 
 
-def interval(values: list[float], least: float = 0, greatest: float = np.inf) -> tuple[float, float]:
+def interval(
+    values: list[float], least: float = 0, greatest: float = np.inf, confidence: float = 0.95
+) -> tuple[float, float]:
     if len(values) < 2:
         return np.nan, np.nan
     if min(values) == max(values):
         return values[0], values[0]
-    low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    low, high = stats.t.interval(confidence, len(values) - 1, np.mean(values), stats.sem(values))
     return max(low, least), min(high, greatest)
 
 
@@ -83,17 +85,33 @@ def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
     for measure, column, unit in zip(
         ("time_to_target", "rounds_to_target", "bytes_to_target"), TARGETS, ("s", "", "B"), strict=True
     ):
+        everything = [spent(run, at_least)[0][column] for own in runs(results).values() for run in own]
         for protocol, own in runs(results).items():
             found = [spent(run, at_least) for run in own]
             values, late = [value[column] for value, _ in found], [censored for _, censored in found]
             seeds += [(measure, protocol, run.seed, v, c) for run, v, c in zip(own, values, late, strict=True)]
-            limits = (np.nan, np.nan) if any(late) else interval(values)
-            costs.append((measure, protocol, unit, np.mean(values), *limits, len(own), len(own) - sum(late)))
+            costs.append(
+                (measure, protocol, unit, *cost(values, any(late), min(everything) > 0), len(own), len(own) - sum(late))
+            )
     names = ["measure", "protocol", "unit", "shown", "low", "high", "n", "reached"]
     return {
         "costs": pd.DataFrame(costs, columns=names),
         "seeds": pd.DataFrame(seeds, columns=["measure", "protocol", "seed", "value", "censored"]),
     }
+
+
+def cost(values: list[float], late: bool, geometric: bool) -> tuple[float, float, float]:
+    """The mean (geometric, unless a cost is 0) with its interval; if some run is late, its one-sided limit alone."""
+    if not geometric:
+        return (interval(values, -np.inf, confidence=0.9)[0], np.nan, np.nan) if late else mean_of(values)
+    logs = np.log(values)
+    if late:
+        return np.exp(interval(logs, -np.inf, confidence=0.9)[0]), np.nan, np.nan
+    return np.exp(np.mean(logs)), *np.exp(interval(logs, -np.inf))
+
+
+def mean_of(values: list[float]) -> tuple[float, float, float]:
+    return float(np.mean(values)), *interval(values)
 
 
 def time_to(run, target: float) -> tuple[float, bool]:
@@ -114,8 +132,10 @@ def speedup(results: Results, at_least: float, baseline: str = "wait") -> dict[s
             late, waiting = any(a[1] for a, _ in both), any(b[1] for _, b in both)
             bound = {(False, False): "exact", (True, False): "most", (False, True): "least", (True, True): "none"}
             limits = np.exp(interval(logs, -np.inf)) if not late and not waiting else (np.nan, np.nan)
+            one_sided = np.exp(interval(logs, -np.inf, confidence=0.9))
+            shown = one_sided[1] if late else one_sided[0] if waiting else np.exp(np.mean(logs))
             if both:
-                rows.append((title, name, np.exp(np.mean(logs)), *limits, len(both), bound[late, waiting]))
+                rows.append((title, name, shown, *limits, len(both), bound[late, waiting]))
     return {"ratios": pd.DataFrame(rows, columns=["measure", "protocol", "mean", "low", "high", "n", "bound"])}
 
 
@@ -208,8 +228,8 @@ def sweep(swept: Sweep, of: Callable[[Any], tuple[float, bool]], theory: bool) -
         for protocol, own in runs(results, "rounds").items():
             found = [of(run) for run in own]
             values, late = [each for each, _ in found], any(censored for _, censored in found)
-            limits = (np.nan, np.nan) if late else interval(values)
-            times.append((position, protocol, float(value), np.mean(values), *limits, len(own)))
+            shown = mean_of(values) if theory else cost(values, late, geometric=True)
+            times.append((position, protocol, float(value), *shown, len(own)))
             points = closed_forms(results, [protocol] if theory else [])
             if len(points):
                 x = points["seconds"].to_numpy()

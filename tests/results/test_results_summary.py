@@ -1,6 +1,7 @@
 import math
 import re
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ from toy_runs import toy_results, toy_run
 
 from vflsim.errors import ResultsError
 from vflsim.results import Results, RunTables, comparison_table, run_folder, summarise, write_run, write_summary
+from vflsim.results.estimates import GEOMETRIC, MEAN, estimate
+from vflsim.results.ratios import ratio, three_digits
 from vflsim.results.report import describe, quantity, span
-from vflsim.results.statistics import step_values, t_interval
-from vflsim.results.summary import estimate
+from vflsim.results.statistics import holm, step_values, t_interval
 from vflsim.vocabulary.metrics import higher_is_better
 
 SCENARIO = """\
@@ -95,17 +97,21 @@ def test_costs_are_taken_at_the_first_evaluation_that_reaches_the_target(three: 
         "end": [10, 8, 17],
     }.items():
         found = row(summary, measure, "fast")
-        expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-        assert found["mean"] == pytest.approx(np.mean(values))
-        assert (found["low"], found["high"]) == pytest.approx((expected.low, expected.high))
+        there, back = (np.log, np.exp) if measure.endswith("to_target") else (np.array, np.array)
+        expected = stats.ttest_1samp(there(values), 0.0).confidence_interval(0.95)
+        assert found["mean"] == pytest.approx(back(np.mean(there(values))))
+        assert (found["low"], found["high"]) == pytest.approx(tuple(back([expected.low, expected.high])))
         assert (found["n"], found["reached"]) == (3, 3)
+        assert found["statistic"] == ("geometric mean" if measure.endswith("to_target") else "mean")
 
 
 def test_a_run_that_never_gets_there_is_censored_not_left_out(three: Path):
     found = row(summarise(Results.open(three)), "time_to_target", "slow")
     assert (found["n"], found["reached"], found["horizon"]) == (3, 2, 60)
     assert math.isnan(found["mean"])
-    assert found["at_least"] == pytest.approx((40 + 60 + 50) / 3)
+    limit = stats.ttest_1samp(np.log([40, 60, 50]), 0.0, alternative="greater").confidence_interval(0.95).low
+    assert found["at_least"] == pytest.approx(np.exp(limit))
+    assert (found["median"], math.isnan(found["median_low"])) == (45, True)
 
 
 def test_paired_differences_are_taken_within_common_seeds(three: Path):
@@ -121,7 +127,9 @@ def test_a_difference_to_a_censored_run_is_bounded_on_the_side_that_is_known(thr
     found = row(summarise(Results.open(three)), "time_to_target", "fast", "slow")
     assert math.isnan(found["mean"])
     assert math.isnan(found["at_least"])
-    assert found["at_most"] == pytest.approx(((10 - 40) + (6 - 60) + (17 - 50)) / 3)
+    gaps = [10 - 40, 6 - 60, 17 - 50]
+    limit = stats.ttest_1samp(gaps, 0.0, alternative="less").confidence_interval(0.95).high
+    assert found["at_most"] == pytest.approx(limit)
     assert found["reached"] == 2
 
 
@@ -131,9 +139,11 @@ def test_the_table_shows_a_censored_cost_as_greater_than_the_horizon(three: Path
         next(line for line in shown.splitlines() if line.strip().startswith(name)) for name in ("slow", "fast")
     )
     assert "2 of 3" in slow
-    assert "> 60 s" in slow
-    assert "10.07 (6 … 17) s" in fast  # 11 ± 14 s would reach below 0
-    assert re.search(r"> 1\.01 ×$", fast.strip())
+    assert "2 of 3: 45 s, > 60 s" in slow
+    assert "10.07 (2.761 … 36.7) s" in fast
+    assert re.search(r"> 1\.67 ×$", fast.strip())  # the one-sided limit; 4.9 is the mean of what is known
+    assert "one-sided 95 % limits" in shown
+    assert "geometric means of costs over seeds" in shown.splitlines()[0]
 
 
 NOISY = {
@@ -233,7 +243,7 @@ def test_failed_runs_are_left_out_and_said(three: Path):
     write(three, "slow", 1, RUNS["slow"][1], status="failed", error="RunError: client-1: boom\nmore")
     results = Results.open(three)
     found = row(summarise(results), "time_to_target", "slow")
-    assert (found["failed"], found["n"], found["mean"]) == (1, 2, pytest.approx(45))
+    assert (found["failed"], found["n"], found["mean"]) == (1, 2, pytest.approx(math.sqrt(40 * 50)))
     assert row(summarise(results), "end", "fast", "slow")["n"] == 2
     assert "2 of 2 (1 failed)" in text(results)
     assert "slow, seed 1: RunError: client-1: boom" in text(results)
@@ -254,7 +264,7 @@ def test_when_all_runs_failed_the_table_still_says_so(three: Path):
 def test_other_targets_can_be_asked_for(three: Path):
     results = Results.open(three)
     found = row(summarise(results, {"test_accuracy": 0.5, "for": "1 evaluation"}), "time_to_target", "slow")
-    assert found["mean"] == pytest.approx((20 + 60 + 50) / 3)
+    assert found["mean"] == pytest.approx((20 * 60 * 50) ** (1 / 3))
     with pytest.raises(ResultsError, match="'test_auc' was not evaluated"):
         summarise(results, {"test_auc": 0.5})
     with pytest.raises(ResultsError, match="no target: there is no metric 'accuracy'"):
@@ -266,7 +276,9 @@ def test_targets_may_be_formulas_of_the_scenarios_constants(three: Path):
         "stop:", "constants: {a: 1, b: 2*a}\npartition: {clients: 5*b}\nstop:"
     )
     three.joinpath("scenario.yaml").write_text(formula)
-    assert row(summarise(Results.open(three)), "time_to_target", "fast")["mean"] == pytest.approx((10 + 6 + 17) / 3)
+    assert row(summarise(Results.open(three)), "time_to_target", "fast")["mean"] == pytest.approx(
+        (10 * 6 * 17) ** (1 / 3)
+    )
 
 
 def test_losses_reach_their_target_from_above(three: Path):
@@ -274,7 +286,7 @@ def test_losses_reach_their_target_from_above(three: Path):
     scenario = three / "scenario.yaml"
     scenario.write_text(SCENARIO.replace("test_accuracy: 0.9", "train_loss: 0.2"))
     results = Results.open(three)
-    assert row(summarise(results), "time_to_target", "slow")["mean"] == pytest.approx((40 + 60 + 50) / 3)
+    assert row(summarise(results), "time_to_target", "slow")["mean"] == pytest.approx((40 * 60 * 50) ** (1 / 3))
     assert "Target: train_loss ≤ 0.2 for 1 evaluation" in text(results)
 
 
@@ -347,15 +359,80 @@ def test_numbers_are_shown_with_unit_and_sensible_digits(shown: str, expected: s
 
 
 @pytest.mark.parametrize(
-    ("values", "unit", "share", "shown"),
+    ("values", "unit", "share", "statistic", "shown"),
     [
-        ([1.0, 4.0, 16.0], "s", False, "4 (1 … 16) s"),  # 7 ± 20 s would reach below 0
-        ([5.0, 6.0, 7.0], "s", False, "6 ± 2 s"),
-        ([0.0, 1.0, 16.0], "s", False, "6 ± 22 s"),  # no geometric mean
-        ([0.91, 0.95], "", True, "0.930 ± 0.255"),
-        ([0.9441, 0.9442], "", True, "0.944 ± 0.001"),
+        ([1.0, 4.0, 16.0], "s", False, GEOMETRIC, "4 (0.1278 … 125.2) s"),
+        ([1.0, 4.0, 16.0], "s", False, MEAN, "7 ± 20 s"),  # the column decides which mean, not the row
+        ([5.0, 5.1, 5.2], "s", False, GEOMETRIC, "5.1 ± 0.3 s"),
+        ([5.0, 6.0, 7.0], "s", False, MEAN, "6 ± 2 s"),
+        ([5.0], "s", False, GEOMETRIC, "5 s"),
+        ([0.91, 0.95], "", True, MEAN, "0.930 ± 0.255"),
+        ([0.9441, 0.9442], "", True, MEAN, "0.944 ± 0.001"),
     ],
 )
-def test_small_numbers_of_seeds_read_well(values: list[float], unit: str, share: bool, shown: str) -> None:
-    found = estimate(np.array(values), np.zeros(len(values), dtype=bool))
+def test_small_numbers_of_seeds_read_well(
+    values: list[float], unit: str, share: bool, statistic: str, shown: str
+) -> None:
+    found = estimate(np.array(values), np.zeros(len(values), dtype=bool), statistic)
     assert describe(found, unit, share) == shown
+
+
+@pytest.mark.parametrize(
+    ("reached", "missed", "shown"),
+    [
+        ([9.0, 10.0, 11.0, 12.0], [600.0], "4 of 5: 10.5 s, > 600 s"),
+        ([9.0], [600.0, 500.0], "1 of 3: 9 s, > 500 s"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [60.0], "6 of 7: 3.5 (1 … 6) s, > 60 s"),
+        ([], [60.0, 50.0], "> 50 s"),
+    ],
+)
+def test_a_censored_cost_shows_what_is_known(reached: list[float], missed: list[float], shown: str) -> None:
+    censored = np.array([False] * len(reached) + [True] * len(missed))
+    assert describe(estimate(np.array(reached + missed), censored, GEOMETRIC), "s") == shown
+
+
+def test_a_column_with_a_cost_of_zero_has_arithmetic_means(three: Path) -> None:
+    summary = summarise(Results.open(three), {"test_accuracy": 0.1, "for": "1 evaluation"})
+    found = row(summary, "time_to_target", "fast")
+    assert (found["mean"], found["statistic"]) == (0, "mean")
+
+
+def measured(times: dict[str, list[float]], missed: tuple[tuple[str, int], ...] = ()) -> pd.DataFrame:
+    rows = [
+        (name, seed, value, (name, seed) in missed) for name, own in times.items() for seed, value in enumerate(own)
+    ]
+    return pd.DataFrame(rows, columns=["protocol", "seed", "value", "censored"])
+
+
+@pytest.mark.parametrize(("late", "bound", "side"), [("own", "most", "less"), ("base", "least", "greater")])
+def test_the_bound_of_a_ratio_is_a_one_sided_limit(late: str, bound: str, side: str) -> None:
+    times = {"own": [10.0, 12.0, 9.0, 60.0], "base": [30.0, 45.0, 20.0, 80.0]}
+    found = ratio(measured(times, ((late, 3),)), "own", "base")
+    logs = np.log(np.array(times["base"]) / np.array(times["own"]))
+    limits = stats.ttest_1samp(logs, 0.0, alternative=side).confidence_interval(0.95)
+    assert found is not None
+    assert found.bound == bound
+    assert found.mean == pytest.approx(np.exp(limits.high if bound == "most" else limits.low))
+
+
+def test_the_digits_of_a_bound_keep_it_a_bound() -> None:
+    assert (three_digits(7.6499, "least"), three_digits(7.6401, "most")) == ("7.64", "7.65")
+
+
+def test_seeds_without_a_ratio_are_counted() -> None:
+    found = ratio(measured({"own": [0.0, 2.0, 2.0], "base": [8.0, 8.0, 8.0]}), "own", "base")
+    assert str(found) == "4 × (2 of 3)"
+
+
+def test_of_equal_protocols_few_studies_call_one_different() -> None:
+    # Holm keeps the error level at 5 %; of 400 studies 6.8 % or more would have a probability of 5 % at that level.
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(400):
+        values = rng.normal(size=(10, 5))
+        chances = [t_interval(one - other).p for one, other in combinations(values, 2)]
+        wrong += bool((holm(np.array(chances)) < 0.05).any())
+    assert wrong / 400 < 0.068
+
+
+def test_holms_correction_is_the_textbooks() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])

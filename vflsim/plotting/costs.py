@@ -16,8 +16,9 @@ from matplotlib.ticker import LogLocator
 from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, spread_widely, x_axis
+from vflsim.results.estimates import GEOMETRIC, estimate
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.summary import estimate, outcomes
+from vflsim.results.summary import outcomes, statistic_of
 
 PANELS = (("time_to_target", "time", "s"), ("rounds_to_target", "server steps", ""), ("bytes_to_target", "bytes", "B"))
 
@@ -29,10 +30,11 @@ _WIDE_BARS = 50.0
 def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -> Picture:
     """Plot bars of time, rounds and bytes until the target (default: the scenario's first), one row per protocol.
 
-    A bar ends at the mean over seeds, with its 95 % interval; dots are single seeds. If some seed (a diverged one, for
-    example) never reached the target, the bar is hatched, ends at the mean of the lower bounds, and has a label with
-    the number of seeds that reached it. ``numbers``: ``costs`` (measure, protocol, unit, shown: the bar's end, low,
-    high, n, reached), ``seeds`` (measure, protocol, seed, value, censored). Raises NotRecordedError without a target.
+    A bar ends at the geometric mean over seeds (the arithmetic, if a cost is 0), with its 95 % interval; dots are
+    single seeds. If some seed (a diverged one, for example) never reached the target, the bar is hatched, ends at a
+    one-sided 95 % limit of the mean, and has a label with the number of seeds that reached it. ``numbers``: ``costs``
+    (measure, protocol, unit, shown: the bar's end, low, high, n, reached, statistic), ``seeds`` (measure, protocol,
+    seed, value, censored). Raises NotRecordedError without a target.
     """
     measured = outcomes(results, target)
     measured = measured[measured["target"].notna()]
@@ -57,7 +59,8 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
         panels[0].invert_yaxis()
         goal = measured["target"].iloc[0].replace("_", " ")
         headline(figure, f"{results.name}: cost to {goal}{failures(results, costs=True)}")
-        legend(figure, *_key(bool(measured["censored"].any()), measured["seed"].nunique() > 1))
+        mean = "geometric mean" if (costs["statistic"] == GEOMETRIC).all() else "mean"
+        legend(figure, *_key(bool(measured["censored"].any()), measured["seed"].nunique() > 1, mean))
     return figure
 
 
@@ -65,13 +68,15 @@ def _costs(measured: pd.DataFrame, protocols: list[str]) -> pd.DataFrame:
     """Compute the end and the interval of every bar."""
     rows = []
     for measure, _, unit in PANELS:
+        everything = measured.loc[measured["measure"] == measure, "value"].to_numpy(dtype=np.float64)
+        statistic = statistic_of(measure, everything)
         for name in protocols:
             own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
-            found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool))
+            found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool), statistic)
             shown = found.at_least if found.censored else found.mean
             low = float(np.maximum(found.low, 0.0))  # no cost is below 0
-            rows.append((measure, name, unit, shown, low, found.high, found.n, found.reached))
-    return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached"), rows)
+            rows.append((measure, name, unit, shown, low, found.high, found.n, found.reached, statistic))
+    return frame(("measure", "protocol", "unit", "shown", "low", "high", "n", "reached", "statistic"), rows)
 
 
 def _panel(
@@ -138,9 +143,9 @@ def _panel(
     axes.tick_params(axis="y", length=0)
 
 
-def _key(censored: bool, several: bool) -> tuple[list[object], list[str]]:
+def _key(censored: bool, several: bool, mean: str) -> tuple[list[object], list[str]]:
     handles: list[object] = [Patch(facecolor="#888888", alpha=0.85)]
-    labels = ["mean over seeds" if several else "one seed"]
+    labels = [f"{mean} over seeds" if several else "one seed"]
     if several:
         handles += [
             Line2D([], [], color="black", linewidth=1.3),
@@ -149,5 +154,5 @@ def _key(censored: bool, several: bool) -> tuple[list[object], list[str]]:
         labels += ["95 % interval", "single seed"]
     if censored:
         handles.append(Patch(facecolor="none", edgecolor="#666666", hatch="////"))
-        labels.append("more than this: only k of n seeds reached it")
+        labels.append("more than this (95 % limit): only k of n seeds reached it")
     return handles, labels

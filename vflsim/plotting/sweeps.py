@@ -14,6 +14,7 @@ from vflsim.plotting.multiples import small_multiples
 from vflsim.plotting.numbers import frame, stacked
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, target_label
 from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, places, time_axis, value_axis
+from vflsim.results.estimates import GEOMETRIC
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics import Floats
 from vflsim.results.summary import STEADY
@@ -92,7 +93,8 @@ def _lines(sweep: Sweep, found: pd.DataFrame, label: str, note: str, theory: boo
 
 def _remark(sweep: Sweep, found: pd.DataFrame, costs: bool, bars: bool = True) -> str:
     several, bars = found["n"].max() > 1, bars and bool(found["low"].notna().any())
-    note = f"mean{' and 95 % interval' if bars else ''} over seeds" if several else "one seed"
+    mean = "geometric mean" if (found["statistic"] == GEOMETRIC).all() else "mean"
+    note = f"{mean}{' and 95 % interval' if bars else ''} over seeds" if several else "one seed"
     note += "; 95 % interval by batch means" if bars and not several else ""
     for what in ("diverged", "failed"):
         lost = [name for name in sweep.protocols if found.loc[found["protocol"] == name, what].any()]

@@ -13,16 +13,16 @@ import pandas as pd
 from vflsim.plotting import closed
 from vflsim.plotting.numbers import Numbers
 from vflsim.report.waits import mean_round, time_spent, waited_for
+from vflsim.results.estimates import Estimate
 from vflsim.results.layout import TextTable
 from vflsim.results.notes import round_measure
 from vflsim.results.read import Results
 from vflsim.results.report import costs_to_target, describe
-from vflsim.results.summary import Estimate
 from vflsim.vocabulary.amounts import quantity, span
 from vflsim.vocabulary.metrics import is_share
 
 _AMOUNT = re.compile(
-    r"[<>≈ ]*([−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)(?:.*?\s(µs|ms|s|kB|MB|GB|TB|B|%)(?!\w))?", re.IGNORECASE
+    r"(?:\d+ of \d+: )?[<>≈ ]*([−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)(?:.*?\s(µs|ms|s|kB|MB|GB|TB|B|%)(?!\w))?", re.IGNORECASE
 )
 _UNITS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "%": 0.01}
 COSTS = ("time_to_target", "rounds_to_target", "bytes_to_target")
@@ -136,7 +136,7 @@ def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
     shown = {*COSTS, round_measure(summary)} | ({f"plateau_{results.main_metric}"} if results.evaluated else set())
     rows = []
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
-        found = Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})
+        found = Estimate.of(row)
         value = describe(found, row["unit"]) if found.censored else quantity(found.mean, row["unit"])
         interval = "—" if np.isnan(found.low) else span(found.low, found.high, row["unit"])
         what = _words(row["measure"], "" if pd.isna(row["target"]) else row["target"])
@@ -168,7 +168,7 @@ def from_markdown(text: str) -> list[Sheet]:
 
 
 def _described(row: pd.Series) -> str:
-    found = Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})
+    found = Estimate.of(row)
     measure = str(row["measure"])
     return describe(found, row["unit"], share=is_share(measure.partition("_")[2]))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from vflsim.results.estimates import GEOMETRIC
 from vflsim.results.sampling import sampling_note
 from vflsim.results.stalled import stalled_note
 from vflsim.results.summary import STEADY
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from vflsim.results.read import Results
 
 AT_LEAST = (
-    "“> x”: runs that did not reach it could have reached it at x or later: at their end, or at the beginning of a "
-    "stretch that was still open; no mean is computed."
+    "“k of n: a, > x”: k of n runs reached it, and a is their median (from six runs on with its 95 % interval); the "
+    "others could have reached it at x or later: at their end, or at the beginning of a stretch that was still open. "
+    "No mean is computed."
 )
 """Note below a table with censored costs."""
 
@@ -52,6 +54,9 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
     but = " (exceptions below)" if any(results.unpaired(name, first) for name in results.protocols) else ""
     if differ and targets and (summary["n"] > 1).any():
         yield f"Speed-up: time of {first} ÷ time, paired over seeds{but}: geometric mean and 95 % interval."
+        costs = select(summary, "time_to_target", targets[0])
+        if (costs["reached"] < costs["n"]).any():
+            yield "“< x ×”, “> x ×”: one-sided 95 % limits, where runs did not reach the target."
     if differ and (pairing or not targets):
         single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
         yield f"“vs {first}”: mean of paired differences over common seeds{single}{but}."
@@ -74,9 +79,14 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
 
 def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
     """Yield what the means of tables and their intervals are."""
-    yield "Means over seeds ± 95 % Student-t intervals."
-    if any(((each["unit"] != "") & (each["low"] < 0) & (each["least"] > 0)).any() for each in summaries):
-        yield "“a (b … c)”: geometric mean and range over seeds, where ± would reach below 0."
+    yield "Means over seeds ± 95 % Student-t intervals; “a (b … c)”: mean and interval, where its sides differ."
+    costs = {
+        kind for each in summaries for kind in each.loc[each["target"].notna() & each["baseline"].isna(), "statistic"]
+    }
+    if costs == {GEOMETRIC}:
+        yield "Costs to the target: geometric means, whose ratios are the speed-ups; intervals of the logarithms."
+    elif GEOMETRIC in costs:
+        yield "Costs to the target: geometric means, but arithmetic ones in a column where a cost is 0."
 
 
 def target_note(target: object) -> str:

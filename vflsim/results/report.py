@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from vflsim.results.estimates import GEOMETRIC, Estimate
 from vflsim.results.layout import TextTable, markdown_table
 from vflsim.results.notes import baseline_of, final_label, notes, round_measure, select, targets_in
 from vflsim.results.ratios import ratio
 from vflsim.results.steady_report import round_sections
-from vflsim.results.summary import Estimate, outcomes, summarise, to_table
+from vflsim.results.summary import outcomes, summarise, to_table
 from vflsim.results.write import write_file
 from vflsim.vocabulary.amounts import quantity, span, spanned, thousandths
 from vflsim.vocabulary.metrics import is_share
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
+
+
+SYMMETRIC = 1.25
+"""Ratio of an interval's sides up to which ± stands for both."""
 
 
 def comparison_table(results: Results, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> TextTable:
@@ -64,18 +69,28 @@ def markdown(results: Results, summary: pd.DataFrame) -> str:
 
 
 def describe(found: Estimate, unit: str, share: bool = False) -> str:
-    """Format an estimate: ``12.3 ± 0.4 s``; if censored ``> 60 s``, or a bound on a difference if there is one.
+    """Format an estimate: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
 
-    Where ± would reach below 0, positive times, rounds and bytes have their geometric mean and range: ``5 (2 … 11) s``.
-    A ``share`` has three digits: ``0.944 ± 0.007``.
+    An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
+    sides. A ``share`` has three digits: ``0.944 ± 0.007``. A censored cost has the number of runs that reached the
+    target, their median (with its interval, from six runs on), and the bound of the others:
+    ``4 of 5: 10.5 s, > 600 s``; or the bound alone.
     """
     if not found.censored:
-        if unit and found.low < 0 < found.least:
-            return spanned(found.geometric, found.least, found.greatest, unit)
-        half = (found.high - found.low) / 2
+        below, above = found.mean - found.low, found.high - found.mean
+        if max(below, above) > SYMMETRIC * min(below, above):
+            return spanned(found.mean, found.low, found.high, unit)
+        half = max(below, above)
         return thousandths(found.mean, half) if share else quantity(found.mean, unit, half)
     if not math.isnan(found.horizon):
-        return f"> {quantity(found.horizon, unit)}"
+        bound = f"> {quantity(found.horizon, unit)}"
+        if math.isnan(found.median):
+            return bound
+        ends = not math.isnan(found.median_low)
+        median = (
+            spanned(found.median, found.median_low, found.median_high, unit) if ends else quantity(found.median, unit)
+        )
+        return f"{found.reached} of {found.n}: {median}, {bound}"
     if not math.isnan(found.at_least):
         return f"> {quantity(found.at_least, unit)}"
     if not math.isnan(found.at_most):
@@ -141,7 +156,18 @@ def _comparison(results: Results, summary: pd.DataFrame, measured: pd.DataFrame,
         what = "time" if targets else final_label(results.main_metric) if final else "mean round"
         cells = {name: _cell(summary, name, *compared, baseline=first, paired=pairing) for name in results.protocols}
         add(f"{what} vs {first}", cells)
-    return TextTable(header, [*map(tuple, rows)], title=results.name, notes=[*notes(results, summary, differ, pairing)])
+    title = f"{results.name} ({what})" if (what := _statistics(summary)) else results.name
+    return TextTable(header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, differ, pairing)])
+
+
+def _statistics(summary: pd.DataFrame) -> str:
+    """Name the means that the main table has over several seeds; empty for single runs."""
+    if not (summary["n"] > 1).any():
+        return ""
+    costs = summary.loc[summary["target"].notna() & summary["baseline"].isna(), "statistic"]
+    if costs.empty:
+        return "means over seeds"
+    return f"{'geometric means' if (costs == GEOMETRIC).all() else 'means'} of costs over seeds"
 
 
 def _speed_ups(results: Results, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, str]:
@@ -180,13 +206,9 @@ def _cell(
         return "—"
     row = rows.iloc[0]
     worth = pairing(row["narrower"]) if paired else ""
-    return describe(_estimate(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))) + (
+    return describe(Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))) + (
         f" ({worth})" if worth else ""
     )
-
-
-def _estimate(row: pd.Series) -> Estimate:
-    return Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})
 
 
 def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
@@ -217,7 +239,7 @@ def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]
     shown = {"time_to_target", "rounds_to_target", "bytes_to_target", round_measure(summary)}
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
-        found, unit = _estimate(row), row["unit"]
+        found, unit = Estimate.of(row), row["unit"]
         value = describe(found, unit) if found.censored else quantity(found.mean, unit)
         exact = not math.isnan(found.low)
         interval = span(found.low, found.high, unit) if exact else "—"

@@ -1,4 +1,4 @@
-"""Means over seeds with Student-t intervals, and step functions on a common grid."""
+"""Means over seeds with Student-t intervals, their one-sided limits, and step functions on a common grid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,12 +18,16 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over ``n`` seeds and its interval; ``low`` and ``high`` are NaN if n < 2."""
+    """A mean over ``n`` seeds and its interval; ``low`` and ``high`` are NaN if n < 2.
+
+    ``p`` is the p-value of the t test that goes with the interval: that the mean is 0.
+    """
 
     mean: float
     low: float
     high: float
     n: int
+    p: float = np.nan
 
     @property
     def half_width(self) -> float:
@@ -36,8 +40,49 @@ def t_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE)
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
         return Interval(np.nan, np.nan, np.nan, 0)
-    mean, low, high = band(array[:, None], confidence)
-    return Interval(float(mean[0]), float(low[0]), float(high[0]), array.size)
+    mean, low, high = (float(each[0]) for each in band(array[:, None], confidence))
+    return Interval(mean, low, high, array.size, chance(mean, high - mean, array.size - 1, confidence))
+
+
+def log_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE) -> Interval:
+    """Compute the geometric mean of positive values, and the Student-t interval of their logarithms."""
+    array = np.asarray(values, dtype=np.float64)
+    found = t_interval(np.log(array), confidence)
+    if not found.n:
+        return found
+    mean, low, high = (float(each) for each in np.exp([found.mean, found.low, found.high]))
+    within = min(max(mean, float(array.min())), float(array.max()))  # equal values have themselves as the mean
+    return Interval(within, min(low, within), max(high, within), found.n)  # NaN stays: it is the first of both
+
+
+def one_sided(confidence: float = CONFIDENCE) -> float:
+    """Return the confidence of the two-sided interval whose ends are one-sided limits of this ``confidence``."""
+    return 2 * confidence - 1
+
+
+def chance(mean: float, half: float, freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Return the p-value of the t test, with so many degrees of ``freedom``, whose interval is ``mean`` ± ``half``.
+
+    NaN without an interval; an interval without width excludes everything but its mean.
+    """
+    if np.isnan(half):
+        return np.nan
+    if half <= ROUNDING * abs(mean):
+        return float(mean == 0)
+    error = half / float(stdtrit(freedom, (1 + confidence) / 2))
+    return float(2 * stdtr(freedom, -abs(mean) / error))
+
+
+def holm(chances: Floats) -> Floats:
+    """Correct p-values (m,) for their number by Holm's step-down method.
+
+    Source: Holm, Scandinavian Journal of Statistics 6(2), 1979.
+    """
+    order = np.argsort(chances)
+    steps = (len(chances) - np.arange(len(chances))) * chances[order]
+    corrected = np.empty_like(chances)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return corrected
 
 
 def welch_interval(values: Floats, others: Floats, confidence: float = CONFIDENCE) -> Interval:
@@ -51,10 +96,10 @@ def welch_interval(values: Floats, others: Floats, confidence: float = CONFIDENC
         return Interval(mean, np.nan, np.nan, n)
     a, b = (float(each.var(ddof=1)) / len(each) for each in (values, others))
     if a + b == 0:
-        return Interval(mean, mean, mean, n)
+        return Interval(mean, mean, mean, n, float(mean == 0))
     freedom = (a + b) ** 2 / (a * a / (len(values) - 1) + b * b / (len(others) - 1))
     half = float(stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(a + b))
-    return Interval(mean, mean - half, mean + half, n)
+    return Interval(mean, mean - half, mean + half, n, chance(mean, half, freedom, confidence))
 
 
 def band(values: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats, Floats]:

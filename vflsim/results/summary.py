@@ -2,25 +2,24 @@
 
 For each seed, all protocols share their random draws, so differences are paired: taken within each common seed, then
 averaged. A run that never reaches its target is *censored*: reaching it would have taken longer than the run lasted.
-Diverged runs are censored too, and count for nothing else. Censored costs have no mean, but bounds.
+Diverged runs are censored too, and count for nothing else. Censored costs have no mean, but one-sided limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from vflsim.results.estimates import GEOMETRIC, MEAN, Estimate, estimate, independent, paired
 from vflsim.results.plateau import distinct, plateau_of
 from vflsim.results.replication import round_pair
-from vflsim.results.statistics import Floats, narrower, t_interval, welch_interval
-from vflsim.results.steady import steady_mean
+from vflsim.results.statistics import Floats, chance
+from vflsim.results.steady import BATCHES, steady_mean
 from vflsim.results.targets import passage, wanted_targets
 from vflsim.vocabulary.targets import Target
 
@@ -32,35 +31,6 @@ STEADY = "steady_round_duration"
 _COSTS = {"time_to_target": ("time_s", "s"), "rounds_to_target": ("round", "rounds"), "bytes_to_target": ("bytes", "B")}
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
 _TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimate of one number from ``n`` runs, ``reached`` of them exact, the others lower bounds (censored).
-
-    ``mean`` and its 95 % interval ``low``–``high`` exist if all runs are exact, else they are NaN. Otherwise
-    ``horizon`` is the smallest censored value, and ``at_least`` / ``at_most`` bound the mean if they can. ``narrower``
-    is the gain from pairing for a paired difference (:func:`~vflsim.results.statistics.narrower`). ``geometric`` is the
-    geometric mean of several positive values, ``least`` and ``greatest`` are their range.
-    """
-
-    n: int
-    reached: int
-    mean: float = np.nan
-    low: float = np.nan
-    high: float = np.nan
-    at_least: float = np.nan
-    at_most: float = np.nan
-    horizon: float = np.nan
-    narrower: float = np.nan
-    geometric: float = np.nan
-    least: float = np.nan
-    greatest: float = np.nan
-
-    @property
-    def censored(self) -> bool:
-        """Whether some run is censored."""
-        return self.reached < self.n
 
 
 def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -127,8 +97,9 @@ def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFram
         key = {"measure": measure, "target": target or None, "unit": unit}
         by_protocol = dict(iter(group.set_index("seed").groupby("protocol", sort=False)[["value", "censored"]]))
         runs = {name: by_protocol[name] for name in results.protocols if name in by_protocol}
+        statistic = statistic_of(str(measure), group["value"].to_numpy())
         for name, own in runs.items():
-            found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool))
+            found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool), statistic)
             if measure == STEADY and len(own) == 1:
                 found = _within(results.run(name, own.index[0]))
             rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **asdict(found)})
@@ -136,8 +107,8 @@ def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFram
             alone = bool(results.unpaired(name, baseline))
             common = runs[name].index.intersection(runs[baseline].index)
             own, other = (runs[each] if alone else runs[each].loc[common] for each in (name, baseline))
-            columns = [side[column].to_numpy() for side in (own, other) for column in ("value", "censored")]
-            found = independent(*columns) if alone else paired(*columns)
+            mine, its = ((side["value"].to_numpy(), side["censored"].to_numpy()) for side in (own, other))
+            found = (independent if alone else paired)(*mine, *its, statistic)
             if not alone and measure == STEADY and len(common) == 1:
                 found = _pair_within(results, name, baseline, common[0]) or found
             either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
@@ -146,59 +117,17 @@ def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFram
     return pd.DataFrame(rows, columns=names)
 
 
+def statistic_of(measure: str, values: Floats) -> str:
+    """Return which mean a measure has, for all protocols alike: costs to a target the geometric mean, unless one is 0.
+
+    Speed-ups are ratios of these means. They weigh a seed by its factor: one slow seed decides little, and the interval
+    covers under heavy tails, too. Every other measure has the arithmetic mean.
+    """
+    return GEOMETRIC if measure in _COSTS and bool((values > 0).all()) else MEAN
+
+
 def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
     return {what: len(seeds) for what, seeds in lost.items()}
-
-
-def estimate(values: Floats, censored: npt.NDArray[np.bool_]) -> Estimate:
-    """Estimate a mean from values; censored ones are lower bounds."""
-    if not censored.any():
-        found = t_interval(values)
-        spread = {}
-        if found.n > 1 and values.min() > 0:
-            geometric = float(np.exp(np.log(values).mean()))
-            spread = {"geometric": geometric, "least": float(values.min()), "greatest": float(values.max())}
-        return Estimate(found.n, found.n, found.mean, found.low, found.high, **spread)
-    reached = int((~censored).sum())
-    return Estimate(len(values), reached, at_least=float(values.mean()), horizon=float(values[censored].min()))
-
-
-def paired(
-    values: Floats, censored: npt.NDArray[np.bool_], others: Floats, others_censored: npt.NDArray[np.bool_]
-) -> Estimate:
-    """Estimate the mean of ``values - others``, seed by seed; bounds if only one side is censored."""
-    difference = values - others
-    either = censored | others_censored
-    n, reached = len(difference), int((~either).sum())
-    if n == 0:
-        return Estimate(0, 0)
-    mean = float(difference.mean())
-    if not either.any():
-        interval = t_interval(difference)
-        worth = narrower(values, others)
-        return Estimate(n, n, interval.mean, interval.low, interval.high, narrower=worth)
-    return Estimate(
-        n,
-        reached,
-        at_least=np.nan if others_censored.any() else mean,
-        at_most=np.nan if censored.any() else mean,
-    )
-
-
-def independent(
-    values: Floats, censored: npt.NDArray[np.bool_], others: Floats, others_censored: npt.NDArray[np.bool_]
-) -> Estimate:
-    """Estimate the mean of ``values`` − the mean of ``others`` from independent runs; bounds as in :func:`paired`.
-
-    ``n`` and ``reached`` count the runs of both.
-    """
-    late, waiting = bool(censored.any()), bool(others_censored.any())
-    n = len(values) + len(others)
-    reached = n - int(censored.sum()) - int(others_censored.sum())
-    found = welch_interval(values, others)
-    if not late and not waiting:
-        return Estimate(n, n, found.mean, found.low, found.high)
-    return Estimate(n, reached, at_least=np.nan if waiting else found.mean, at_most=np.nan if late else found.mean)
 
 
 def _within(run: StoredRun) -> Estimate:
@@ -210,13 +139,16 @@ def _within(run: StoredRun) -> Estimate:
 def _pair_within(results: Results, name: str, baseline: str, seed: int) -> Estimate | None:
     """Estimate the difference from single runs; None unless their rounds correspond and the interval is sound."""
     pair = round_pair(results.run(name, seed), results.run(baseline, seed))
-    return Estimate(1, 1, pair.mean, pair.low, pair.high, narrower=pair.narrower) if pair and pair.sound else None
+    if pair is None or not pair.sound:
+        return None
+    p = chance(pair.mean, pair.high - pair.mean, BATCHES // 2 - 1)  # of the fewest batches
+    return Estimate(1, 1, pair.mean, pair.low, pair.high, narrower=pair.narrower, p=p)
 
 
 def to_table(summary: pd.DataFrame) -> pa.Table:
     """Convert a summary to an Arrow table with fixed types, for ``summary.parquet``."""
     kinds = {"failed": pa.int64(), "diverged": pa.int64(), "n": pa.int64(), "reached": pa.int64()}
-    kinds |= dict.fromkeys(("measure", "target", "unit", "protocol", "baseline"), pa.string())
+    kinds |= dict.fromkeys(("measure", "target", "unit", "protocol", "baseline", "statistic"), pa.string())
     schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in summary.columns])
     # from_pandas turns NaN into null: "not computed", "no target", "no baseline".
     return pa.table([pa.array(summary[field.name], field.type, from_pandas=True) for field in schema], schema=schema)

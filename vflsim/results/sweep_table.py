@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vflsim.results.estimates import Estimate
 from vflsim.results.layout import TextTable
 from vflsim.results.notes import AT_LEAST, about_means, final_label, round_measure
 from vflsim.results.report import describe
-from vflsim.results.summary import STEADY, Estimate
+from vflsim.results.summary import STEADY
 from vflsim.results.sweep import Sweep
 from vflsim.scenario.emit import flow as shown
 from vflsim.vocabulary.metrics import is_share
@@ -44,9 +45,7 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTa
     known = measure in sweep.measures  # otherwise rounds were not kept, and the table shows dashes
     cells = {
         (row["position"], row["protocol"]): describe(
-            Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__}),
-            row["unit"],
-            share=is_share(measure.removeprefix("plateau_")),
+            Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))
         )
         for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }
