@@ -32,10 +32,10 @@ def speed_up(
     ``baseline`` defaults to the first protocol that waits for all clients; ``protocols`` are the others. Times are
     divided within each seed that both protocols have; the figure shows the geometric mean and its 95 % interval
     (Student's t of the logarithms; Welch's for protocols of several studies that are not paired). If some run did not
-    reach the target, an arrow points to where the ratio lies. References, such as training with all features in one
-    place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low, high, n, bound). Raises NotRecordedError
-    if no protocol waits for all clients, if there is no second protocol, or if no times can be divided; ResultsError
-    for an unknown baseline.
+    reach the target, the point is a one-sided 95 % limit, and an arrow points to where the ratio lies. References, such
+    as training with all features in one place, are left out. ``numbers``: ``ratios`` (measure, protocol, mean, low,
+    high, n, bound, common). Raises NotRecordedError if no protocol waits for all clients, if there is no second
+    protocol, or if no times can be divided; ResultsError for an unknown baseline.
     """
     baseline = _baseline(results) if baseline is None else baseline
     if baseline not in results.protocols:
@@ -59,7 +59,7 @@ def speed_up(
     rows = [name for name in others if any(name in found for found in panels.values())]
     styles = protocol_styles(results)
     ratios = [(title, name, *astuple(each)) for title, own in panels.items() for name, each in own.items()]
-    numbers = {"ratios": frame(("measure", "protocol", "mean", "low", "high", "n", "bound"), ratios)}
+    numbers = {"ratios": frame(("measure", "protocol", "mean", "low", "high", "n", "bound", "common"), ratios)}
     with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows), numbers) as figure:
         drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, found) in zip(drawn, panels.items(), strict=True):
@@ -89,19 +89,19 @@ def _baseline(results: Results) -> str:
 
 def _draw(axes: Axes, row: int, found: Ratio, style: Style) -> None:
     look: dict[str, Any] = {"color": style.color, "marker": style.marker, "markersize": 5, "linestyle": "none"}
-    text = f"{three_digits(found.limit)}×"
+    text = f"{three_digits(found.mean, found.bound)}×"
     if found.bound != "exact":
         look["markerfacecolor"] = "white"
         text = {"most": f"< {text}", "least": f"> {text}", "none": "?"}[found.bound]
     if found.bound in ("most", "least"):
         end = (-22, 0) if found.bound == "most" else (22, 0)
         arrow = {"arrowstyle": "<-", "color": style.color, "linewidth": 1.2}  # its text is at the arrow's end
-        axes.annotate("", (found.limit, row), end, textcoords="offset points", arrowprops=arrow)
+        axes.annotate("", (found.mean, row), end, textcoords="offset points", arrowprops=arrow)
     if found.high > found.low:
         axes.plot([found.low, found.high], [row, row], color=style.color, linewidth=1.6)
-    axes.plot([found.limit], [row], **look)
+    axes.plot([found.mean], [row], **look)
     axes.annotate(
-        text, (found.limit, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
+        text, (found.mean, row), (0, 6), textcoords="offset points", ha="center", va="bottom", fontsize="small"
     )
 
 
@@ -113,5 +113,5 @@ def _key(figure: Picture, several: bool, censored: bool) -> None:
         labels.append("95 % interval")
     if censored:
         handles.append(Line2D([], [], **dot, markerfacecolor="white"))
-        labels.append("target not always reached: a bound")
+        labels.append("target not always reached: a 95 % limit" if several else "target not reached: a bound")
     legend(figure, handles, labels)
