@@ -12,11 +12,13 @@ import pandas as pd
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import metric_label
 from vflsim.report.waits import whereabouts
+from vflsim.results.estimates import Estimate
 from vflsim.results.notes import baseline_of, final_label, round_measure, select, targets_in
 from vflsim.results.ratios import ratio, three_digits
 from vflsim.results.read import Results
 from vflsim.results.report import describe
-from vflsim.results.summary import Estimate, outcomes
+from vflsim.results.statistics import CONFIDENCE, holm
+from vflsim.results.summary import outcomes
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.metrics import higher_is_better, is_share
 
@@ -37,8 +39,8 @@ class Conclusion:
 class Ranking:
     """Protocols by a measure, best first.
 
-    ``order`` has those of which every run has a value; ``close`` are those not clearly behind the first: the 95 %
-    interval of their paired difference contains 0. ``estimates`` has all protocols.
+    ``order`` has those of which every run has a value; ``close`` are those not clearly behind the first: t tests of
+    all pairs, with Holm's correction for their number (5 %), do not tell them apart. ``estimates`` has all protocols.
     """
 
     order: tuple[str, ...]
@@ -66,18 +68,18 @@ def ranking(
     rows = select(summary, measure, target)
     references = {run.protocol for run in results.runs if run.info.reference}
     own = rows[rows["baseline"].isna() & ~rows["protocol"].isin(references)]
-    found = {row["protocol"]: _estimate(row) for _, row in own.iterrows()}
+    found = {row["protocol"]: Estimate.of(row) for _, row in own.iterrows()}
     known = [name for name, each in found.items() if not each.censored]
     if not known:
         return None
     order = tuple(sorted(known, key=lambda name: found[name].mean, reverse=highest))
-    pairs = {(row["protocol"], row["baseline"]): _estimate(row) for _, row in rows[rows["baseline"].notna()].iterrows()}
-    close = []
-    for name in order[1:]:
-        pair = pairs.get((name, order[0])) or pairs.get((order[0], name))
-        if pair is not None and (pair.low <= 0 <= pair.high or pair.mean == 0):
-            close.append(name)
-    return Ranking(order, tuple(close), found, str(own["unit"].iloc[0]))
+    pairs = rows[rows["protocol"].isin(order) & rows["baseline"].isin(order) & rows["p"].notna()]
+    # All pairs count, not only those with the first: which is first is seen in the same runs.
+    corrected = holm(pairs["p"].to_numpy(dtype=float))
+    names = map(frozenset, zip(pairs["protocol"], pairs["baseline"], strict=True))
+    told = dict(zip(names, corrected, strict=True))
+    close = tuple(name for name in order[1:] if told.get(frozenset((name, order[0])), 0.0) >= 1 - CONFIDENCE)
+    return Ranking(order, close, found, str(own["unit"].iloc[0]))
 
 
 def answer(results: Results, summary: pd.DataFrame, figures: dict[str, Numbers]) -> Conclusion:
@@ -112,9 +114,11 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
         times = ratio(measured, name, baseline) if name != baseline else None
         if times is not None and times.bound != "none":
             bound = {"exact": "", "most": "at most ", "least": "at least "}[times.bound]
+            limit = " (one-sided 95 % limit)" if times.bound != "exact" and times.n > 1 else ""
             interval = f" (95 % interval {three_digits(times.low)} to {three_digits(times.high)})"
             interval = interval if times.low < times.high else ""
-            sentences.append(f"{name} is {bound}{three_digits(times.limit)} times as fast as {baseline}{interval}.")
+            number = three_digits(times.mean, times.bound)
+            sentences.append(f"{name} is {bound}{number} times as fast as {baseline}{interval or limit}.")
     for cost, what in (("rounds", "rounds"), ("bytes", "bytes")):
         if (found := ranking(results, summary, f"{cost}_to_target", target)) is not None:
             text = f"Fewest {what}: {found.best} with {found.text(found.best)}"
@@ -128,7 +132,7 @@ def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking 
     rows = select(summary, "time_to_target", target)
     sentences = []
     for _, row in rows[rows["baseline"].isna() & (rows["reached"] < rows["n"])].iterrows():
-        found, name, end = _estimate(row), row["protocol"], quantity(row["horizon"], "s")
+        found, name, end = Estimate.of(row), row["protocol"], quantity(row["horizon"], "s")
         if found.reached:
             text = f"{name} reached it in only {found.reached} of {found.n} runs, so its costs have no mean"
         else:
@@ -194,7 +198,3 @@ def _failures(results: Results) -> str:
 def joined(words: Sequence[str]) -> str:
     """Join words as in a sentence: ``a, b and c``."""
     return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
-
-
-def _estimate(row: pd.Series) -> Estimate:
-    return Estimate(**{name: row[name] for name in Estimate.__dataclass_fields__})
