@@ -19,6 +19,7 @@ from vflsim.results.quantiles import (
     round_quantiles,
 )
 from vflsim.results.read import NotRecordedError
+from vflsim.results.steady import warm_up
 
 
 def autoregressive(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:
@@ -127,18 +128,21 @@ def results(tmp_path: Path) -> Results:
         "calm": {seed: rng.exponential(size=1500) for seed in (0, 1)},
         "restless": {0: warming},
         "short": {0: rng.exponential(size=20)},
+        "briefly": {0: np.concatenate([np.full(10, 50.0), rng.exponential(size=5000)])},
     }
     return Results.open(write_timed(tmp_path, runs, restless="asynchronous"))
 
 
 def test_all_rounds_of_a_protocol_count_together_without_its_warm_up(results: Results) -> None:
     frame = results.round_quantiles()
-    assert frame["level"].tolist() == [*LEVELS] * 3
-    calm, restless, short = (own.set_index("level") for _, own in frame.groupby("protocol", sort=False))
-    together = np.concatenate([np.diff(run.frame("rounds")["end_s"], prepend=0) for run in results.runs[:2]])
-    assert (calm["rounds"] == 3000).all()
+    assert frame["level"].tolist() == [*LEVELS] * 4
+    calm, restless, short, briefly = (own.set_index("level") for _, own in frame.groupby("protocol", sort=False))
+    lasted = [run.round_durations() for run in results.runs[:2]]
+    together = np.concatenate([run[warm_up(run)[0] :] for run in lasted])
+    assert (calm["rounds"] == len(together)).all()
+    assert (calm["warm_up"] == 3000 - len(together)).all()
     assert (calm["runs"] == 2).all()
-    assert calm.loc[0.9, "value"] == pytest.approx(np.sort(together)[2699])
+    assert calm.loc[0.9, "value"] == pytest.approx(np.sort(together)[int(np.ceil(0.9 * len(together))) - 1])
     assert calm.loc[0.9, "low"] < np.log(10) < calm.loc[0.9, "high"]
     assert calm["method"].tolist() == ["order statistics"] * 3 + ["not enough rounds"] * 2
     assert restless.loc[0.5, "method"] == "batch means"
@@ -146,12 +150,14 @@ def test_all_rounds_of_a_protocol_count_together_without_its_warm_up(results: Re
     assert (restless["rounds"] == 3900).all()
     assert restless.loc[0.9, "high"] < 2
     assert short["method"].tolist() == ["order statistics"] + ["not enough rounds"] * 4
+    assert (briefly["warm_up"] >= 10).all()  # though no test takes these rounds for dependent ones
+    assert briefly.loc[0.999, "low"] < np.log(1000) < briefly.loc[0.999, "high"] < 50
     few = frame[frame["method"] == "not enough rounds"]
     assert few[["value", "low", "high"]].isna().all(axis=None)
 
 
 def test_levels_of_ones_own(results: Results) -> None:
-    assert results.round_quantiles([0.25])["level"].tolist() == [0.25] * 3
+    assert results.round_quantiles([0.25])["level"].tolist() == [0.25] * 4
     with pytest.raises(ResultsError, match=r"1\.0 is no level"):
         round_quantiles(results, [1.0])
 
@@ -159,15 +165,16 @@ def test_levels_of_ones_own(results: Results) -> None:
 def test_the_table_says_interval_or_that_rounds_are_too_few(results: Results) -> None:
     table = quantile_table(results)
     assert [*table.header] == ["protocol", "rounds", "50 %", "90 %", "99 %", "99.9 %", "99.99 %"]
-    calm, restless, short = table.rows
-    assert calm[1] == "3,000"
+    calm, restless, short, _ = table.rows
+    assert 2900 < int(calm[1].replace(",", "")) <= 3000
     assert calm[3].startswith("2.")
     assert calm[3].count("…") == 1
     assert calm[3].endswith(") s")
     assert calm[-1] == short[-1] == restless[-1] == "not enough rounds"
     notes = " ".join(table.notes)
-    assert "by batch means: restless (100 rounds of warm-up removed)" in notes
-    assert "calm" not in notes
+    assert "by batch means: restless." in notes
+    assert "restless 100" in notes
+    assert table.title.endswith("after the warm-up")
 
 
 def test_failed_runs_are_left_out_and_results_without_rounds_say_so(results: Results) -> None:

@@ -51,9 +51,10 @@ _NONE = QuantileEstimate(np.nan, np.nan, np.nan, "not enough rounds")
 def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Estimate quantiles of every protocol's round durations over its finished runs; one row per protocol and level.
 
-    Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. If rounds depend on each other
-    (:func:`dependent`), ``warm_up`` of them were removed, run by run. ``low``–``high`` covers the quantile with at
-    least the ``confidence`` (asymptotically for dependent rounds). Raises NotRecordedError if rounds were not kept,
+    Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. They are quantiles of the
+    steady state, for all protocols alike: each run's warm-up is left out, ``warm_up`` rounds together. ``low``–``high``
+    covers the quantile with at least the ``confidence`` (asymptotically for rounds that depend on each other, see
+    :func:`dependent`). Raises NotRecordedError if rounds were not kept,
     ResultsError for a level outside (0, 1).
     """
     for level in levels:
@@ -62,11 +63,10 @@ def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confiden
     rows = []
     for protocol in results.protocols:
         runs = [run.round_durations() for run in results.runs if run.protocol == protocol and not run.failed]
-        values = np.concatenate([np.empty(0), *runs])
-        related, everything = dependent(values), len(values)
-        if related:
-            values = np.concatenate([run[warm_up(run)[0] :] for run in runs])
-        facts = {"rounds": len(values), "runs": len(runs), "warm_up": everything - len(values)}
+        removed = [warm_up(run)[0] for run in runs]
+        values = np.concatenate([np.empty(0), *(run[count:] for run, count in zip(runs, removed, strict=True))])
+        related = dependent(values)
+        facts = {"rounds": len(values), "runs": len(runs), "warm_up": sum(removed)}
         ordered = np.sort(values)
         for level in levels:
             found = _dependent(values, ordered, level, confidence) if related else _exact(ordered, level, confidence)
@@ -162,11 +162,13 @@ def quantile_table(results: Results, levels: Sequence[float] = LEVELS) -> TextTa
         ]
         rows.append((str(name), f"{first['rounds']:,}", *cells))
     header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
-    notes = ["Quantiles of round durations with 95 % intervals, over all rounds of all seeds."]
-    related = found[found["method"] == "batch means"].groupby("protocol", sort=False)["warm_up"].first()
-    if len(related):
-        removed = ", ".join(f"{name} ({count:,} rounds of warm-up removed)" for name, count in related.items())
-        notes.append(f"Rounds depend on each other, intervals by batch means: {removed}.")
+    notes = ["Quantiles of round durations with 95 % intervals, over the rounds of all seeds after each run’s warm-up."]
+    warm = found.groupby("protocol", sort=False)["warm_up"].first()
+    if warm.any():
+        removed = ", ".join(f"{name} {count:,}" for name, count in warm[warm > 0].items())
+        notes.append(f"Rounds of warm-up that are left out: {removed}.")
+    if related := dict.fromkeys(found.loc[found["method"] == "batch means", "protocol"]):
+        notes.append(f"Rounds depend on each other, intervals by batch means: {', '.join(related)}.")
     if found["value"].isna().any():
         notes.append("“not enough rounds”: too few for an interval, and so for a number.")
-    return TextTable(header, rows, title=f"{results.name}: round durations", notes=notes)
+    return TextTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)
