@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from vflsim.results.estimates import GEOMETRIC
+from vflsim.results.heavy_tail import heavy_tail_note
 from vflsim.results.sampling import sampling_note
 from vflsim.results.stalled import stalled_note
 from vflsim.results.summary import STEADY
@@ -38,6 +39,8 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
     """
     if (summary["n"] > 1).any():
         yield from about_means([summary])
+        if pairing or not targets_in(summary):  # costs to a target are geometric means
+            yield from heavy_tail_note(results)
         if results.evaluated:
             plateau = select(summary, f"plateau_{results.main_metric}", None)
             yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])

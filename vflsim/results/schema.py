@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vflsim.errors import ResultsError
 from vflsim.results.blinding import BlindingFacts
 from vflsim.results.codec import CodecFacts
+from vflsim.results.heavy_tail import HeavyTail
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.stalled import StalledClient
@@ -177,7 +178,8 @@ class RunInfo(BaseModel):
     at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded their
     embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests
     of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
-    and own modules that the run has read, by path. ``reference`` is the protocol's ``clients_at_server``.
+    and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
+    heaviest tail. ``reference`` is the protocol's ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -205,6 +207,7 @@ class RunInfo(BaseModel):
     crashing: tuple[int, ...] = ()
     stalled: tuple[StalledClient, ...] = ()
     network: NetworkFacts | None = None
+    heavy_tail: HeavyTail | None = None
     privacy: PrivacyFacts | None = None
     blinding: BlindingFacts | None = None
     codec: CodecFacts | None = None

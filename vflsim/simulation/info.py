@@ -12,11 +12,15 @@ from vflsim.results.network import NetworkFacts
 from vflsim.results.schema import RunInfo
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
+from vflsim.simulation.heavy_tail import heaviest
 
 
-def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None, **facts: Any) -> RunInfo:
-    """Assemble ``run.json`` of protocol ``name``; ``facts`` are the fields of the run itself."""
+def run_info(
+    scenario: Scenario, name: str, seed: int, error: VflsimError | None, seconds: float = 0.0, **facts: Any
+) -> RunInfo:
+    """Assemble ``run.json`` of protocol ``name`` after so many ``seconds``; ``facts`` are the fields of the run."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
+    participants = tuple(protocol.participants(scenario.clients, scenario.symbols))
     known = {
         "scenario": scenario.name,
         "protocol": name,
@@ -25,7 +29,8 @@ def run_info(scenario: Scenario, name: str, seed: int, error: VflsimError | None
         "error": None if error is None else str(error),
         "reproducible": scenario.stop_of(name).wall_clock is None,
         "versions": versions(),
-        "participants": tuple(protocol.participants(scenario.clients, scenario.symbols)),
+        "participants": participants,
+        "heavy_tail": heaviest(timings, participants, facts["counts"]["rounds"], seconds),
         "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),
         **protocol.facts(),
     }

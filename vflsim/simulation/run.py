@@ -141,6 +141,7 @@ def run_protocol(
         name,
         seed,
         error,
+        recorder.metric_rows[-1]["time_s"] if recorder.metric_rows else 0.0,
         stop_reason=reason,
         timing_only=timing_only,
         device=resolved.device.type,

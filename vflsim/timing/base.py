@@ -49,6 +49,11 @@ class Delay(Part, Law):
     """Whether a draw depends on the instant when its activity begins."""
 
     @property
+    def cycle_s(self) -> float:
+        """The mean time (s) in which a delay that is ``in_time`` comes back to its rarest state; 0 for any other."""
+        return 0.0
+
+    @property
     def uniforms(self) -> int:
         """How many uniforms one draw consumes."""
         return 1

@@ -90,6 +90,14 @@ class MarkovModulated(Derived):
     def regimes(self, seed: int, party: int, role: str) -> Regimes:
         return StatePath(self, seed, party, role)
 
+    @property
+    @override
+    def cycle_s(self) -> float:
+        """The mean time from one visit to the rarest state to the next."""
+        sojourns = np.array([state.sojourn for state in self.states])
+        present = self.shares > 0
+        return float((sojourns[present] / self.shares[present]).max())
+
     @cached_property
     def _jumps(self) -> Floats:
         """Probabilities of the next state, row by row."""

@@ -66,6 +66,7 @@ def run_vectorised(
         name,
         seed,
         error,
+        books.row["time_s"] if error is None else 0.0,
         stop_reason=None if books.end is None or error is not None else books.end.reason,
         timing_only=True,
         path="vectorised",

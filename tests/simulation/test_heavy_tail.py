@@ -1,0 +1,86 @@
+"""Which delay of a run has the heaviest tail, and what tables say about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from timed_runs import write_timed
+
+from vflsim.results import Results
+from vflsim.results.heavy_tail import HeavyTail
+from vflsim.results.report import comparison_table
+from vflsim.simulation.heavy_tail import heaviest
+from vflsim.timing.base import Delay
+from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
+from vflsim.timing.floats import Floats
+from vflsim.timing.party import PartyTiming
+
+SERVER = PartyTiming()
+QUICK = PartyTiming(upload_delay=Exponential(mean=0.01))
+SLOW = PartyTiming(upload_delay=Pareto(shape=1.5, minimum=1.0))
+
+
+def test_the_heaviest_delay_of_those_that_take_part_is_named_with_its_clients() -> None:
+    found = heaviest((SERVER, QUICK, SLOW, SLOW), (1, 2, 3), 50, 100.0)
+    assert found == HeavyTail(
+        activity="upload delay", kind="pareto", draws=50, clients=(2, 3), share=1.0, infinite=True
+    )
+    alone = heaviest((SERVER, QUICK, SLOW, SLOW), (1,), 50, 100.0)
+    assert alone is not None
+    assert (alone.clients, alone.worrying) == ((1,), False)
+
+
+def test_bursts_count_by_their_cycles() -> None:
+    states = (State(sojourn=1000, delay=Constant(value=0.1)), State(sojourn=250, delay=Constant(value=1.0)))
+    timings = (SERVER, PartyTiming(upload_delay=MarkovModulated(states=states)))
+    short, long = (heaviest(timings, (1,), 100_000, seconds) for seconds in (2_500.0, 10**6))
+    assert short is not None
+    assert long is not None
+    assert (short.draws, short.worrying, long.worrying) == (2, True, False)
+
+
+def test_without_rounds_or_variation_there_is_none() -> None:
+    assert heaviest((SERVER, SLOW), (1,), 0, 0.0) is None
+    assert heaviest((SERVER, PartyTiming(upload_delay=Constant(value=2.0))), (1,), 50, 1.0) is None
+
+
+class Listed(Delay):
+    """A delay of one's own, with a field that has no hash."""
+
+    kind: str = "listed"
+    longest: list[float]
+
+    def inverse_cdf(self, u: Floats) -> Floats:
+        return u * self.longest[0]
+
+
+def test_a_delay_of_ones_own_need_not_be_hashable() -> None:
+    found = heaviest(
+        (SERVER, PartyTiming.model_construct(**dict(SERVER) | {"upload_delay": Listed(longest=[2.0])})), (1,), 50, 9.0
+    )
+    assert found is not None
+    assert found.kind == "listed"
+
+
+@pytest.mark.parametrize(("share", "infinite", "said"), [
+    (1.0, True, "the upload delay of clients 1–8 (pareto) has no finite variance"),
+    (0.73, False, "of the upload delay of clients 1–8 (pareto), the slowest of 50 draws has 73 % of the variance"),
+    (0.4, False, None),
+])  # fmt: skip
+def test_tables_of_means_say_that_the_interval_covers_too_seldom(
+    tmp_path: Path, share: float, infinite: bool, said: str | None
+) -> None:
+    rng = np.random.default_rng(1)
+    runs = {name: {seed: rng.exponential(size=50) for seed in (0, 1, 2)} for name in ("wait", "other")}
+    folder = write_timed(tmp_path, runs)
+    tail = HeavyTail(
+        activity="upload delay", kind="pareto", draws=50, clients=tuple(range(1, 9)), share=share, infinite=infinite
+    )
+    page = folder / "wait" / "seed-1" / "run.json"
+    page.write_text(json.dumps(json.loads(page.read_text()) | {"heavy_tail": tail.model_dump()}))
+    notes = [note for note in comparison_table(Results.open(folder)).notes if "covers less than 95 %" in note]
+    head = "± of mean times, bytes and differences covers less than 95 % (wait)"
+    assert notes == ([] if said is None else [f"{head}: {said}. More rounds a run help, or quantiles."])
