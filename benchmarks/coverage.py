@@ -1,0 +1,233 @@
+"""Coverage of intervals: how often what vflsim prints holds, over thousands of replicated studies of known laws.
+
+    python benchmarks/coverage.py                     # all parts, a few minutes
+    python benchmarks/coverage.py means ratios --studies 500
+
+Every part draws studies from laws with a known truth, passes them to the functions that make tables, and counts. An
+interval of 95 % should hold in at least 93 % of them, or come with a warning: "warned" is where tables say that it
+covers too seldom. Parts: means (over seeds), differences (paired), ratios (speed-ups and costs), bounds
+(of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.signal import lfilter
+from scipy.stats import norm
+
+from vflsim.results.estimates import GEOMETRIC, estimate, paired
+from vflsim.results.heavy_tail import WORRYING
+from vflsim.results.quantiles import quantile_interval
+from vflsim.results.ratios import ratio
+from vflsim.results.statistics import Floats, holm
+from vflsim.results.steady import warm_up
+from vflsim.timing.delays import Delay, Exponential, LogNormal, Mixture, Pareto
+from vflsim.timing.tails import tail_share
+
+PHI = 0.9
+STAY = {"calm": 200, "busy": 50}
+"""Mean stays of the bursts, in rounds."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Rounds of one kind: ``draw(rng, runs, rounds)`` gives durations (runs, rounds), ``law`` that of a round."""
+
+    law: Delay
+    draw: Callable[[np.random.Generator, int, int], Floats]
+    cycle: int = 1
+
+    def warned(self, rounds: int) -> bool:
+        """Whether tables warn of means over runs of so many rounds; bursts count by their cycles."""
+        return tail_share(self.law, rounds / self.cycle) > WORRYING
+
+
+def independent(law: Delay) -> World:
+    """Rounds that are independent draws of a law."""
+    return World(law, lambda rng, runs, rounds: law.inverse_cdf(rng.random((runs, rounds))))
+
+
+def correlated(rng: np.random.Generator, runs: int, rounds: int) -> Floats:
+    """Exponential rounds whose normal scores are an autoregression."""
+    noise = math.sqrt(1 - PHI**2) * rng.normal(size=(runs, rounds))
+    noise[:, 0] /= math.sqrt(1 - PHI**2)
+    scores = lfilter([1.0], [1.0, -PHI], noise, axis=1)
+    return -np.log(norm.sf(scores))
+
+
+def bursts(rng: np.random.Generator, runs: int, rounds: int) -> Floats:
+    """Exponential rounds of mean 1, and of mean 10 during bursts; stays of geometric length."""
+    state = rng.random(runs) < STAY["busy"] / sum(STAY.values())
+    leave = rng.random((rounds, runs))
+    states = np.empty((rounds, runs), np.bool_)
+    for number in range(rounds):
+        states[number] = state
+        state = state ^ (leave[number] < np.where(state, 1 / STAY["busy"], 1 / STAY["calm"]))
+    return rng.exponential(size=(runs, rounds)) * np.where(states.T, 10.0, 1.0)
+
+
+EXPONENTIAL = Exponential(mean=1.0)
+MIXED = Mixture(weights=(float(STAY["calm"]), float(STAY["busy"])), parts=(EXPONENTIAL, Exponential(mean=10.0)))
+WORLDS = {
+    "exponential": independent(EXPONENTIAL),
+    "log-normal 1.5": independent(LogNormal(median=1.0, sigma=1.5)),
+    "Pareto 2.2": independent(Pareto(shape=2.2, minimum=1.0)),
+    "Pareto 1.5": independent(Pareto(shape=1.5, minimum=1.0)),
+    "bursts": World(MIXED, bursts, sum(STAY.values())),
+    "correlated": World(EXPONENTIAL, correlated),
+}
+SEEDS = (5, 10)
+ROUNDS = (1, 30, 300)
+
+
+def sums(name: str, world: World, seeds: int, rounds: int, studies: int) -> Floats:
+    """Draw what runs of so many rounds last in all, as (studies, seeds)."""
+    rng = np.random.Generator(np.random.Philox([len(name), seeds, rounds, studies]))
+    parts = [world.draw(rng, seeds * 50, rounds).sum(axis=1) for _ in range(-(-studies // 50))]
+    return np.concatenate(parts).reshape(-1, seeds)[:studies]
+
+
+def means(studies: int) -> Iterator[tuple[str, ...]]:
+    """Arithmetic means over seeds of what runs last."""
+    for name, world in WORLDS.items():
+        for seeds in SEEDS:
+            for rounds in ROUNDS:
+                truth = rounds * world.law.expectation()
+                exact = np.zeros(seeds, np.bool_)
+                found = [estimate(each, exact) for each in sums(name, world, seeds, rounds, studies)]
+                hits = [each.low <= truth <= each.high for each in found]
+                yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(world.warned(rounds))
+
+
+def differences(studies: int) -> Iterator[tuple[str, ...]]:
+    """Paired differences of protocols of which one waits for a second delay, too."""
+    for name, world in WORLDS.items():
+        for rounds in ROUNDS:
+            seeds = SEEDS[0]
+            first, second = (sums(name + mark, world, seeds, rounds, studies) for mark in ("", "+"))
+            truth, exact = rounds * world.law.expectation(), np.zeros(seeds, np.bool_)
+            found = [paired(one + two, exact, one, exact) for one, two in zip(first, second, strict=True)]
+            hits = [each.low <= truth <= each.high for each in found]
+            yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(world.warned(rounds))
+
+
+def rows(**sides: tuple[Floats, np.ndarray]) -> pd.DataFrame:
+    """Rows as ``outcomes`` gives them, from the times and the censored ones of two protocols."""
+    return pd.concat(
+        pd.DataFrame({"protocol": name, "seed": range(len(times)), "value": times, "censored": late})
+        for name, (times, late) in sides.items()
+    )
+
+
+def ratios(studies: int) -> Iterator[tuple[str, ...]]:
+    """Speed-ups of 2, from independent times of one law; costs are geometric means."""
+    for name, world in WORLDS.items():
+        for rounds in ROUNDS:
+            seeds = SEEDS[0]
+            exact = np.zeros(seeds, np.bool_)
+            own, other = (sums(name + mark, world, seeds, rounds, studies) for mark in ("", "+"))
+            found = [
+                ratio(rows(own=(one, exact), other=(2 * two, exact)), "own", "other")
+                for one, two in zip(own, other, strict=True)
+            ]
+            hits = [each is not None and each.low <= 2 <= each.high for each in found]
+            yield name, f"{seeds} seeds, {rounds} rounds", share(hits), "—"
+            logs = np.log(sums(name + "-", world, 200_000, rounds, 1)[0]) if rounds < 300 else None
+            if logs is not None:
+                geometric = [estimate(one, exact, GEOMETRIC) for one in own]
+                hits = [each.low <= math.exp(logs.mean()) <= each.high for each in geometric]
+                yield name, f"{seeds} seeds, {rounds} rounds, cost", share(hits), "—"
+
+
+def bounds(studies: int) -> Iterator[tuple[str, ...]]:
+    """Bounds of a speed-up of 2 where one side's runs end at a horizon that a fifth of them exceeds."""
+    for name, world in WORLDS.items():
+        for seeds in SEEDS:
+            own, other = (sums(name + mark, world, seeds, 30, studies) for mark in ("", "+"))
+            for side in ("most", "least"):
+                one, two = own.copy(), 2 * other
+                ends = one if side == "most" else two
+                horizon = float(np.quantile(ends, 0.8))
+                late, exact = ends > horizon, np.zeros(seeds, np.bool_)
+                np.minimum(ends, horizon, out=ends)
+                hits = []
+                for number in np.flatnonzero(late.any(axis=1)):
+                    missed = {"own": exact, "other": exact, "own" if side == "most" else "other": late[number]}
+                    frame = rows(own=(one[number], missed["own"]), other=(two[number], missed["other"]))
+                    found = ratio(frame, "own", "other")
+                    assert found is not None
+                    assert found.bound == side
+                    hits.append(found.mean >= 2 if side == "most" else found.mean <= 2)
+                yield name, f"{seeds} seeds, at {side}", share(hits), "—"
+
+
+def quantiles(studies: int) -> Iterator[tuple[str, ...]]:
+    """Quantiles of the steady state, of runs of 4,000 rounds, with and without a warm-up of 100 slow ones."""
+    worlds = {name: world for name, world in WORLDS.items() if name != "bursts"}
+    for name, world in worlds.items():
+        for slow in (0, 100):
+            rng = np.random.Generator(np.random.Philox([len(name), slow]))
+            hits: dict[float, list[bool]] = {0.5: [], 0.9: [], 0.99: [], 0.999: []}
+            for _ in range(max(studies // 4, 1)):
+                rounds = world.draw(rng, 1, 4000)[0]
+                rounds[:slow] += 10 * world.law.expectation()
+                left = rounds[warm_up(rounds)[0] :]
+                for level, known in hits.items():
+                    found = quantile_interval(left, level)
+                    if found.low == found.low:
+                        known.append(bool(found.low <= float(world.law.quantile(level)) <= found.high))
+            for level, known in hits.items():
+                if known:
+                    what = f"{100 * level:g} %{', after a warm-up' if slow else ''}"
+                    yield name, what, share(known), f"{len(known):,} of {max(studies // 4, 1):,} given"
+
+
+def ties(studies: int) -> Iterator[tuple[str, ...]]:
+    """Equal protocols called unequal to the first, with Holm's correction over all pairs."""
+    for name, world in WORLDS.items():
+        for protocols in (3, 10):
+            drawn = sums(name, world, protocols * 5, 30, max(studies // 4, 1)).reshape(-1, protocols, 5)
+            exact, wrong = np.zeros(5, np.bool_), []
+            for study in drawn:
+                pairs = [(a, b) for a in range(protocols) for b in range(a)]
+                p = np.array([paired(study[a], exact, study[b], exact, GEOMETRIC).p for a, b in pairs])
+                first = int(np.log(study).mean(axis=1).argmin())
+                own = [first in pair for pair in pairs]
+                wrong.append(bool((holm(p)[own] < 0.05).any()))
+            yield name, f"{protocols} protocols", share(wrong), "at most 0.05"
+
+
+def share(hits: list[bool]) -> str:
+    """Format a share, or a dash for none."""
+    return f"{np.mean(hits):.3f}" if hits else "—"
+
+
+def said(warned: bool) -> str:
+    """Say whether the table warns."""
+    return "warned" if warned else "—"
+
+
+PARTS = {each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties)}
+
+
+def main() -> None:
+    """Print a table for each part."""
+    parser = argparse.ArgumentParser(description="coverage of intervals")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="parts to measure (default: all)")
+    parser.add_argument("--studies", type=int, default=2000)
+    asked = parser.parse_args()
+    for part in asked.parts or PARTS:
+        print(f"\n{part}")
+        for row in PARTS[part](asked.studies):
+            print(f"  {row[0]:15} {row[1]:32} {row[2]:>6}  {row[3]}", flush=True)
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise", under="ignore")
+    main()
