@@ -197,8 +197,8 @@ class Targets(Part):
     values: Annotated[dict[Annotated[str, AfterValidator(_metric)], Number], BeforeValidator(_levels)]
     """The first one reached counts. Metrics between 0 and 1 may be in per cent: ``test_accuracy: 80 %``."""
     held: Annotated[Held, _HeldField()] = Field(USUALLY, alias=_FOR)
-    """How many evaluations in a row, virtual seconds or rounds must meet the target. Seconds depend least on how often one
-    evaluates: noise holds a target just above a plateau for a few evaluations sooner or later."""
+    """How many evaluations in a row, virtual seconds or rounds must meet the target. Seconds depend least on the grid:
+    noise holds a target just above a plateau for a few evaluations sooner or later."""
 
     @model_validator(mode="before")
     @classmethod
