@@ -85,13 +85,20 @@ def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
     for measure, column, unit in zip(
         ("time_to_target", "rounds_to_target", "bytes_to_target"), TARGETS, ("s", "", "B"), strict=True
     ):
-        everything = [spent(run, at_least)[0][column] for own in runs(results).values() for run in own]
+        everything = [[spent(run, at_least)[0][column] for run in own] for own in runs(results).values()]
         for protocol, own in runs(results).items():
             found = [spent(run, at_least) for run in own]
             values, late = [value[column] for value, _ in found], [censored for _, censored in found]
             seeds += [(measure, protocol, run.seed, v, c) for run, v, c in zip(own, values, late, strict=True)]
             costs.append(
-                (measure, protocol, unit, *cost(values, any(late), min(everything) > 0), len(own), len(own) - sum(late))
+                (
+                    measure,
+                    protocol,
+                    unit,
+                    *cost(values, any(late), all(min(own) > 0 or max(own) == 0 for own in everything)),
+                    len(own),
+                    len(own) - sum(late),
+                )
             )
     names = ["measure", "protocol", "unit", "shown", "low", "high", "n", "reached"]
     return {
@@ -104,6 +111,8 @@ def cost(values: list[float], late: bool, geometric: bool) -> tuple[float, float
     """The mean (geometric, unless a cost is 0) with its interval; if some run is late, its one-sided limit alone."""
     if not geometric:
         return (interval(values, -np.inf, confidence=0.9)[0], np.nan, np.nan) if late else mean_of(values)
+    if max(values) == min(values):
+        return mean_of(values) if not late else (values[0], np.nan, np.nan)
     logs = np.log(values)
     if late:
         return np.exp(interval(logs, -np.inf, confidence=0.9)[0]), np.nan, np.nan

@@ -17,6 +17,7 @@ from vflsim.results.estimates import GEOMETRIC, MEAN, estimate
 from vflsim.results.ratios import ratio, three_digits
 from vflsim.results.report import describe, quantity, span
 from vflsim.results.statistics import holm, step_values, t_interval
+from vflsim.results.summary import statistic_of
 from vflsim.vocabulary.metrics import higher_is_better
 
 SCENARIO = """\
@@ -436,3 +437,12 @@ def test_of_equal_protocols_few_studies_call_one_different() -> None:
 
 def test_holms_correction_is_the_textbooks() -> None:
     assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_geometric_column_keeps_protocols_that_cost_nothing_and_equal_costs() -> None:
+    """The reference sends no bytes: its mean is 0, and the others' stay geometric."""
+    assert statistic_of("bytes_to_target", [np.array([1.0, 2.0]), np.zeros(2)]) == "geometric mean"
+    assert statistic_of("bytes_to_target", [np.array([1.0, 0.0]), np.ones(2)]) == "mean"
+    for value in (0.0, 0.03):
+        found = estimate(np.full(5, value), np.zeros(5, np.bool_), "geometric mean")
+        assert (found.mean, found.low, found.high) == (value, value, value)

@@ -68,8 +68,9 @@ def _costs(measured: pd.DataFrame, protocols: list[str]) -> pd.DataFrame:
     """Compute the end and the interval of every bar."""
     rows = []
     for measure, _, unit in PANELS:
-        everything = measured.loc[measured["measure"] == measure, "value"].to_numpy(dtype=np.float64)
-        statistic = statistic_of(measure, everything)
+        own = measured[measured["measure"] == measure]
+        values = [own.loc[own["protocol"] == name, "value"].to_numpy(dtype=np.float64) for name in protocols]
+        statistic = statistic_of(measure, values)
         for name in protocols:
             own = measured[(measured["measure"] == measure) & (measured["protocol"] == name)]
             found = estimate(own["value"].to_numpy(dtype=np.float64), own["censored"].to_numpy(dtype=bool), statistic)

@@ -97,7 +97,8 @@ def paired(
         known = t_interval(difference, one_sided())
         return _bounded(n, reached, known, bool(censored.any()), bool(others_censored.any()))
     found = t_interval(difference)
-    tested = t_interval(np.log(values / others)) if statistic == GEOMETRIC else found
+    logarithms = statistic == GEOMETRIC and bool((values > 0).all() and (others > 0).all())
+    tested = t_interval(np.log(values / others)) if logarithms else found
     return Estimate(n, n, found.mean, found.low, found.high, narrower=narrower(values, others), p=tested.p)
 
 
@@ -118,7 +119,8 @@ def independent(
     if late or waiting:
         return _bounded(n, reached, welch_interval(values, others, one_sided()), late, waiting)
     found = welch_interval(values, others)
-    tested = welch_interval(np.log(values), np.log(others)) if statistic == GEOMETRIC else found
+    logarithms = statistic == GEOMETRIC and bool((values > 0).all() and (others > 0).all())
+    tested = welch_interval(np.log(values), np.log(others)) if logarithms else found
     return Estimate(n, n, found.mean, found.low, found.high, p=tested.p)
 
 

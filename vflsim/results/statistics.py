@@ -45,11 +45,14 @@ def t_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE)
 
 
 def log_interval(values: Sequence[float] | Floats, confidence: float = CONFIDENCE) -> Interval:
-    """Compute the geometric mean of positive values, and the Student-t interval of their logarithms."""
+    """Compute the geometric mean of positive values, and the Student-t interval of their logarithms.
+
+    Equal values, zeros included, are their own mean and interval.
+    """
     array = np.asarray(values, dtype=np.float64)
+    if not array.size or np.ptp(array) <= ROUNDING * array.max():
+        return t_interval(array[:1].repeat(array.size), confidence)
     found = t_interval(np.log(array), confidence)
-    if not found.n:
-        return found
     mean, low, high = (float(each) for each in np.exp([found.mean, found.low, found.high]))
     within = min(max(mean, float(array.min())), float(array.max()))  # equal values have themselves as the mean
     return Interval(within, min(low, within), max(high, within), found.n)  # NaN stays: it is the first of both

@@ -97,7 +97,7 @@ def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFram
         key = {"measure": measure, "target": target or None, "unit": unit}
         by_protocol = dict(iter(group.set_index("seed").groupby("protocol", sort=False)[["value", "censored"]]))
         runs = {name: by_protocol[name] for name in results.protocols if name in by_protocol}
-        statistic = statistic_of(str(measure), group["value"].to_numpy())
+        statistic = statistic_of(str(measure), [own["value"].to_numpy() for own in runs.values()])
         for name, own in runs.items():
             found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool), statistic)
             if measure == STEADY and len(own) == 1:
@@ -117,13 +117,14 @@ def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFram
     return pd.DataFrame(rows, columns=names)
 
 
-def statistic_of(measure: str, values: Floats) -> str:
+def statistic_of(measure: str, values: Iterable[Floats]) -> str:
     """Return which mean a measure has, for all protocols alike: costs to a target the geometric mean, unless one is 0.
 
-    Speed-ups are ratios of these means. They weigh a seed by its factor: one slow seed decides little, and the interval
-    covers under heavy tails, too. Every other measure has the arithmetic mean.
+    A protocol that costs nothing in any run does not count: its mean is 0 in either sense. Speed-ups are ratios of
+    these means. They weigh a seed by its factor: one slow seed decides little, and the interval covers under heavy
+    tails, too. Every other measure has the arithmetic mean.
     """
-    return GEOMETRIC if measure in _COSTS and bool((values > 0).all()) else MEAN
+    return GEOMETRIC if measure in _COSTS and all((own > 0).all() or not own.any() for own in values) else MEAN
 
 
 def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
