@@ -15,6 +15,7 @@ from vflsim.results.heavy_tail import HeavyTail
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
 from vflsim.results.stalled import StalledClient
+from vflsim.results.variation import Variation
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -179,7 +180,8 @@ class RunInfo(BaseModel):
     embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests
     of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
     and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
-    heaviest tail. ``reference`` is the protocol's ``clients_at_server``.
+    heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``reference`` is the
+    protocol's ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -213,6 +215,7 @@ class RunInfo(BaseModel):
     codec: CodecFacts | None = None
     waits_for_all: bool = False
     rounds_correspond: bool = False
+    variation: Variation | None = None
     reference: bool = False
     awaited_replies: tuple[str, ...] = ()
     max_staleness: int | None = None

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from vflsim.results.statistics import CONFIDENCE, ROUNDING, Floats, t_interval
+from vflsim.results.variation import Variation
 
 GROUP = 5
 """Values that MSER-5 averages into one."""
@@ -24,7 +25,8 @@ class SteadyMean:
     ``low`` and ``high`` are NaN if fewer than ``BATCHES`` values are left. ``n`` values count, after ``warm_up``
     removed ones. ``lag1`` is the autocorrelation of neighbouring batch means (of ``batches`` batches; NaN if all are
     equal); ``correlated`` is True if it is significant, and the interval too narrow. ``settled`` is False if the
-    warm-up seems to reach into the second half: there may be no steady state yet.
+    warm-up seems to reach into the second half: there may be no steady state yet. ``enough`` is False if the scenario
+    is known to vary in ways that the values cannot show: more slowly, or without a finite variance.
     """
 
     mean: float
@@ -36,6 +38,7 @@ class SteadyMean:
     lag1: float
     correlated: bool
     settled: bool
+    enough: bool = True
 
     @property
     def half_width(self) -> float:
@@ -43,17 +46,22 @@ class SteadyMean:
         return (self.high - self.low) / 2
 
     @property
+    def seconds(self) -> float:
+        """How long the values that count last together, if they are durations (s)."""
+        return self.n * self.mean
+
+    @property
     def sound(self) -> bool:
-        """Whether there is an interval that is settled and uncorrelated."""
-        return self.settled and not self.correlated and self.low == self.low
+        """Whether there is an interval that is settled and uncorrelated, of enough values."""
+        return self.settled and not self.correlated and self.enough and self.low == self.low
 
 
-def steady_mean(values: Floats, confidence: float = CONFIDENCE) -> SteadyMean:
+def steady_mean(values: Floats, confidence: float = CONFIDENCE, variation: Variation | None = None) -> SteadyMean:
     """Estimate the mean of a sequence (n,) in its steady state, with a Student-t interval from batch means.
 
     Remove the warm-up (:func:`warm_up`), cut the rest into 40 batches of one length (drop the remainder in front), and
     take the batch means for independent and normal. If von Neumann's ratio rejects this (5 %, one-sided), join
-    neighbours to 20 batches and test again.
+    neighbours to 20 batches and test again. ``variation`` is what the scenario says of the values, as durations (s).
     Source: Law, Simulation Modeling and Analysis, §9.5; von Neumann (1941) for the ratio and its variance.
     """
     removed, settled = warm_up(values)
@@ -63,7 +71,9 @@ def steady_mean(values: Floats, confidence: float = CONFIDENCE) -> SteadyMean:
         return SteadyMean(mean, np.nan, np.nan, len(left), removed, 0, np.nan, False, settled)
     means, lag1, correlated = batch_means(left)
     found, n = t_interval(means, confidence), len(left) // BATCHES * BATCHES
-    return SteadyMean(found.mean, found.low, found.high, n, len(values) - n, len(means), lag1, correlated, settled)
+    enough = variation is None or variation.covers(n * found.mean)
+    cut, batches = len(values) - n, len(means)
+    return SteadyMean(found.mean, found.low, found.high, n, cut, batches, lag1, correlated, settled, enough)
 
 
 def batch_means(values: Floats) -> tuple[Floats, float, bool]:

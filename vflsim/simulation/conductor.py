@@ -11,6 +11,7 @@ from typing import Any
 from vflsim.learning.client import Split
 from vflsim.learning.operations import Operation
 from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
+from vflsim.results.variation import Variation
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
@@ -42,7 +43,7 @@ class Conductor:
 
     Invariants: a row of metrics describes the end of its instant; no two rows describe the same state, except the last
     row, which always stands at the run's end; evaluation moves the clock only if it ``costs_time``. ``wired``: the
-    messages of evaluations outside time pass the codec.
+    messages of evaluations outside time pass the codec. ``variation``: what the scenario says of how rounds vary.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Conductor:
         splits: tuple[Split, ...],
         report: Callable[[Progress], None] | None = None,
         wired: bool = True,
+        variation: Variation | None = None,
     ) -> None:
         self._parties, self._stop, self._every, self._epochs, self._splits = parties, stop, every, epochs, splits
         self._world, self._recorder = parties.server.world, parties.shared.recorder
@@ -69,7 +71,7 @@ class Conductor:
         """Wall-clock start of the run; a resumed run subtracts the time that it had taken before."""
         self._reported = 0.0
         self._last_count = 0
-        self._precise = PrecisionRule(stop.precision) if stop.precision is not None else None
+        self._precise = PrecisionRule(stop.precision, variation) if stop.precision is not None else None
         self._endless = EndlessRule(parties, stop, every, self._releases)
         self._watches = [] if stop.target is None else [TargetWatch(target) for target in stop.target.each]
         self._round_ended = 0.0

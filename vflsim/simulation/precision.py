@@ -11,7 +11,8 @@ import numpy as np
 
 from vflsim.results.statistics import Floats
 from vflsim.results.steady import SteadyMean, steady_mean
-from vflsim.scenario.stop import Precision
+from vflsim.results.variation import Variation, lacking
+from vflsim.scenario.stop import Precision, Stop
 
 FIRST = 200
 """Rounds before the first check."""
@@ -33,11 +34,13 @@ def checkpoints() -> Iterator[int]:
         rounds = math.ceil(rounds * GROWTH)
 
 
-def expected_rounds(precision: Precision, durations: Floats) -> float:
+def expected_rounds(precision: Precision, durations: Floats, variation: Variation | None = None) -> float:
     """Estimate after how many rounds a run ends from the durations of its first ones; inf if they are too few.
 
-    An interval's width falls with the square root of the rounds.
+    An interval's width falls with the square root of the rounds. Slow changes have to come round often enough.
     """
+    if variation is not None and variation.heavy:
+        return math.inf
     found = steady_mean(durations, precision.confidence)
     wanted = precision.round_duration * found.mean
     if math.isnan(found.half_width) or (wanted == 0 < found.half_width):
@@ -46,7 +49,15 @@ def expected_rounds(precision: Precision, durations: Floats) -> float:
     if ratio > MOST_ROUNDS:  # its square may overflow
         return math.inf
     needed = found.n * ratio * ratio
+    if variation is not None and found.mean > 0:
+        needed = max(needed, variation.needed_s / found.mean)
     return float(next(count for count in checkpoints() if count >= needed))
+
+
+def not_ended(stop: Stop, variation: Variation | None, reason: str | None, seconds: float) -> str:
+    """Say why ``stop.precision`` could not end a run of so many ``seconds``, which ended for another reason."""
+    missing = lacking(variation, seconds)
+    return f"stop.precision could not end it: {missing}" if stop.precision and missing and reason != "precision" else ""
 
 
 @final
@@ -54,12 +65,13 @@ class PrecisionRule:
     """Decides from the durations of a run's rounds, given in order, when to end.
 
     The decision depends on the durations alone, whether they come one by one or in chunks. The run ends at the first
-    checkpoint at which :func:`~vflsim.results.steady.steady_mean` is sound (settled, batches uncorrelated) and half its
-    interval is at most ``round_duration`` times the mean.
+    checkpoint at which :func:`~vflsim.results.steady.steady_mean` is sound (settled, batches uncorrelated, enough
+    cycles of the slow changes that the scenario's ``variation`` names) and half its interval is at most
+    ``round_duration`` times the mean. Where a variance may be infinite, it never ends.
     """
 
-    def __init__(self, precision: Precision) -> None:
-        self._precision = precision
+    def __init__(self, precision: Precision, variation: Variation | None = None) -> None:
+        self._precision, self._variation = precision, variation
         self._durations = array("d")
         self._checkpoints = checkpoints()
         self._next = next(self._checkpoints)
@@ -88,7 +100,7 @@ class PrecisionRule:
 
     def found(self) -> SteadyMean:
         """Return the mean so far, with the interval that the rule checks."""
-        return steady_mean(np.array(self._durations), self._precision.confidence)
+        return steady_mean(np.array(self._durations), self._precision.confidence, self._variation)
 
     def _look(self) -> bool:
         self._next = next(self._checkpoints)

@@ -36,7 +36,9 @@ from vflsim.simulation.conductor import Conductor, Progress
 from vflsim.simulation.course import Course, CourseKeeper
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
+from vflsim.simulation.precision import not_ended
 from vflsim.simulation.stalled import stalled_clients
+from vflsim.simulation.variation import variation_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.kernel import Task, World
 from vflsim.world.node import Node
@@ -92,6 +94,7 @@ def run_protocol(
         made = parties(protocol, resolved, seed, world, recorder, batched, views)
     batches, clients = made.shared.sequence.per_epoch, len(made.clients)
     splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
+    variation = variation_of(protocol, resolved)
     conductor = Conductor(
         made,
         scenario.stop_of(name),
@@ -100,6 +103,7 @@ def run_protocol(
         splits,
         report,
         wired=not protocol.evaluates_uncompressed and resolved.blinding is None,
+        variation=variation,
     )
 
     def start(client: Node) -> Task:
@@ -158,10 +162,12 @@ def run_protocol(
         codec=codec,
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         stalled=tuple(stalled),
+        variation=variation,
         **real,
     )
     weights = {} if timing_only else _weights(made)
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
+    notes.append(not_ended(scenario.stop_of(name), variation, reason, world.now()))
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()

@@ -20,6 +20,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
+from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name
 from vflsim.studies.sizes import Size, run_size
 from vflsim.vocabulary.amounts import quantity
@@ -45,10 +46,20 @@ def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = Tru
     problems = problems or list(_sizes(scenario, settings, workers, training))  # before any model is made
     for name in loaded if not problems else ():
         problems += [*_smallest_batch(scenario, name, settings[name]), *_mechanism(scenario, name, settings[name])]
-        problems += _budget(scenario, name, settings[name])
+        problems += [*_budget(scenario, name, settings[name]), *_precision(scenario, name, settings[name], training)]
     if problems:
         raise failure(problems, scenario.document)
     return data
+
+
+def _precision(scenario: Scenario, name: str, resolved: Setting, training: bool) -> Iterator[Problem]:
+    """Refuse runs that only a precision could end, of rounds whose variance may be infinite: it never ends them."""
+    stop, known = scenario.stop_of(name), variation_of(scenario.protocols[name].protocol, resolved)
+    others = stop.criteria.keys() - {"precision"} - (set() if training else {"target"})
+    if stop.precision is not None and known is not None and known.heavy and not others:
+        what = f"precision alone never ends a run of {name!r}: no variance is known to be finite: {known.heavy}"
+        remedy = "add `rounds: 10000` to `stop`, say"
+        yield Problem(location_of(scenario, name, "stop", "precision"), what, "with time, rounds or updates", remedy)
 
 
 def _clients(scenario: Scenario, settings: Mapping[str, Setting]) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.results.variation import Variation
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Stop
@@ -43,6 +44,8 @@ class Expectation:
     promise: str = ""
     """What mechanism and blinding guarantee, if there are any."""
     evaluations_per_round: float = float("nan")
+    variation: Variation | None = None
+    """What the scenario says of how rounds vary, beyond what a few steps show."""
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
@@ -73,14 +76,15 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         )
         if stop.precision is not None:
             ends = np.array([0.0, *rounds.column("end_s").to_pylist()])
-            limit = min(limit, expected_rounds(stop.precision, np.diff(ends)))
+            limit = min(limit, expected_rounds(stop.precision, np.diff(ends), outcome.info.variation))
     resolved = setting(scenario, name, data)
     size, particulars = run_size(scenario, name, resolved), entry.protocol.describe(resolved)
     promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
     promise = "; ".join(promises)
     kind, many = entry.protocol.kind, min(evaluations, 1.0)  # skipped where nothing has changed
-    return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, particulars, promise, many)
+    facts = (particulars, promise, many, outcome.info.variation)
+    return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)
 
 
 def _rounds(stop: Stop, **per_round: float) -> float:

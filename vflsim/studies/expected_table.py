@@ -56,6 +56,11 @@ def expectation_table(
         notes.append(_study_time(scenario, found, speeds, workers, start_s))
     if any(scenario.stop_of(each.protocol).precision for each in found):
         notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
+        notes[3:3] = [
+            f"{each.protocol}: stop.precision {each.variation.waits()}."
+            for each in found
+            if scenario.stop_of(each.protocol).precision and each.variation
+        ]
     return TextTable(header, rows, notes=notes, left=(0, 1))
 
 

@@ -93,7 +93,7 @@ class MarkovModulated(Derived):
     @property
     @override
     def cycle_s(self) -> float:
-        """The mean time from one visit to the rarest state to the next."""
+        """The mean time (s) between visits to the rarest state: the sum of the sojourns, if all are as likely."""
         sojourns = np.array([state.sojourn for state in self.states])
         present = self.shares > 0
         return float((sojourns[present] / self.shares[present]).max())

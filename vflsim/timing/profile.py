@@ -35,6 +35,11 @@ class Profile(ABC):
         """Give the time from which it is 0 for ever; inf if none is known."""
         return math.inf
 
+    @property
+    def cycle_s(self) -> float:
+        """The time (s) after which it repeats; 0 if it is constant, or does not repeat."""
+        return 0.0
+
     def piece(self, t: float) -> tuple[float, float]:
         """Give the value at ``t``, and until when it holds at least."""
         return self.value(t), self.next_change(t)
@@ -138,6 +143,11 @@ class StepProfile(Profile):
     @override
     def next_change(self, t: float) -> float:
         return self.piece(t)[1]
+
+    @property
+    @override
+    def cycle_s(self) -> float:
+        return self._period if self._period < math.inf else 0.0
 
     @override
     def dry_from(self) -> float:

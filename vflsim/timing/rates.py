@@ -40,6 +40,11 @@ class Rate(Part, ABC):
         """Give the time (s) from which the rate is 0 for ever; inf if there is none."""
         return math.inf
 
+    @property
+    def cycle_s(self) -> float:
+        """The time (s) after which the rate repeats; 0 if it does not."""
+        return 0.0
+
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:
         if not SHORTEST <= 1 / (self.highest() or math.inf) < 1e300:
@@ -80,6 +85,11 @@ class RateSteps(Rate):
         found: Floats = rates[np.searchsorted(times, within, side="right") - 1]
         return found
 
+    @property
+    @override
+    def cycle_s(self) -> float:
+        return self.period or 0.0
+
     @override
     def ends(self) -> float:
         last, rate = self.steps[-1]
@@ -109,6 +119,11 @@ class Sinusoid(Rate):
                 f"{self.mean:g} /s"
             )
         return self
+
+    @property
+    @override
+    def cycle_s(self) -> float:
+        return self.period
 
     @override
     def highest(self) -> float:

@@ -12,6 +12,7 @@ from vflsim.recurrences.chunk import Chunk
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.recurrences.stages import Ints
+from vflsim.results.variation import Variation
 from vflsim.scenario.stop import Every, Stop
 from vflsim.vectorised.ends import End, StopRules, never_still
 from vflsim.vectorised.schedule import evaluation_schedule
@@ -20,8 +21,14 @@ from vflsim.vectorised.schedule import evaluation_schedule
 class Books:
     """Metrics of one run; chunks must come in order, up to the one that holds the ``end``."""
 
-    def __init__(self, stop: Stop, every: Every, epochs: Callable[[int, int], float]) -> None:
-        self._rules, self._schedule = StopRules(stop, epochs), evaluation_schedule(every)
+    def __init__(
+        self,
+        stop: Stop,
+        every: Every,
+        epochs: Callable[[int, int], float],
+        variation: Variation | None = None,
+    ) -> None:
+        self._rules, self._schedule = StopRules(stop, epochs, variation), evaluation_schedule(every)
         self._steps, self._up, self._down = Steps(), Bytes(), Bytes()
         self._row_ages, self._client_ages = _Ages(), _Ages()
         self._rows: list[dict[str, float]] = []

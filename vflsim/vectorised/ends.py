@@ -12,6 +12,7 @@ import numpy as np
 from vflsim.recurrences.chunk import Chunk
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
+from vflsim.results.variation import Variation
 from vflsim.scenario.stop import Stop
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.timing.base import Floats
@@ -36,9 +37,9 @@ class End:
 class StopRules:
     """Looks for the end of a run, chunk by chunk."""
 
-    def __init__(self, stop: Stop, epochs: Callable[[int, int], float]) -> None:
+    def __init__(self, stop: Stop, epochs: Callable[[int, int], float], variation: Variation | None = None) -> None:
         self._stop, self._epochs = stop, epochs
-        self._precise = PrecisionRule(stop.precision) if stop.precision is not None else None
+        self._precise = PrecisionRule(stop.precision, variation) if stop.precision is not None else None
         self._used = 0
         self._before = 0.0
 

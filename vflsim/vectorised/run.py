@@ -13,7 +13,9 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import run_info
+from vflsim.simulation.precision import not_ended
 from vflsim.simulation.run import Outcome
+from vflsim.simulation.variation import variation_of
 from vflsim.streams import BLOCK
 from vflsim.vectorised.books import Books
 from vflsim.vectorised.tables import RoundColumns
@@ -31,13 +33,16 @@ def run_vectorised(
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
-    world = TimedWorld(protocol, setting(scenario, name, data), seed)
+    resolved = setting(scenario, name, data)
+    variation = variation_of(protocol, resolved)
+    world = TimedWorld(protocol, resolved, seed)
     clients, batches = len(world.clients), world.sequence.per_epoch
     course = protocol.recurrence(world)
     books = Books(
         stop,
         scenario.evaluate_of(name).every,
         lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
+        variation,
     )
     columns = RoundColumns(world.clients)
     first, count = 0, BLOCK
@@ -72,5 +77,7 @@ def run_vectorised(
         path="vectorised",
         counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
         wall_clock_s=time.monotonic() - began,
+        variation=variation,
     )
-    return Outcome(tables, {}, info, {}, error)
+    note = not_ended(stop, variation, info.stop_reason, books.row["time_s"])
+    return Outcome(tables, {}, info, {}, error, note)

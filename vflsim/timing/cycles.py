@@ -1,0 +1,49 @@
+"""How long a party's timing takes to come round: states of bursts, up and down, periods of traces and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vflsim.timing.activation import Schedule, VaryingPoisson
+from vflsim.timing.availability import Alternating, Intervals
+from vflsim.timing.base import Delay
+from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.compute import law
+from vflsim.timing.party import PartyTiming
+
+
+def delays_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
+    """Yield what a party draws again and again, by its key: the times of its work, and how long it is up and down."""
+    yield "compute", law(timing.compute)
+    yield "upload_delay", timing.upload_delay
+    yield "link.latency", timing.link.latency
+    if isinstance(timing.availability, Alternating):
+        yield "availability.up", timing.availability.up
+        yield "availability.down", timing.availability.down
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What comes round in a party's timing, by its key: the mean time (s) that it takes, and whether it is a period."""
+
+    key: str
+    seconds: float
+    regular: bool
+
+
+def cycles_of(timing: PartyTiming) -> Iterator[Cycle]:
+    """Yield what comes round in a party's timing; 0 s where nothing does."""
+    for key, delay in delays_of(timing):
+        yield Cycle(key, delay.cycle_s, regular=False)
+    for key, capacity in (("link.up", timing.link.up), ("link.down", timing.link.down)):
+        yield Cycle(key, capacity_profile(capacity).cycle_s, regular=True)
+    if isinstance(timing.availability, Alternating):
+        up, down = timing.availability.up, timing.availability.down
+        yield Cycle("availability", up.expectation() + down.expectation(), up.variance() == down.variance() == 0)
+    elif isinstance(timing.availability, Intervals):
+        yield Cycle("availability", timing.availability.period or 0.0, regular=True)
+    if isinstance(timing.activation, VaryingPoisson):
+        yield Cycle("activation", timing.activation.rate.cycle_s, regular=True)
+    elif isinstance(timing.activation, Schedule):
+        yield Cycle("activation", timing.activation.period or 0.0, regular=True)
