@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vflsim.codecs import Codec
-from vflsim.errors import DataError, NonFiniteError
+from vflsim.errors import DataError
 
 
 class Int8(Codec):
@@ -33,8 +33,6 @@ class Int8(Codec):
         return self._rounded(x) * self.step
 
     def _rounded(self, x: torch.Tensor) -> torch.Tensor:
-        if x.isnan().any():
-            raise NonFiniteError("a tensor with an element that is no number", remedy="a smaller learning rate")
         return (x / self.step).round().clamp(-127, 127) + 0.0
 
 

@@ -29,6 +29,7 @@ NOT_FOR_TRAINING = {
     "sympy",
     "scipy.signal",
     "scipy.stats",
+    "scipy.optimize",
     "matplotlib",
     "sklearn",
     "dp_accounting",

@@ -16,6 +16,7 @@ from vflsim.plotting.numbers import Numbers, frame, stacked
 from vflsim.plotting.selection import finished
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, spread_widely, x_axis
 from vflsim.plotting.window import Place, Window
+from vflsim.results.open_rounds import Rounds, ages_of, outlasting, pooled_mean
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics import Floats
 
@@ -28,7 +29,8 @@ _LOWEST = 0.6
 def round_durations(results: Results, histogram: bool = False, start: Place = None, end: Place = None) -> Picture:
     """Plot the empirical distribution of round durations per protocol, seeds pooled; the dot is the mean.
 
-    A dashed line shows the closed form, if there is one, and an area the bounds of one. ``histogram`` adds a panel with
+    Rounds in progress when a run stopped by time are censored (Kaplan and Meier), and count for the mean. A dashed line
+    shows the closed form, if there is one, and an area the bounds of one. ``histogram`` adds a panel with
     histograms. ``start`` and ``end`` limit the axis of durations (seconds, or with a unit); means and shares are of all
     rounds. ``numbers``: ``durations`` (protocol, seconds, share of rounds up to that), ``means`` (protocol, rounds,
     mean_s), ``closed_form`` (protocol, seconds, lower, upper), ``histogram`` (protocol, start_s, end_s, share). Raises
@@ -36,42 +38,44 @@ def round_durations(results: Results, histogram: bool = False, start: Place = No
     """
     window, seconds = Window.of(start, end), durations(results)
     logarithmic = _spread(seconds, window)
-    styles = protocol_styles(results)
-    shares = {name: np.arange(1, len(values) + 1) / len(values) for name, values in seconds.items()}
+    styles, ages = protocol_styles(results), _ages(results)
+    means = _means(seconds, ages)
+    shares = {name: _up_to(values, ages[name]) for name, values in seconds.items()}
     bins = _histograms(seconds, logarithmic) if histogram else {}
-    numbers = _numbers(results, seconds, shares) | {"histogram": stacked(bins)}
+    numbers = _numbers(results, seconds, shares, means) | {"histogram": stacked(bins)}
     with picture(5.6, 5.2 if histogram else 3.6, numbers) as figure:
         *above, axes = figure.subplots(2 if histogram else 1, 1, sharex=True, squeeze=False)[:, 0]
         for upper in above:
             _densities(upper, bins, styles)
         for name, values in seconds.items():
-            _distribution(axes, values, shares[name], styles[name])
+            _distribution(axes, values, shares[name], means[name], styles[name])
         x_axis(axes, "round duration", "s", logarithmic=logarithmic)
         known = _closed_forms(axes, results, seconds, styles, survival=False)
         window.show(axes)
         axes.set_ylim(0, 1.02)
         axes.set_ylabel("cumulative share of rounds")
         headline((above or [axes])[0], results.name)
-        remark((above or [axes])[0], f"all seeds together; markers: means{failures(results)}")
-        _key(figure, seconds, styles, known, markers=True)
+        remark((above or [axes])[0], f"all seeds together; markers: means{_censored(ages)}{failures(results)}")
+        _key(figure, seconds, means, styles, known, markers=True)
     return figure
 
 
 def survival(results: Results, start: Place = None, end: Place = None) -> Picture:
     """Plot the share of rounds that last longer than x on logarithmic axes: the tail of round durations.
 
-    Seeds are pooled; a dashed line shows the closed form, if there is one (an area its bounds). ``start`` and ``end``
-    limit the axis of durations. ``numbers``: ``durations`` (protocol, seconds, share of rounds that last at least so
-    long), ``means`` and ``closed_form`` as in :func:`round_durations`. Raises NotRecordedError if rounds were not kept,
-    or none took any time.
+    Seeds are pooled; rounds in progress when a run stopped by time are censored. A dashed line shows the closed form,
+    if there is one (an area its bounds). ``start`` and ``end`` limit the axis of durations. ``numbers``: ``durations``
+    (protocol, seconds, share of rounds that last at least so long), ``means`` and ``closed_form`` as in
+    :func:`round_durations`. Raises NotRecordedError if rounds were not kept, or none took any time.
     """
     window = Window.of(start, end)
     seconds = {name: values for name, values in durations(results).items() if values[-1] > 0}
     if not seconds:
         raise NotRecordedError("no round of these runs took any time", str(results.folder))
-    styles = protocol_styles(results)
-    shares = {name: 1 - np.arange(len(values)) / len(values) for name, values in seconds.items()}
-    with picture(5.6, 3.6, _numbers(results, seconds, shares)) as figure:
+    styles, ages = protocol_styles(results), _ages(results)
+    means = _means(seconds, ages)
+    shares = {name: outlasting(values, ages[name])[:-1] for name, values in seconds.items()}
+    with picture(5.6, 3.6, _numbers(results, seconds, shares, means)) as figure:
         axes = figure.add_subplot()
         axes.set_yscale("log")
         for name, values in seconds.items():
@@ -83,8 +87,8 @@ def survival(results: Results, start: Place = None, end: Place = None) -> Pictur
         axes.set_ylim(_LOWEST / max(map(len, seconds.values())), 1.3)
         axes.set_ylabel("share of rounds that last longer")
         headline(axes, results.name)
-        remark(axes, f"all seeds together{failures(results)}")
-        _key(figure, seconds, styles, known, markers=False)
+        remark(axes, f"all seeds together{_censored(ages)}{failures(results)}")
+        _key(figure, seconds, means, styles, known, markers=False)
     return figure
 
 
@@ -101,13 +105,34 @@ def durations(results: Results) -> dict[str, Floats]:
     return pooled
 
 
-def _numbers(results: Results, seconds: dict[str, Floats], shares: dict[str, Floats]) -> Numbers:
+def _ages(results: Results) -> dict[str, Floats]:
+    """Return how long rounds had been in progress when runs stopped by time (s), by protocol."""
+    kept = finished(results, "rounds")
+    return {name: ages_of([Rounds.of(run) for run in runs]) for name, runs in kept.items()}
+
+
+def _censored(ages: dict[str, Floats]) -> str:
+    return "; rounds in progress at the end are censored" if any(map(len, ages.values())) else ""
+
+
+def _up_to(values: Floats, ages: Floats) -> Floats:
+    """Return the share of rounds up to each of the ascending values."""
+    return 1 - outlasting(values, ages)[1:] if len(ages) else np.arange(1, len(values) + 1) / len(values)
+
+
+def _means(seconds: dict[str, Floats], ages: dict[str, Floats]) -> dict[str, float]:
+    return {name: pooled_mean(values, ages[name]) for name, values in seconds.items()}
+
+
+def _numbers(
+    results: Results, seconds: dict[str, Floats], shares: dict[str, Floats], means: dict[str, float]
+) -> Numbers:
     curves = {name: curve for name in seconds if (curve := closed.round_duration(results, name)) is not None}
     return {
         "durations": stacked({name: {"seconds": seconds[name], "share": shares[name]} for name in seconds}),
         "means": frame(
             ("protocol", "rounds", "mean_s"),
-            [(name, len(values), float(values.mean())) for name, values in seconds.items()],
+            [(name, len(values), means[name]) for name, values in seconds.items()],
         ),
         "closed_form": stacked(
             {name: {"seconds": each.x, "lower": each.lower, "upper": each.upper} for name, each in curves.items()}
@@ -128,14 +153,14 @@ def _ranks(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     return np.unique(np.concatenate([even, outwards, n - 1 - outwards]).astype(np.int64))
 
 
-def _distribution(axes: Axes, values: Floats, shares: Floats, style: Style) -> None:
+def _distribution(axes: Axes, values: Floats, shares: Floats, mean: float, style: Style) -> None:
     """Draw the empirical distribution function, with a dot at the mean."""
     ranks = _ranks(len(values))
     x, y = np.concatenate([values[:1], values[ranks]]), np.concatenate([[0.0], shares[ranks]])
     axes.step(x, y, where="post", **_line(style))
-    mean = float(values.mean())
     # The mean of equal numbers may differ from them in the last bit.
-    at = np.searchsorted(values, mean * (1 + 1e-9), side="right") / len(values)
+    below = int(np.searchsorted(values, mean * (1 + 1e-9), side="right"))
+    at = shares[below - 1] if below else 0.0
     axes.plot([mean], [at], marker=style.marker, color=style.color, markersize=5, markeredgecolor="white", zorder=4)
 
 
@@ -164,13 +189,19 @@ def _line(style: Style) -> dict[str, Any]:
 
 
 def _key(
-    figure: Picture, seconds: dict[str, Floats], styles: dict[str, Style], theory: dict[str, Artist], *, markers: bool
+    figure: Picture,
+    seconds: dict[str, Floats],
+    means: dict[str, float],
+    styles: dict[str, Style],
+    theory: dict[str, Artist],
+    *,
+    markers: bool,
 ) -> None:
     handles: list[Artist] = [
         Line2D([], [], **_line(styles[name]), marker=styles[name].marker if markers else None, markersize=4)
         for name in seconds
     ]
-    labels = [f"{name} (mean {values.mean():.3g} s, n = {len(values)})" for name, values in seconds.items()]
+    labels = [f"{name} (mean {means[name]:.3g} s, n = {len(values)})" for name, values in seconds.items()]
     legend(figure, [*handles, *theory.values()], [*labels, *theory], columns=2)
 
 

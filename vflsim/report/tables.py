@@ -16,6 +16,7 @@ from vflsim.report.waits import mean_round, time_spent, waited_for
 from vflsim.results.estimates import Estimate
 from vflsim.results.layout import TextTable
 from vflsim.results.notes import round_measure
+from vflsim.results.open_rounds import Rounds, ages_of, pooled_mean
 from vflsim.results.read import Results
 from vflsim.results.report import costs_to_target, describe
 from vflsim.vocabulary.amounts import quantity, span
@@ -96,11 +97,12 @@ def closed_forms(results: Results) -> Sheet | None:
         runs = [run for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
         lasted = [run.round_durations()[1:] for run in runs]
         seconds = np.concatenate(lasted) if lasted else np.empty(0)
+        ages = ages_of([Rounds.of(run) for run in runs])
         if curve is None or not len(seconds):
             continue
         known = [_bounds(curve.means())]
         known += [_bounds(_quantile(curve.x, cdf, level) for cdf in curve.sides()) for level in LEVELS]
-        seen = [_three(each) for each in (float(seconds.mean()), *np.quantile(seconds, LEVELS).tolist())]
+        seen = [_three(each) for each in (pooled_mean(seconds, ages), *np.quantile(seconds, LEVELS).tolist())]
         rows.append((name, *(cell for pair in zip(known, seen, strict=True) for cell in pair), f"{len(seconds):,}"))
     if not rows:
         return None

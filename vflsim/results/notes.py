@@ -10,10 +10,13 @@ import pandas as pd
 
 from vflsim.results.estimates import GEOMETRIC
 from vflsim.results.heavy_tail import heavy_tail_note
+from vflsim.results.open_rounds import open_notes
+from vflsim.results.replication import within
 from vflsim.results.sampling import sampling_note
 from vflsim.results.stalled import stalled_note
 from vflsim.results.summary import STEADY
 from vflsim.results.targets import targets_of
+from vflsim.results.variation import lacking
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
@@ -52,8 +55,12 @@ def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool =
     if len(steady) and round_measure(summary) == STEADY:
         yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
         for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
-            yield f"{name}: no interval: too few rounds, not settled yet, or correlated batches."
+            alone = next(run for run in results.runs if run.protocol == name and not run.failed)
+            why = lacking(alone.info.variation, within(alone).seconds)
+            yield f"{name}: no interval: {why or 'too few rounds, not settled yet, or correlated batches'}."
     targets, first = targets_in(summary), baseline_of(results)
+    if len(steady) and not targets:
+        yield from open_notes(results)
     but = " (exceptions below)" if any(results.unpaired(name, first) for name in results.protocols) else ""
     if differ and targets and (summary["n"] > 1).any():
         yield f"Speed-up: time of {first} ÷ time, paired over seeds{but}: geometric mean and 95 % interval."

@@ -17,6 +17,7 @@ from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 
 from vflsim.errors import ResultsError
 from vflsim.results.layout import TextTable
+from vflsim.results.open_rounds import Rounds, ages_of, outlasting
 from vflsim.results.statistics import CONFIDENCE, Floats
 from vflsim.results.steady import batch_means, constant, ranks, warm_up
 from vflsim.vocabulary.amounts import spanned
@@ -62,12 +63,13 @@ def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confiden
             raise ResultsError(f"{level} is no level of a quantile", str(results.folder), "above 0 and below 1")
     rows = []
     for protocol in results.protocols:
-        runs = [run.round_durations() for run in results.runs if run.protocol == protocol and not run.failed]
+        kept = [Rounds.of(run) for run in results.runs if run.protocol == protocol and not run.failed]
+        runs, ages = [run.complete for run in kept], ages_of(kept)
         removed = [warm_up(run)[0] for run in runs]
         values = np.concatenate([np.empty(0), *(run[count:] for run, count in zip(runs, removed, strict=True))])
         related = dependent(values)
         facts = {"rounds": len(values), "runs": len(runs), "warm_up": sum(removed)}
-        ordered = np.sort(values)
+        ordered = _Ordered.of(values, ages)
         for level in levels:
             found = _dependent(values, ordered, level, confidence) if related else _exact(ordered, level, confidence)
             rows.append({"protocol": protocol, "level": level, **vars(found), **facts})
@@ -78,7 +80,7 @@ def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confiden
 
 def quantile_interval(values: Floats, level: float, confidence: float = CONFIDENCE) -> QuantileEstimate:
     """Estimate a quantile of one sequence (n,), independent or not, without removing a warm-up."""
-    ordered = np.sort(values)
+    ordered = _Ordered.of(values, np.empty(0))
     return _dependent(values, ordered, level, confidence) if dependent(values) else _exact(ordered, level, confidence)
 
 
@@ -118,36 +120,63 @@ def _binomial_quantile(probability: float, n: int, share: float) -> int:
     return k - 1 if k and bdtr(k - 1, n, share) >= probability else k
 
 
-def _exact(ordered: Floats, level: float, confidence: float) -> QuantileEstimate:
-    n = len(ordered)
+@dataclass(frozen=True)
+class _Ordered:
+    """Durations in ascending order, with rounds in progress at the end of runs: as short and as long as they may be.
+
+    ``low`` has them at their ages, ``high`` without end.
+    """
+
+    low: Floats
+    high: Floats
+    complete: Floats
+    shares: Floats
+
+    @classmethod
+    def of(cls, values: Floats, ages: Floats) -> _Ordered:
+        complete = np.sort(values)
+        high = np.concatenate([complete, np.full(len(ages), np.inf)])
+        return cls(np.sort(np.concatenate([values, ages])), high, complete, outlasting(complete, ages))
+
+    def estimate(self, level: float, low: int, high: int, method: Method) -> QuantileEstimate:
+        """Estimate the quantile of a level, between the order statistics of the indices ``low`` and ``high``."""
+        value, top = self.at(level), float(self.high[high])
+        if np.isinf(top) or np.isnan(value):
+            return _NONE
+        return QuantileEstimate(value, float(self.low[low]), top, method)
+
+    def at(self, level: float) -> float:
+        """Return the empirical quantile: the smallest value that at least a share ``level`` does not exceed."""
+        if len(self.high) == len(self.complete):
+            return float(self.complete[max(int(np.ceil(len(self.complete) * level)) - 1, 0)])
+        reached = np.flatnonzero(self.shares[1:] <= 1 - level)
+        return float(self.complete[reached[0]]) if len(reached) else np.nan
+
+
+def _exact(ordered: _Ordered, level: float, confidence: float) -> QuantileEstimate:
+    n = len(ordered.high)
     if n == 0 or (ends := order_statistics(n, level, confidence)) is None:
         return _NONE
-    low, high = ends
-    return QuantileEstimate(_at(ordered, level), float(ordered[low]), float(ordered[high]), "order statistics")
+    return ordered.estimate(level, *ends, "order statistics")
 
 
-def _dependent(values: Floats, ordered: Floats, level: float, confidence: float) -> QuantileEstimate:
+def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: float) -> QuantileEstimate:
     """Use batch means of the share of values up to the quantile; never narrower than for independent values.
 
     Source: the indirect method, Heidelberger and Lewis, Operations Research 32(1), 1984.
     """
-    n = len(ordered)
+    n = len(ordered.high)
     ends = order_statistics(n, level, confidence)
     if ends is None or n * min(level, 1 - level) < BEYOND:
         return _NONE
-    value = _at(ordered, level)
+    value = ordered.at(level)
     shares, _, correlated = batch_means((values <= value).astype(np.float64))
     half = stdtrit(len(shares) - 1, (1 + confidence) / 2) * shares.std(ddof=1) / np.sqrt(len(shares))
     low, high = int(np.floor(n * (level - half))) - 1, int(np.ceil(n * (level + half)))
     low, high = min(low, ends[0]), max(high, ends[1])
     if correlated or low < 0 or high >= n:
         return _NONE
-    return QuantileEstimate(value, float(ordered[low]), float(ordered[high]), "batch means")
-
-
-def _at(ordered: Floats, level: float) -> float:
-    """Return the empirical quantile: the smallest value that at least a share ``level`` of the values do not exceed."""
-    return float(ordered[max(int(np.ceil(len(ordered) * level)) - 1, 0)])
+    return ordered.estimate(level, low, high, "batch means")
 
 
 def quantile_table(results: Results, levels: Sequence[float] = LEVELS) -> TextTable:
@@ -169,6 +198,10 @@ def quantile_table(results: Results, levels: Sequence[float] = LEVELS) -> TextTa
         notes.append(f"Rounds of warm-up that are left out: {removed}.")
     if related := dict.fromkeys(found.loc[found["method"] == "batch means", "protocol"]):
         notes.append(f"Rounds depend on each other, intervals by batch means: {', '.join(related)}.")
+    if any(run.open_round() is not None for run in results.runs if not run.failed and run.has("rounds")):
+        notes.append(
+            "Rounds in progress when runs stopped by time are censored: intervals hold however long they last."
+        )
     if found["value"].isna().any():
         notes.append("“not enough rounds”: too few for an interval, and so for a number.")
     return TextTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)

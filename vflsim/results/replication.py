@@ -7,15 +7,17 @@ the warm-up and computes an interval all the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from vflsim.results.open_rounds import Rounds, with_open
 from vflsim.results.statistics import CONFIDENCE, Floats, narrower, t_interval
 from vflsim.results.steady import BATCHES, SteadyMean, batch_means, constant, steady_mean, warm_up
+from vflsim.results.variation import lacking
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results, StoredRun
@@ -28,7 +30,7 @@ class RoundPair:
     ``correlation`` is the correlation of corresponding rounds' durations; ``mean`` is the mean difference, and
     ``low``–``high`` its interval by batch means of the differences. ``narrower`` is the factor of
     :func:`~vflsim.results.statistics.narrower` between batches. All are NaN for fewer than 40 such rounds.
-    ``correlated`` and ``settled`` are as in :class:`~vflsim.results.steady.SteadyMean`.
+    ``correlated``, ``settled`` and ``enough`` are as in :class:`~vflsim.results.steady.SteadyMean`.
     """
 
     rounds: int
@@ -40,11 +42,12 @@ class RoundPair:
     narrower: float
     correlated: bool
     settled: bool
+    enough: bool = True
 
     @property
     def sound(self) -> bool:
-        """Whether there is an interval that is settled and uncorrelated."""
-        return self.settled and not self.correlated and self.low == self.low
+        """Whether there is an interval that is settled and uncorrelated, of enough rounds."""
+        return self.settled and not self.correlated and self.enough and self.low == self.low
 
 
 def steady_rounds(results: Results, confidence: float = CONFIDENCE) -> pd.DataFrame:
@@ -53,10 +56,14 @@ def steady_rounds(results: Results, confidence: float = CONFIDENCE) -> pd.DataFr
     Columns: protocol, seed, and the fields of :class:`~vflsim.results.steady.SteadyMean` (seconds and rounds).
     """
     rows = [
-        {"protocol": run.protocol, "seed": run.seed, **asdict(steady_mean(run.round_durations(), confidence))}
-        for run in _with_rounds(results)
+        {"protocol": run.protocol, "seed": run.seed, **asdict(within(run, confidence))} for run in _with_rounds(results)
     ]
     return pd.DataFrame(rows, columns=["protocol", "seed", *SteadyMean.__dataclass_fields__])
+
+
+def within(run: StoredRun, confidence: float = CONFIDENCE) -> SteadyMean:
+    """Estimate the mean round duration of one run in its steady state, with an interval from within the run."""
+    return steady_mean(with_open(Rounds.of(run)), confidence, run.info.variation)
 
 
 def round_pairs(results: Results, confidence: float = CONFIDENCE) -> pd.DataFrame:
@@ -79,7 +86,9 @@ def round_pair(run: StoredRun, other: StoredRun, confidence: float = CONFIDENCE)
     """Compute ``run`` − ``other`` round by round; None if the rounds of the two protocols do not correspond."""
     if not (run.info.rounds_correspond and other.info.rounds_correspond):
         return None
-    return paired_rounds(run.round_durations(), other.round_durations(), confidence)
+    pair = paired_rounds(run.round_durations(), other.round_durations(), confidence)
+    known = [(each.info.variation, each.round_durations()[pair.warm_up :].sum()) for each in (run, other)]
+    return replace(pair, enough=not any(lacking(variation, float(seconds)) for variation, seconds in known))
 
 
 def paired_rounds(values: Floats, others: Floats, confidence: float = CONFIDENCE) -> RoundPair:

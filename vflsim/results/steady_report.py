@@ -33,7 +33,7 @@ def round_sections(results: Results) -> list[str]:
 
 def _steady(alone: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     for name, own in alone.groupby("protocol", sort=False):
-        sound = own["settled"] & ~own["correlated"] & own["low"].notna()
+        sound = own["settled"] & ~own["correlated"] & own["enough"] & own["low"].notna()
         yield str(name), str(len(own)), str(sound.sum()), _range(own["warm_up"]), _range(own["lag1"])
 
 

@@ -101,6 +101,19 @@ class StoredRun:
         lasted: Floats = rounds["end_s"].to_numpy() - rounds["start_s"].to_numpy()
         return lasted
 
+    def open_round(self) -> float | None:
+        """Return for how long (s) a round had been in progress when the run stopped by time; None if none was.
+
+        None, too, for other ends: they do not come sooner in a longer round. Raises NotRecordedError if rounds were not
+        kept.
+        """
+        if self.info.stop_reason != "time":
+            return None
+        ends = self.table("rounds", ("end_s",))["end_s"]
+        end = float(self.table("metrics", ("time_s",))["time_s"][-1].as_py())
+        age = end - (ends[-1].as_py() if len(ends) else 0.0)
+        return age if age > 0 else None
+
     def tables(self) -> RunTables:
         """Read all tables and check them against the schemas. Raises ResultsError if one is damaged."""
         metrics = self.table("metrics")

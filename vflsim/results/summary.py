@@ -16,10 +16,11 @@ import pandas as pd
 import pyarrow as pa
 
 from vflsim.results.estimates import GEOMETRIC, MEAN, Estimate, estimate, independent, paired
+from vflsim.results.open_rounds import Rounds, ages_of, means
 from vflsim.results.plateau import distinct, plateau_of
-from vflsim.results.replication import round_pair
+from vflsim.results.replication import round_pair, within
 from vflsim.results.statistics import Floats, chance
-from vflsim.results.steady import BATCHES, steady_mean
+from vflsim.results.steady import BATCHES
 from vflsim.results.targets import passage, wanted_targets
 from vflsim.vocabulary.targets import Target
 
@@ -50,6 +51,7 @@ def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFra
     rows: list[dict[str, Any]] = []
     metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
     by_run = dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
+    lasted = _mean_rounds(results)
     for run in results.runs:
         frame = by_run.get((run.protocol, run.seed))
         if frame is None or (run.failed and not run.diverged):
@@ -57,12 +59,25 @@ def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFra
         measured = list(_costs(frame, wanted, run.diverged))
         if not run.failed:
             measured += _measures(frame, results.evaluated, run.info.stop_reason)
-        if not run.failed and run.has("rounds") and len(lasted := run.round_durations()):
-            measured.append(("round_duration", None, "s", float(lasted.mean()), False))
-            measured.append((STEADY, None, "s", steady_mean(lasted).mean, False))
+        for measure, value in lasted.get((run.protocol, run.seed), {}).items():
+            measured.append((measure, None, "s", value, False))
         names = ("measure", "target", "unit", "value", "censored")
         rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
     return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
+
+
+def _mean_rounds(results: Results) -> dict[tuple[str, int], dict[str, float]]:
+    """Compute the values of runs for the mean round duration, of all rounds and without their warm-up (s)."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for name in results.protocols:
+        runs = [run for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
+        rounds = [Rounds.of(run) for run in runs]
+        alone = len(runs) == 1 or not len(ages_of(rounds))
+        steady = [within(run).mean for run in runs] if alone else means([each.settled() for each in rounds])
+        for run, value, settled in zip(runs, means(rounds), steady, strict=True):
+            if value == value:
+                found[name, run.seed] = {"round_duration": float(value), STEADY: float(settled)}
+    return found
 
 
 def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -133,7 +148,7 @@ def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
 
 def _within(run: StoredRun) -> Estimate:
     """Estimate the mean round duration from a single run, with an interval only if it is sound."""
-    alone = steady_mean(run.round_durations())
+    alone = within(run)
     return Estimate(1, 1, alone.mean, *((alone.low, alone.high) if alone.sound else ()))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from vflsim.results.estimates import Estimate
 from vflsim.results.layout import TextTable
 from vflsim.results.notes import AT_LEAST, about_means, final_label, round_measure
+from vflsim.results.open_rounds import OPEN, open_notes
 from vflsim.results.report import describe
 from vflsim.results.summary import STEADY
 from vflsim.results.sweep import Sweep
@@ -64,6 +65,11 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         yield from about_means(sweep.summaries)
         if any(found.evaluated for _, found in sweep):
             yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
+    counted = [
+        (point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in open_notes(found)
+    ]
+    yield from dict.fromkeys(note for _, note in counted if note == OPEN)
+    yield from (f"{sweep.setting(point)}: {note}" for point, note in counted if note != OPEN)
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield AT_LEAST
     for point, found in zip(sweep.points, sweep.results, strict=True):

@@ -28,8 +28,8 @@ from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
-from vflsim.scenario.resolve import setting
 from vflsim.scenario.recording import Recording
+from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Every, Stop
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code
