@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from scipy.signal import lfilter
 from scipy.stats import norm
-from vflsim.timing.tails import tail_share
 
 from vflsim.results.estimates import GEOMETRIC, estimate, paired
 from vflsim.results.heavy_tail import WORRYING
@@ -29,6 +28,7 @@ from vflsim.results.ratios import ratio
 from vflsim.results.statistics import Floats, holm
 from vflsim.results.steady import warm_up
 from vflsim.timing.delays import Delay, Exponential, LogNormal, Mixture, Pareto
+from vflsim.timing.tail_share import tail_share
 
 PHI = 0.9
 STAY = {"calm": 200, "busy": 50}
