@@ -447,7 +447,7 @@ def test_trace_writes_the_runs_asked_for(vflsim: Callable[..., Ended], tiny_resu
 
 def test_compare_joins_the_results_of_several_folders(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
     one = vflsim("compare", str(tiny_results))
-    assert one.out.startswith("tiny\nprotocol")
+    assert one.out.startswith("tiny (means over seeds)\nprotocol")
     shutil.copytree(tiny_results, "other")
     both = vflsim("compare", str(tiny_results), "other", "--out", "figures")
     assert both.status == 0

@@ -36,7 +36,7 @@ def test_it_prints_tables_and_writes_tables_and_figures(vflsim: Callable, result
 
 def test_without_an_attack_all_that_apply_are_made(vflsim: Callable, results: Path, tmp_path: Path) -> None:
     more = ("--set", "smoothing.samples=20", "--set", "attribution.rows=5", "--out", tmp_path / "out")
-    ended = vflsim("evaluate", results, "--protocol", "coarse", *QUICK, *more)
+    ended = vflsim("evaluate", results, "--protocol", "coarse", *QUICK, *more, "--set", "attribution.reference=wait")
     assert ended.status == 0, ended.err
     tables = {path.stem for path in (tmp_path / "out").glob("*.parquet")}
     assert {"pgd", "smoothing", "attribution"} <= tables <= set(ATTACKS)

@@ -42,7 +42,10 @@ def test_the_survival_curve_is_the_share_of_longer_rounds(results: Results) -> N
         # Drawn "pre": the height at x holds up to x, so it is the share of rounds that last at least so long.
         assert line.get_drawstyle() == "steps-pre"
         lasted = (rounds["end_s"] - rounds["start_s"]).to_numpy()
-        assert line.get_ydata()[first] == pytest.approx([(lasted >= x).mean() for x in seconds])
+        ages = [run.open_round() for run in results.runs if run.protocol == name]
+        seen = np.array([*lasted, *(age for age in ages if age is not None)])  # rounds in progress are censored
+        steps = [1 - (lasted == x).sum() / (seen >= x).sum() for x in seconds]  # Kaplan and Meier
+        assert line.get_ydata()[first] == pytest.approx(np.cumprod([1, *steps])[:-1])
     assert (figure.axes[0].get_xscale(), figure.axes[0].get_yscale()) == ("log", "log")
 
 

@@ -49,7 +49,7 @@ class Reconstruction(AttackOfClients):
     title: ClassVar[str] = "reconstruction of a party's features"
     measures: ClassVar[Mapping[str, str]] = {"r2": "explained variance R²", "partial_r2": "partial R²"}
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(measures, (-math.inf, 1))
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(drawn, (-math.inf, 1))
     note: ClassVar[str] = (
         "R² over all features of the rows that the attacker does not know: 1 − R² is the mean square error relative to "
         "that of predicting the mean, whose R² is 0. Its chance level is the R² of the features beside the view alone; "

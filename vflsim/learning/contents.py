@@ -43,14 +43,14 @@ _NONE = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class Observed:
     """A thing that is compared by identity, and by how often it has been changed."""
 
     thing: Any
     version: int = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Seen) and self.thing is other.thing and self.version == other.version
+        return isinstance(other, Observed) and self.thing is other.thing and self.version == other.version
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,17 +158,17 @@ def _of_tensor(tensor: Tensor) -> SeenTensor:
         plain = tensor.detach().contiguous().view(-1).view(torch.uint8) if tensor.numel() else tensor
         content = SeenTensor((tensor.dtype, tensor.shape, plain.numpy().tobytes()))
     else:
-        content = SeenTensor((Seen(tensor, -1 if tensor.is_inference() else tensor._version),))
+        content = SeenTensor((Observed(tensor, -1 if tensor.is_inference() else tensor._version),))
     content.tensor = tensor
     return content
 
 
 def _of_array(array: np.ndarray[Any, Any], value: Any) -> Content:
     if array.dtype.hasobject:
-        return Seen(value)
+        return Observed(value)
     if array.size <= SMALL:
         return array.dtype.str, array.shape, array.tobytes()
-    return Seen(value), array.flat[:: array.size // SMALL].tobytes()
+    return Observed(value), array.flat[:: array.size // SMALL].tobytes()
 
 
 def _of_container(value: Any, seen: set[int], depth: int) -> Content:
@@ -194,7 +194,7 @@ def _of_object(value: Any, seen: set[int], depth: int) -> Content:
     if isinstance(value, count):
         return repr(value)
     if not _can_change(type(value)):  # type: ignore[arg-type]  # classes are hashable
-        return Seen(value)
+        return Observed(value)
     names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if name[:2] != "__"]
     slots = [_of(getattr(value, name, None), seen, depth + 1) for name in names]
     return (type(value).__qualname__, _of(dict(getattr(value, "__dict__", {})), seen, depth + 1), *slots)

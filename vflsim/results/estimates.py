@@ -68,7 +68,7 @@ def estimate(values: Floats, censored: npt.NDArray[np.bool_], statistic: str = M
     return Estimate(
         n,
         reached,
-        at_least=_limit(interval(values, one_sided()), "low"),
+        at_least=max(0.0, _limit(interval(values, one_sided()), "low")),  # no cost is below 0
         horizon=float(values[censored].min()),
         median=float(np.median(known)) if reached else np.nan,
         median_low=low,

@@ -64,7 +64,7 @@ def refuse_broken(scenario: Scenario, data: ScenarioData, timing_only: bool = Fa
     """
     problems: list[Problem] = []
     for name, entry in scenario.protocols.items():
-        trial = _Trial(scenario, name, data.of(scenario.training_of(name)))
+        trial = _Tryout(scenario, name, data.of(scenario.training_of(name)))
         if type(entry.protocol) not in PROTOCOLS:
             problems += trial.without_training() or ([] if timing_only else trial.with_training(reported=True))
         elif not timing_only and trial.brings_code:
@@ -73,7 +73,7 @@ def refuse_broken(scenario: Scenario, data: ScenarioData, timing_only: bool = Fa
         raise failure(problems, scenario.document)
 
 
-class _Trial:
+class _Tryout:
     """Trials of one protocol of a scenario, with its first seed and an evaluation after each round."""
 
     def __init__(self, scenario: Scenario, name: str, data: LoadedData) -> None:
