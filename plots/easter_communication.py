@@ -18,6 +18,7 @@ from vflsim.plotting.looks import kinds_of, protocol_styles
 from vflsim.plotting.places import picture_file
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, target_label
 from vflsim.results import Results, write_file
+from vflsim.results.summary import outcomes
 from vflsim.results.sweep import Sweep
 from vflsim.results.targets import target_from_text
 
@@ -25,8 +26,8 @@ from vflsim.results.targets import target_from_text
 def communication_times(training: Results, sweep: Sweep, target: str) -> pd.DataFrame:
     """Return rounds, the mean round and their product, in seconds: a row per protocol and value of the sweep.
 
-    ``reached`` of ``n`` seeds reached the target; for protocols where not all did, rounds are the fewest that a
-    run which did not reach it lasted.
+    ``reached`` of ``n`` seeds reached the target; for protocols where not all did, rounds are the mean of what
+    each run took at least.
     """
     summary = training.estimates(target_from_text(target))
     rounds = summary[(summary["measure"] == "rounds_to_target") & summary["baseline"].isna()].set_index("protocol")
@@ -35,7 +36,8 @@ def communication_times(training: Results, sweep: Sweep, target: str) -> pd.Data
     found = sweep.estimates("round_duration")
     found = found[found["protocol"].isin(rounds.index)]
     own = rounds.loc[found["protocol"]]
-    needed = own["mean"].fillna(own["horizon"]).to_numpy(dtype=float)
+    runs = outcomes(training, target_from_text(target)).query("measure == 'rounds_to_target'")
+    needed = own["mean"].fillna(runs.groupby("protocol")["value"].mean()).to_numpy(dtype=float)
     columns = {"rounds": needed, "round_s": found["mean"], "time_s": needed * found["mean"]}
     reached = {"reached": own["reached"].to_numpy(), "n": own["n"].to_numpy()}
     return found[["position", "value", "protocol"]].assign(**columns, **reached).reset_index(drop=True)

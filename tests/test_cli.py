@@ -451,7 +451,7 @@ def test_compare_joins_the_results_of_several_folders(vflsim: Callable[..., Ende
     shutil.copytree(tiny_results, "other")
     both = vflsim("compare", str(tiny_results), "other", "--out", "figures")
     assert both.status == 0
-    assert both.out.startswith("results, other\nprotocol")
+    assert both.out.startswith("results, other (means over seeds)\n")
     for name in ("wait (results)", "async (results)", "wait (other)", "async (other)"):
         assert f"\n{name}  " in both.out
     assert "Paired with wait (results) over common seeds" in both.out

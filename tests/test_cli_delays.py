@@ -117,7 +117,7 @@ def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
     assert code == 0
     assert "2,560 observations" in said
     assert said.index("gamma") < said.index("uniform")
-    assert "simulated" in said
+    assert "199 samples of each fitted law" in " ".join(said.split())
     best, observed = re.findall(r"^upload_delay:.*(?:\n  .*)*", said, re.MULTILINE)
     laws = [party_timings(with_delay(snippet))[2].upload_delay for snippet in (best, observed)]
     assert [law.kind for law in laws] == ["gamma", "empirical"]
