@@ -132,7 +132,7 @@ def test_a_resumed_study_does_again_what_failed_and_not_what_would_diverge_again
 
 
 class Chatty(Protocol):
-    """Synchronous for two rounds, then whatever a test wants."""
+    """Synchronous for six rounds, more than are tried out, then whatever a test wants."""
 
     kind: Literal["chatty"] = "chatty"
     then: str = "raise"
@@ -150,9 +150,9 @@ class Chatty(Protocol):
         for k in range(100):
             batch = node.batch(k)
             h = await node.compute(node.learner.embed(batch))
-            if node.party == 2 and k == 2 and self.then == "raise":
+            if node.party == 2 and k == 6 and self.then == "raise":
                 raise KeyError("lost")
-            if node.party == 2 and k == 2 and self.then == "silence":
+            if node.party == 2 and k == 6 and self.then == "silence":
                 return
             await node.upload("server", Embedding(batch, h, round=k))
             gradient = await node.recv("gradient", round=k)
@@ -175,7 +175,7 @@ def test_a_protocol_of_ones_own_runs_beside_the_others(tmp_path: Path) -> None:
     ("then", "what"),
     [
         ("raise", r"client-2 at [\d.]+ s: KeyError: 'lost'"),
-        ("silence", r"deadlock: .*server waits for .*'embedding' of round 2 from client 2"),
+        ("silence", r"deadlock: .*server waits for .*'embedding' of round 6 from client 2"),
     ],
 )
 def test_a_protocol_that_breaks_is_reported_with_party_time_and_cause(then: str, what: str, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_protocol_that_breaks_is_reported_with_party_time_and_cause(then: str,
         assert isinstance(error.__cause__, KeyError)
     stored = {run.protocol: run for run in done.results.runs}
     assert stored["mine"].info.status == "failed"
-    assert list(stored["mine"].frame("rounds")["round"]) == [0, 1]
+    assert list(stored["mine"].frame("rounds")["round"]) == [*range(6)]
     assert stored["synchronous"].info.status == "finished"
 
 
