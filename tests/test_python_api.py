@@ -109,7 +109,7 @@ def test_an_unknown_figure_is_refused_with_those_there_are(results: Results) -> 
 
 def test_a_notebook_shows_the_comparison(results: Results) -> None:
     page = results._repr_html_()
-    assert page.startswith("<table><caption><b>small</b>")
+    assert page.startswith("<table><caption><b>small (geometric means of costs over seeds)</b>")
     assert page.count("<tr>") == 1 + len(results.protocols)
     assert "final accuracy" in page
 
