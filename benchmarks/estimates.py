@@ -4,7 +4,8 @@ Each scenario has a process of its own. It estimates every protocol's run as `ch
 rounds that take some seconds by that estimate, and runs it with the first seed. Predicted are seconds on a core. Real
 are the seconds of the processor that the run took, results written; beside them stand those of the wall clock, which
 are longer on a busy machine. Aim: every scenario and every protocol within 0.5 to 2. With --busy N, N processes that do
-nothing but compute run beside it. Scenarios without their data are left out.
+nothing but compute run beside it; each scenario's process is in a session of its own, as commands in terminals are.
+Scenarios without their data are left out.
 Run: VFLSIM_DATA=… python benchmarks/estimates.py [--busy N] [--seconds S] [--each] [SCENARIO …]
 """
 
@@ -31,6 +32,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.stop import Stop
     from vflsim.studies.calibrate import calibrated
+    from vflsim.studies.checks import read_and_check
     from vflsim.studies.expected import expectation
     from vflsim.studies.interrupt import Interrupt
     from vflsim.studies.options import RunOptions
@@ -53,6 +55,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
         no_other = dict.fromkeys(Stop.model_fields)
         short = entry.model_copy(update={"stop": Stop.model_construct(**{**no_other, "rounds": rounds})})
         shortened = scenario.model_copy(update={"protocols": {name: short}})
+        read_and_check(shortened)  # as `vflsim run` does before it runs: noise is calibrated to the rounds
         with tempfile.TemporaryDirectory() as folder:
             work = Work(shortened, Path(folder), {name: Choice("events")}, False, options)
             cpu, wall = time.process_time(), time.perf_counter()
@@ -93,7 +96,7 @@ def main(options: argparse.Namespace) -> None:
     with busy(options.busy):
         for path in paths:
             said = [sys.executable, __file__, "--child", "--seconds", str(options.seconds), path]
-            done = subprocess.run(said, text=True, capture_output=True, check=False)
+            done = subprocess.run(said, text=True, capture_output=True, check=False, start_new_session=True)
             name = str(Path(path).with_suffix("")).removeprefix(f"{FOLDER}/")
             if done.returncode:
                 print(f"{name:<28} left out: {done.stderr.strip().splitlines()[-1][:120]}", flush=True)
