@@ -98,10 +98,11 @@ def test_a_fixed_point_too_narrow_for_the_embeddings_ends_the_run_and_names_the_
     assert outcome.info.status == "failed"
 
 
-@pytest.mark.parametrize("lr", [1e4, 1e200], ids=["out of the fixed point", "to infinity"])
+@pytest.mark.parametrize("lr", [1e100, 1e200], ids=["out of the fixed point", "to infinity"])
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @each_kind
 def test_a_run_that_diverges_in_the_clear_diverges_blinded(name: str, execution: Execution, lr: float) -> None:
+    """Rates so large that 12 rounds end in NaN on any processor; at 10⁴, the last bit of a product decides."""
     sgd = {"kind": "sgd", "lr": lr}
     scenario = pair(name, training__client_optimizer=sgd, training__server_optimizer=sgd)
     for each in ("clear", "blinded"):
