@@ -158,6 +158,19 @@ def test_parts_of_every_category_come_from_beside_the_scenario(tmp_path: Path, v
         assert Path("one", run, "metrics.parquet").read_bytes() == Path("two", run, "metrics.parquet").read_bytes()
 
 
+def test_a_process_that_changes_its_working_directory_finds_those_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python remembers what the name of a relative folder meant when it first looked there."""
+    monkeypatch.chdir(write(tmp_path / "one", "beside_one").parent)
+    (tmp_path / "one" / "beside_one.py").rename(tmp_path / "beside_one.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.path.append(str(tmp_path / "one"))
+    assert load("own.yaml").modules is None
+    monkeypatch.chdir(write(tmp_path / "other", "beside_other").parent)
+    assert load("own.yaml").modules == str(tmp_path / "other")
+
+
 def test_stored_results_find_the_modules_again(tmp_path: Path, vflsim: Vflsim) -> None:
     scenario = write(tmp_path / "own")
     assert vflsim("run", scenario, "--out", "one", "--seeds", "0:1").status == 0

@@ -22,7 +22,7 @@ from vflsim.vocabulary.plain_yaml import Location
 def rooted(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return ``raw`` with an absolute ``modules``, which is ``folder`` if that has one of the modules named."""
     given = raw.get("modules")
-    if given is None and any(_spec(name, str(folder)) for _, name in _named(raw)):
+    if given is None and any(_spec(name, str(folder.resolve())) for _, name in _named(raw)):
         given = "."
     return {**raw, "modules": str((folder / given).resolve())} if isinstance(given, str) else raw
 
