@@ -6,7 +6,8 @@
 Every part draws studies from laws with a known truth, passes them to the functions that make tables, and counts. An
 interval of 95 % should hold in at least 93 % of them, or come with a warning: "warned" is where tables say that it
 covers too seldom. Parts: means (over seeds), differences (paired), ratios (speed-ups and costs), bounds
-(of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most).
+(of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most), precision (runs
+that ``stop: precision`` ends) and stopped (by time, with a round in progress); the last two in coverage_rounds.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import coverage_rounds
 import numpy as np
 import pandas as pd
 from scipy.signal import lfilter
@@ -203,6 +205,18 @@ def ties(studies: int) -> Iterator[tuple[str, ...]]:
             yield name, f"{protocols} protocols", share(wrong), "at most 0.05"
 
 
+def precision(studies: int) -> Iterator[tuple[str, ...]]:
+    """Intervals from within runs that ``stop: precision`` ends; "before": with durations alone."""
+    for name, before, after in coverage_rounds.precision(studies):
+        yield name, "bias | coverage | ended, before; now", "", f"{before}; {after}"
+
+
+def stopped(studies: int) -> Iterator[tuple[str, ...]]:
+    """Means of ten runs that stop by time; "before": of complete rounds alone."""
+    for name, *found in coverage_rounds.stopped_by_time(studies):
+        yield name, "before; now; now, if not warned", "", "; ".join(map(str, found))
+
+
 def share(hits: list[bool]) -> str:
     """Format a share, or a dash for none."""
     return f"{np.mean(hits):.3f}" if hits else "—"
@@ -213,7 +227,7 @@ def said(warned: bool) -> str:
     return "warned" if warned else "—"
 
 
-PARTS = {each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties)}
+PARTS = {each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties, precision, stopped)}
 
 
 def main() -> None:
@@ -225,7 +239,7 @@ def main() -> None:
     for part in asked.parts or PARTS:
         print(f"\n{part}")
         for row in PARTS[part](asked.studies):
-            print(f"  {row[0]:15} {row[1]:32} {row[2]:>6}  {row[3]}", flush=True)
+            print(f"  {row[0]:28} {row[1]:36} {row[2]:>6}  {row[3]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ what vflsim did when it looked at durations alone, and at complete rounds alone.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from vflsim.results.statistics import Floats, t_interval
 from vflsim.results.variation import CYCLES, PERIODS, Variation
 from vflsim.scenario.stop import Precision
 from vflsim.simulation.precision import PrecisionRule
+from vflsim.simulation.variation import FEW, rounds_for
+from vflsim.timing.delays import Constant, Delay, Exponential, LogNormal, Mixture, Pareto
 
 Draw = Callable[[np.random.Generator, int], Floats]
 SEEDS = 10
@@ -43,16 +46,28 @@ def correlated(rng: np.random.Generator, size: int, phi: float = 0.9) -> Floats:
     return np.asarray(np.exp(lfilter([1.0], [1.0, -phi], noise) - 0.125))
 
 
-LAWS: dict[str, Draw] = {
-    "exponential": lambda rng, size: rng.exponential(size=size),
-    "log-normal 1.5": lambda rng, size: np.exp(1.5 * rng.standard_normal(size) - 1.125),
-    "Pareto 2.2": pareto(2.2),
-    "Pareto 1.5": pareto(1.5),
-    "1 in 100 lasts 100 ×": rare,
-    "correlated, φ = 0.9": correlated,
+LAWS: dict[str, tuple[Draw, Delay]] = {
+    "exponential": (lambda rng, size: rng.exponential(size=size), Exponential(mean=1.0)),
+    "log-normal 1.5": (
+        lambda rng, size: np.exp(1.5 * rng.standard_normal(size) - 1.125),
+        LogNormal(median=1.0, sigma=1.5),
+    ),
+    "Pareto 2.2": (pareto(2.2), Pareto(shape=2.2, minimum=1.0)),
+    "Pareto 1.5": (pareto(1.5), Pareto(shape=1.5, minimum=1.0)),
+    "1 in 100 lasts 100 ×": (
+        rare,
+        Mixture(weights=(99.0, 1.0), parts=(Constant(value=1.0), Constant(value=100.0))),
+    ),
+    "correlated, φ = 0.9": (correlated, LogNormal(median=1.0, sigma=0.5)),
 }
-HEAVY = {"Pareto 1.5"}
-"""Laws whose infinite variance a scenario knows."""
+
+
+def known_of(law: Delay) -> Variation | None:
+    """Return what a scenario would say of rounds of this law, in any unit of time."""
+    if math.isinf(law.variance()):
+        return Variation(heavy=law.kind)
+    rounds = rounds_for(law)
+    return Variation(rounds=rounds, skewed=law.kind) if rounds > FEW else None
 
 
 def bursts(sojourn: float, slow: float = 5.0, regular: bool = False) -> Draw:
@@ -102,9 +117,7 @@ class Covered:
 def precision(studies: int, seed: int = 0) -> Iterator[tuple[str, Covered, Covered]]:
     """Yield a law and precision, and how runs that ``stop: precision`` ends cover, before and after."""
     cases: list[tuple[str, Draw, Variation | None, float, int]] = [
-        (name, law, Variation(heavy=name) if name in HEAVY else None, share, 60_000)
-        for name, law in LAWS.items()
-        for share in (0.1, 0.05)
+        (name, draw, known_of(law), share, 60_000) for name, (draw, law) in LAWS.items() for share in (0.1, 0.05)
     ]
     for sojourn in (50, 1000):
         cases.append((f"bursts, {sojourn} rounds", bursts(sojourn), bursty(sojourn), 0.1, 130 * 2 * sojourn))
@@ -126,16 +139,16 @@ def stopped_by_time(studies: int, seed: int = 0) -> Iterator[tuple[str, Covered,
     """Yield a law and horizon, and how means of ten runs cover: before, after, and after without doubted ones."""
     for time in HORIZONS:
         many = studies if time < 1000 else max(1, studies // 5)
-        for name, law in LAWS.items():
-            rng = np.random.default_rng(seed)
+        for name, (draw, law) in LAWS.items():
+            rng, known = np.random.default_rng(seed), known_of(law)
             found: tuple[list[tuple[float, bool]], ...] = ([], [], [])
             for _ in range(many):
-                runs = [_stopped(law(rng, 5 * time + 60), time) for _ in range(SEEDS)]
+                runs = [_stopped(draw(rng, 5 * time + 60), time) for _ in range(SEEDS)]
                 before = [run.complete.mean() for run in runs if len(run.complete)]
                 for values, into in ((np.array(before), found[0]), (means(runs), found[1])):
                     each = t_interval(values)
                     into.append((each.mean, each.low <= 1 <= each.high))
-                if name not in HEAVY and not doubts(runs):
+                if not doubts(runs, known):
                     found[2].append(found[1][-1])
             before_, after, undoubted = (Covered.of(each, many) for each in found)
             yield f"{name}, {time} rounds", before_, after, undoubted

@@ -5,6 +5,7 @@ import pytest
 
 from vflsim.results.open_rounds import Rounds, doubts, lasting, means, outlasting, pooled_mean, with_open
 from vflsim.results.statistics import t_interval
+from vflsim.results.variation import Variation
 
 NONE = np.empty(0)
 
@@ -84,6 +85,14 @@ def test_exponential_rounds_are_covered_and_rarely_doubted() -> None:
         doubted.append(bool(doubts(runs)))
     assert np.mean(covered) > 0.89
     assert np.mean(doubted) < 0.2
+
+
+def test_fewer_rounds_than_the_law_needs_are_doubted_whatever_they_look_like() -> None:
+    runs = [stopped(np.ones(100), 50.5) for _ in range(10)]
+    assert doubts(runs) == ""
+    known = Variation(rounds=2500, skewed="client 1's upload delay")
+    assert "500 of 2,500 rounds, which client 1's upload delay needs" in doubts(runs, known)
+    assert "no variance" in doubts(runs, Variation(heavy="a delay"))
 
 
 def test_long_rounds_that_no_run_completed_are_doubted() -> None:

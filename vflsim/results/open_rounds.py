@@ -8,6 +8,7 @@ number is a stopping time, and Wald's equation holds for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,13 +17,12 @@ import numpy as np
 
 from vflsim.results.statistics import Floats
 from vflsim.results.steady import warm_up
+from vflsim.results.variation import SKEWED, Variation, lacking
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
     from vflsim.results.stored import StoredRun
 
-SKEWED = 25
-"""Rounds needed per squared skewness of their durations, before an interval is trusted (Cochran's rule, §2.15)."""
 OPEN = (
     "Mean round: a round in progress when a run stopped by time counts as long as rounds that outlasted what it had "
     "lasted by then."
@@ -119,13 +119,18 @@ def outlasting(complete: Floats, ages: Floats) -> Floats:
     return np.concatenate([[1.0], np.cumprod(1 - 1 / at_risk)])
 
 
-def doubts(runs: Sequence[Rounds]) -> str:
-    """Say why the mean of runs that stopped by time may be too small, or its interval too narrow; empty if neither."""
+def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
+    """Say why the mean of runs that stopped by time may be too small, or its interval too narrow; empty if neither.
+
+    ``variation`` is what the scenario says of the rounds: how many a mean needs, whatever those seen look like.
+    """
     ages, complete = ages_of(runs), np.concatenate([np.empty(0), *(run.complete for run in runs)])
     if not len(ages) or not len(complete):
         return ""
     if ages.max() > complete.max():
         return f"a round in progress at the end, {ages.max():.3g} s so far, had outlasted all complete ones"
+    if known := lacking(variation, len(complete), math.inf):
+        return known
     centred = complete - complete.mean()
     spread = float(np.sqrt((centred**2).mean()))
     skewness = float(((centred / spread) ** 3).mean()) if spread > 0 else 0.0
@@ -140,7 +145,8 @@ def open_notes(results: Results) -> Iterator[str]:
     doubted, counted = list[str](), False
     for name in results.protocols:
         runs = [Rounds.of(run) for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
-        if doubt := doubts(runs):
+        known = next((run.info.variation for run in results.runs if run.protocol == name and not run.failed), None)
+        if doubt := doubts(runs, known):
             doubted.append(f"{name}: its mean round may be too small, and ± too narrow: {doubt}.")
         counted |= len(ages_of(runs)) > 0
     if counted:

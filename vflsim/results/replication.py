@@ -87,8 +87,8 @@ def round_pair(run: StoredRun, other: StoredRun, confidence: float = CONFIDENCE)
     if not (run.info.rounds_correspond and other.info.rounds_correspond):
         return None
     pair = paired_rounds(run.round_durations(), other.round_durations(), confidence)
-    known = [(each.info.variation, each.round_durations()[pair.warm_up :].sum()) for each in (run, other)]
-    return replace(pair, enough=not any(lacking(variation, float(seconds)) for variation, seconds in known))
+    known = [(each.info.variation, each.round_durations()[pair.warm_up :]) for each in (run, other)]
+    return replace(pair, enough=not any(lacking(what, len(rounds), float(rounds.sum())) for what, rounds in known))
 
 
 def paired_rounds(values: Floats, others: Floats, confidence: float = CONFIDENCE) -> RoundPair:

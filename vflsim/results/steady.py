@@ -71,7 +71,7 @@ def steady_mean(values: Floats, confidence: float = CONFIDENCE, variation: Varia
         return SteadyMean(mean, np.nan, np.nan, len(left), removed, 0, np.nan, False, settled)
     means, lag1, correlated = batch_means(left)
     found, n = t_interval(means, confidence), len(left) // BATCHES * BATCHES
-    enough = variation is None or variation.covers(n * found.mean)
+    enough = variation is None or variation.covers(n, n * found.mean)
     cut, batches = len(values) - n, len(means)
     return SteadyMean(found.mean, found.low, found.high, n, cut, batches, lag1, correlated, settled, enough)
 

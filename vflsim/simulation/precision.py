@@ -39,7 +39,7 @@ def expected_rounds(precision: Precision, durations: Floats, variation: Variatio
 
     An interval's width falls with the square root of the rounds. Slow changes have to come round often enough.
     """
-    if variation is not None and variation.heavy:
+    if variation is not None and variation.never:
         return math.inf
     found = steady_mean(durations, precision.confidence)
     wanted = precision.round_duration * found.mean
@@ -50,13 +50,13 @@ def expected_rounds(precision: Precision, durations: Floats, variation: Variatio
         return math.inf
     needed = found.n * ratio * ratio
     if variation is not None and found.mean > 0:
-        needed = max(needed, variation.needed_s / found.mean)
+        needed = max(needed, variation.rounds, variation.needed_s / found.mean)
     return float(next(count for count in checkpoints() if count >= needed))
 
 
-def not_ended(stop: Stop, variation: Variation | None, reason: str | None, seconds: float) -> str:
-    """Say why ``stop.precision`` could not end a run of so many ``seconds``, which ended for another reason."""
-    missing = lacking(variation, seconds)
+def not_ended(stop: Stop, variation: Variation | None, reason: str | None, rounds: int, seconds: float) -> str:
+    """Say why ``stop.precision`` could not end a run of so many rounds and seconds, which ended for another reason."""
+    missing = lacking(variation, rounds, seconds)
     return f"stop.precision could not end it: {missing}" if stop.precision and missing and reason != "precision" else ""
 
 

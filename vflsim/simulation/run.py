@@ -167,7 +167,7 @@ def run_protocol(
     )
     weights = {} if timing_only else _weights(made)
     notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
-    notes.append(not_ended(scenario.stop_of(name), variation, reason, world.now()))
+    notes.append(not_ended(scenario.stop_of(name), variation, reason, recorder.rounds, world.now()))
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()

@@ -8,13 +8,18 @@ from collections.abc import Iterator
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.protocols.base import Protocol
-from vflsim.results.variation import CYCLES, PERIODS, Variation
+from vflsim.results.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
-from vflsim.timing.cycles import Cycle, cycles_of, delays_of
+from vflsim.timing.base import Delay
+from vflsim.timing.cycles import Cycle, cycles_of, delays_of, work_of
+from vflsim.timing.law import Law
+from vflsim.timing.skewness import skewness
 
 MOST_CLIENTS = 2_000
-"""Most clients for which the law of a round is computed to see whether its variance is finite."""
+"""Most clients for which the law of a round is computed to see how its tail is."""
+FEW = 200
+"""Rounds that need no mention: intervals from within a run need about as many in any case."""
 
 
 def variation_of(protocol: Protocol, setting: Setting) -> Variation | None:
@@ -27,11 +32,14 @@ def variation_of(protocol: Protocol, setting: Setting) -> Variation | None:
     ]
     slowest = max(slow, key=lambda each: each.needed_s, default=Variation())
     heavy = list(_heavy_delays(protocol, setting))
-    if heavy and _round_is_light(protocol, setting):
-        heavy = []
-    if not slow and not heavy:
+    rounds, skewed = _skewed(protocol, setting)
+    needed = _rounds_of_law(protocol, setting) if heavy or rounds > FEW else None
+    if needed is not None:
+        heavy, rounds, skewed = [], needed, "the law of a round"
+    if not slow and not heavy and rounds <= FEW:
         return None
-    return slowest.model_copy(update={"heavy": few(heavy)}) if heavy else slowest
+    known = {"rounds": rounds, "skewed": skewed} if rounds > FEW and not heavy else {}
+    return slowest.model_copy(update={"heavy": few(heavy), **known} if heavy else known)
 
 
 def _times(cycle: Cycle) -> int:
@@ -49,14 +57,34 @@ def _heavy_delays(protocol: Protocol, setting: Setting) -> Iterator[str]:
                 yield f"{party_name(party)}'s {key} ({delay.kind})"
 
 
-def _round_is_light(protocol: Protocol, setting: Setting) -> bool:
-    """Return whether the law of a round is known and its variance is finite, such as that of an order statistic."""
+def _skewed(protocol: Protocol, setting: Setting) -> tuple[int, str]:
+    """Return how many rounds the most skewed delay of a party's work needs, and whose it is."""
+    delays: dict[int, tuple[Delay, str]] = {}  # by identity: an own delay may have fields without a hash
+    for party in _parties(protocol, setting):
+        for key, delay in work_of(setting.timings[party]):
+            delays.setdefault(id(delay), (delay, f"{party_name(party)}'s {key} ({delay.kind})"))
+    needed = ((rounds_for(delay), name) for delay, name in delays.values())
+    return max(needed, key=lambda each: each[0], default=(0, ""))
+
+
+def rounds_for(law: Law) -> int:
+    """Return how many rounds of this law a mean needs before its interval can be trusted: 25 × the squared skewness."""
+    skewed = max(0.0, skewness(law))
+    return int(min(MOST_ROUNDS, math.ceil(SKEWED * skewed * skewed))) if math.isfinite(skewed) else MOST_ROUNDS
+
+
+def _rounds_of_law(protocol: Protocol, setting: Setting) -> int | None:
+    """Return how many rounds the law of a round needs; None if none is known, or none with a finite variance.
+
+    The t-th order statistic of heavy-tailed delays may be light.
+    """
     if len(setting.clients) > MOST_CLIENTS:
-        return False
+        return None
     try:
         findings = protocol.closed_forms(setting)
         rounds = [each for each in findings if isinstance(each, ClosedForm) and each.name == ROUND]
         laws = [law for each in rounds for law in (each.law, each.slower) if law is not None]
-        return bool(laws) and all(math.isfinite(law.variance()) for law in laws)
-    except Exception:  # no closed form, or none whose numbers can be computed: nothing speaks for a finite variance
-        return False
+        finite = bool(laws) and all(math.isfinite(law.variance()) for law in laws)
+        return max(map(rounds_for, laws)) if finite else None
+    except Exception:  # no closed form, or none whose numbers can be computed: nothing speaks for a light tail
+        return None

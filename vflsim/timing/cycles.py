@@ -13,11 +13,16 @@ from vflsim.timing.compute import law
 from vflsim.timing.party import PartyTiming
 
 
-def delays_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
-    """Yield what a party draws again and again, by its key: the times of its work, and how long it is up and down."""
+def work_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
+    """Yield the times of a party's work and messages, by their keys."""
     yield "compute", law(timing.compute)
     yield "upload_delay", timing.upload_delay
     yield "link.latency", timing.link.latency
+
+
+def delays_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
+    """Yield what a party draws again and again, by its key: the times of its work, and how long it is up and down."""
+    yield from work_of(timing)
     if isinstance(timing.availability, Alternating):
         yield "availability.up", timing.availability.up
         yield "availability.down", timing.availability.down

@@ -79,5 +79,5 @@ def run_vectorised(
         wall_clock_s=time.monotonic() - began,
         variation=variation,
     )
-    note = not_ended(stop, variation, info.stop_reason, books.row["time_s"])
+    note = not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])
     return Outcome(tables, {}, info, {}, error, note)
