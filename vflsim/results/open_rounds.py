@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from vflsim.results.read import Results
     from vflsim.results.stored import StoredRun
 
+INDEPENDENT = 10
+"""Where rounds depend on each other, a run needs as many as count like 10 independent ones."""
 OPEN = (
     "Mean round: a round in progress when a run stopped by time counts as long as rounds that outlasted what it had "
     "lasted by then."
@@ -137,7 +139,25 @@ def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
     needed = SKEWED * skewness * skewness
     if len(complete) < needed:
         return f"{len(complete):,} rounds are few for so skewed durations; {needed:,.0f} or more would do"
+    inflated = dependence([run.complete for run in runs])
+    if inflated > 1 and (each := len(complete) / len(runs)) < INDEPENDENT * inflated:
+        return f"a run's rounds depend on each other, and {each:,.0f} count like {each / inflated:.2g} independent ones"
     return ""
+
+
+def dependence(runs: Sequence[Floats]) -> float:
+    """Estimate by how much dependence within runs inflates the variance of their means: 1 if it is not significant.
+
+    The ratio of the mean squares between and within runs, of ranks, if independent rounds reach it in 1 % of cases.
+    """
+    from scipy.stats import f_oneway, rankdata  # slow to import
+
+    several = [run for run in runs if len(run) > 1]
+    if len(several) < 2 or np.ptp(np.concatenate(several)) == 0:
+        return 1.0
+    ranks = np.split(rankdata(np.concatenate(several)), np.cumsum([len(run) for run in several])[:-1])
+    found = f_oneway(*ranks)
+    return float(found.statistic) if found.pvalue < 0.01 else 1.0
 
 
 def open_notes(results: Results) -> Iterator[str]:
