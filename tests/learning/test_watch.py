@@ -20,8 +20,8 @@ def test_learners_of_vflsim_change_nothing_that_checkpoints_do_not_keep(
     looked: list[PartyLearner] = []
 
     class Watch(watch.Watch):
-        def __init__(self, learner: PartyLearner, seed: int, refuses: bool) -> None:
-            super().__init__(learner, seed, refuses)
+        def __init__(self, learner: PartyLearner, seed: int, refuses: bool, burst: watch.Burst) -> None:
+            super().__init__(learner, seed, refuses, burst)
             self._looks = True
 
         def _attributes(self) -> Attributes:

@@ -38,6 +38,18 @@ def test_a_change_that_checkpoints_do_not_keep_ends_the_run(way: str) -> None:
     assert 'self.kept["mine"]' in error.remedy
 
 
+@pytest.mark.parametrize("every", ["1 rounds", "3 rounds", "6 rounds"])
+def test_a_change_that_comes_late_is_found_where_values_are_needed_next(every: str) -> None:
+    with pytest.raises(UnkeptStateError) as caught:
+        run(remembering("late", evaluate={"every": every}))
+    error = caught.value
+    assert "client_step" in error.what.partition(" changed ")[0].split(" or ")
+    assert "changed Remembering.mine, which checkpoints do not keep" in error.what
+    assert error.where.startswith("by client-1, ")
+    assert "round 5" in error.where or "round 6" in error.where
+    assert 'self.kept["mine"]' in error.remedy
+
+
 @pytest.mark.parametrize("way", SOUND)
 @pytest.mark.parametrize("execution", [Execution(), Execution(eager=True)], ids=["batched", "eager"])
 def test_what_checkpoints_keep_is_resumed_to_the_byte(way: str, execution: Execution, tmp_path: Path) -> None:

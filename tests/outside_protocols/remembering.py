@@ -114,6 +114,17 @@ LOST: dict[str, Way] = {
 """What a checkpoint does not keep."""
 
 
+def late(me: Any) -> None:
+    """Change an attribute from the fifth step on."""
+    me.kept["steps"] = me.kept.get("steps", 0) + 1
+    if me.kept["steps"] > 4:
+        me.mine += 1
+
+
+LATE = Way(lambda: {"mine": 0}, lambda me, _: late(me), lambda me: decay(me.mine))
+"""What a checkpoint loses only after a while."""
+
+
 def _kept(name: str, first: Any, change: Callable[[Any], Any]) -> Callable[[Any, Tensor], None]:
     def changed(me: Any, _: Tensor) -> None:
         me.kept[name] = change(me.kept.get(name, first))
@@ -144,7 +155,7 @@ SOUND: dict[str, Way] = {
     "timing plane": Way(lambda: {"made": 0}, lambda _me, _g: None, lambda _: 1.0),
 }  # fmt: skip
 """What a resumed run has again."""
-WAYS = LOST | SOUND
+WAYS = LOST | SOUND | {"late": LATE}
 
 
 class Remembering(ClientLearner):

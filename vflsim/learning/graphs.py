@@ -35,7 +35,7 @@ class KeptGraph:
         self._x_of, self._function, self._takes = x_of, function, 0
         self._kept: tuple[Batch, tuple[Tensor, ...], Tensor] | None = None
         self._began: tuple[int, dict[str, Tensor]] | None = None
-        self.seed: int | None = None
+        self.seed: Callable[[], int] | None = None
         """What a forward pass of code from outside draws its random numbers from (dropout); None: there is no such."""
 
     def forward(self, batch: Batch, *received: Tensor) -> Tensor:
@@ -43,9 +43,11 @@ class KeptGraph:
         for model in self.models:
             model.train()
         leaves = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in received)
-        self._began = None if self.seed is None else (self.seed, self._buffers(copied=True))
+        self._began = None
         if self.seed is not None:  # the operation puts the generators back
-            draw_from(self.seed, generators_of(self._device))
+            seed = self.seed()
+            self._began = seed, self._buffers(copied=True)
+            draw_from(seed, generators_of(self._device))
         output = self._output(batch, leaves)
         self._kept, self._takes = (batch, leaves, output), len(leaves)
         return output.detach()
@@ -99,7 +101,8 @@ class KeptGraph:
             return
         index, origin = state["batch"].tolist()
         received = under("received", state)
-        self.seed = int(state["seed"]) if "seed" in state else None
+        seed = int(state["seed"]) if "seed" in state else None
+        self.seed = None if seed is None else lambda: seed
         batch = Batch(index, state["ids"].clone().numpy(), origin)
         with spare_buffers([model.module for model in self.models]), drawing_from(0, self._device):
             before = under("buffer", state)

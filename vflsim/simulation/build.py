@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.party import PartyLearner
-from vflsim.learning.randomness import drawing_apart
-from vflsim.learning.watch import Watch, from_outside
+from vflsim.learning.watch import Burst, Watch, from_outside
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
 from vflsim.scenario.recording import ViewRecording
@@ -76,12 +74,14 @@ def parties(
         shared.views = Views(chosen, world.executor, world.now, own, views.keep == "all")
 
     watched = world.executor.values and brings_code(protocol, setting)
+    burst = Burst(setting.device)
     if watched:
-        world.executor.around = partial(drawing_apart, setting.device)
+        world.executor.around = burst.around
 
     def node(party: int, learner: PartyLearner) -> Node:
         state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own[party])
-        watch = Watch(learner, seed, refuses=isinstance(world.executor, DeferredExecutor)) if watched else None
+        refuses = isinstance(world.executor, DeferredExecutor)
+        watch = Watch(learner, seed, refuses, burst) if watched else None
         return protocol.placed(Node(state, learner, watch))
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())
