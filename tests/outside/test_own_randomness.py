@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from command_line import Ended
 from kept_runs import KeptAt, files_of, interrupted, whole
+from ruamel.yaml import YAML
 from tiny_worlds import EAGER, raw, run
 
 from vflsim.errors import UnkeptStateError
@@ -17,6 +20,7 @@ from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 
 MODULE = "outside_protocols.remembering"
+DRAWING = "outside_protocols.drawing"
 DROPPING = {"kind": "module", "path": f"{MODULE}:Dropping"}
 CASES: dict[str, dict[str, Any]] = {
     **{
@@ -32,15 +36,34 @@ CASES: dict[str, dict[str, Any]] = {
         "models__client": {**DROPPING, "embedding": 6},
         "models__server": DROPPING,
     },
+    **{
+        f"an aggregate that draws from {source}": {
+            "models__aggregate": {"kind": "module", "path": f"{DRAWING}:RandomWeights", "source": source}
+        }
+        for source in ("torch", "numpy", "python")
+    },
+    **{
+        f"a loss that draws from {source}": {
+            "protocols": {"it": {"kind": "module", "path": f"{DRAWING}:RandomLoss", "source": source}},
+            "partition": {"clients": 2, "active": True},
+            "models__active": {"kind": "mlp", "hidden": [7], "embedding": 6},
+        }
+        for source in ("torch", "numpy", "python")
+    },
     "a coroutine that draws": {"protocols": {"it": {"kind": "module", "path": f"{MODULE}:Draws"}}},
 }
+COMMON: dict[str, Any] = {
+    "protocols": {"it": {"kind": "synchronous"}},
+    "partition": {"clients": 2, "by": "columns"},
+    "stop": {"rounds": 5},
+    "evaluate": {"every": "1 rounds"},
+}
+WHAT_RUNS_LEAVE = (".parquet", ".safetensors", ".csv")
 BOTH = pytest.mark.parametrize("case", CASES)
 
 
 def scenario_of(case: str, **more: Any) -> Scenario:
-    said = {"protocols": {"it": {"kind": "synchronous"}}, "partition": {"clients": 2, "by": "columns"}}
-    said |= {"stop": {"rounds": 5}, "evaluate": {"every": "1 rounds"}, **CASES[case], **more}
-    return load(raw(**said))
+    return load(raw(**{**COMMON, **CASES[case], **more}))
 
 
 def disturb() -> None:
@@ -70,6 +93,30 @@ def test_what_is_drawn_depends_on_the_seed_and_not_on_batching_or_evaluations(ca
     for other in (run(scenario, execution=EAGER), run(scenario_of(case, evaluate={"every": "3 rounds"}))):
         assert all(torch.allclose(tensor, other.weights[name], atol=1e-12) for name, tensor in weights.items())
     assert any(not tensor.equal(run(scenario, seed=1).weights[name]) for name, tensor in weights.items())
+
+
+@BOTH
+@pytest.mark.usefixtures("warm_workers")
+def test_two_workers_draw_what_one_draws(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = raw(**{**COMMON, **CASES[case]}, seeds=[0, 1])
+    said["protocols"] = dict.fromkeys(("it", "again"), said["protocols"]["it"])
+    with Path("own.yaml").open("w") as file:
+        YAML().dump(said, file)
+    for workers in "12":
+        ended = vflsim("run", "own.yaml", "--workers", workers, "--out", workers)
+        assert ended.status == 0, ended.err
+    one, two = (
+        {path.relative_to(of): path.read_bytes() for path in Path(of).rglob("*.*") if path.suffix in WHAT_RUNS_LEAVE}
+        for of in "12"
+    )
+    assert one == two
+    weights = [path for path in one if path.suffix == ".safetensors"]
+    assert len(weights) == 4
+    first, *_, other = (one[path] for path in sorted(weights))
+    assert first != other
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "asynchronous" not in case])
