@@ -2,7 +2,7 @@
 
 The tiny digits scenario of the tests, with protocols and a tower named by path; evaluated every 10 rounds. Each case
 runs with and without the watch, in turns, in one process with one thread. Printed are medians of processor time, and
-the median and the quartiles of the ratio of neighbours. Aim: ≤ 1.15.
+the median and the quartiles of the ratio of neighbours.
 Run: python benchmarks/own_code.py [REPEATS [ROUNDS]]
 """
 
@@ -66,4 +66,4 @@ def main(repeats: int, rounds: int) -> None:
 
 if __name__ == "__main__":
     given = [int(each) for each in sys.argv[1:]]
-    main(*given, *(11, 400)[len(given) :])
+    main(*given, *(11, 300)[len(given) :])

@@ -106,9 +106,6 @@ async def no_operation(self: Any, node: Any) -> None:
     await node.compute(node.learner.embed)
 
 
-async def two_arguments(self: Any, node: Any, more: Any) -> None: ...
-
-
 async def a_bug(self: Any, node: Any) -> None:
     node.learner.nothing()
 
@@ -132,10 +129,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "server is no coroutine": (lambda: own(server=lambda *_: 3), "server: Own.server returned a value of type int"),
     "client yields": (lambda: own(client=asked), "client-1: Own.client returned an async generator"),
-    "client has another signature": (
-        lambda: own(client=two_arguments),
-        r"Own.client: .*missing 1 required(.|\n)*async",
-    ),
     "no operation": (lambda: own(client=no_operation), "client-1 at 0 s: node.compute got a value of type method"),
     "a bug": (
         lambda: own(client=a_bug),

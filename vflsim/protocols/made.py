@@ -7,13 +7,14 @@ from collections.abc import Coroutine, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from vflsim.analysis.findings import ClosedForm, NoClosedForm
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Learners, Setting
+from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import party_name
 
 
@@ -35,6 +36,30 @@ def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any
             what = f"the learner {type(learner).__name__} of {party_name(party)} was not set up"
             raise ProtocolError(what, remedy="call super().__init__(held) first in its __init__")
     return made
+
+
+def check_answers(protocol: Protocol, setting: Setting) -> None:
+    """Ask a protocol what it knows without a run. Raises ``ProtocolError`` for answers of another type."""
+    _check(
+        protocol, "describe(setting)", protocol.describe(setting), (str,), "a text, empty if there is nothing to say"
+    )
+    for client in setting.clients[:1]:
+        answer = protocol.exchange(setting, client, setting.training.batch_of(setting.data.rows))
+        _check(protocol, "exchange(setting, client, rows)", answer, (Exchange,), "an Exchange")
+    try:
+        found = protocol.closed_forms(setting)
+    except Exception:  # `vflsim analyze` shows why there are none
+        return
+    allowed = "a tuple of ClosedForm and NoClosedForm; or raise Unanalysable"
+    _check(protocol, "closed_forms(setting)", found, (tuple,), allowed)
+    for each in found:
+        _check(protocol, "closed_forms(setting)", each, (ClosedForm, NoClosedForm), allowed)
+
+
+def _check(protocol: Protocol, call: str, answer: Any, kinds: tuple[type, ...], allowed: str) -> None:
+    if not isinstance(answer, kinds):
+        what = f"{type(protocol).__name__}.{call} returned a value of type {type(answer).__name__}"
+        raise ProtocolError(what, allowed=allowed)
 
 
 def coroutine_of(protocol: Protocol, hook: str, party: int, *arguments: Any) -> Coroutine[Any, Any, Any]:

@@ -11,6 +11,7 @@ from vflsim.learning.models.server import ServerModel
 from vflsim.learning.tasks import task_of
 from vflsim.privacy.base import Mechanism
 from vflsim.protocols import PROTOCOLS
+from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import (
@@ -49,6 +50,9 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
         yield from _targets(scenario, ("target",), scenario.target, task)
     waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
     for name in scenario.protocols:
+        if wrong := list(_signatures(scenario, name)):
+            yield from wrong
+            continue
         if not wrong_models[name]:
             yield from list(_protocol(scenario, name)) or [
                 *_server(scenario, name, task, classes),
@@ -143,6 +147,11 @@ def _latencies(scenario: Scenario) -> Iterator[Problem]:
             matrix.check(scenario.clients + 1)
     except ValueError as error:
         yield Problem.of_message(("timing", "network", "latency"), str(error))
+
+
+def _signatures(scenario: Scenario, name: str) -> Iterator[Problem]:
+    for each in mismatches(type(scenario.protocols[name].protocol)):
+        yield Problem(("protocols", name), each.what, each.allowed, f"change its definition in {each.place}")
 
 
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training
 from vflsim.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.protocols import Protocol
+from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.recording import Record, Recording, recording
@@ -256,6 +257,8 @@ class Scenario(Part):
                 blinding=None,
                 codec=None,
             )
+            for each in mismatches(type(protocol)):
+                raise ValueError(f"{each.what}; allowed: {each.allowed}; change its definition in {each.place}")
             protocol.check(check_context(self))
             protocol.check_codec(self.codec, protocol.default_blinding is not None)
             raw.setdefault("protocols", {})[name] = protocol.model_dump(mode="json", exclude_none=True)

@@ -24,6 +24,7 @@ from vflsim.learning.executor import TimingOnlyExecutor
 from vflsim.learning.operations import Operation
 from vflsim.learning.watch import from_outside
 from vflsim.protocols import PROTOCOLS
+from vflsim.protocols.made import check_answers
 from vflsim.scenario.checks import broken
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -90,8 +91,11 @@ class _Tryout:
     def without_training(self) -> list[Problem]:
         """Return the problem of a run without training, if there is one."""
         try:
+            check_answers(self._protocol, self._resolved)
             world = _Limited(self._scenario.clients)
             return self._problem(self._run(TIMED, world=world, timing_only=True).error, self._always_ends)
+        except VflsimError as error:
+            return self._problem(error, ends=True)
         except Exception as error:  # the user's code may raise anything
             return [broken(self._name, error)]
 

@@ -1,0 +1,69 @@
+"""Do the methods of a protocol from outside take the arguments that they are called with?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from vflsim.protocols.base import Protocol
+
+
+class Mismatch(NamedTuple):
+    """A method that cannot be called as vflsim calls it: what is wrong, what is allowed, where it is defined."""
+
+    what: str
+    allowed: str
+    place: str
+
+
+def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
+    """Yield the methods from outside that ``kind`` has in place of one of ``Protocol``, and that do not fit there.
+
+    Wrong are too few or too many parameters, a coroutine where a function is called, and what is no method at all.
+    Names of parameters do not count: vflsim calls by position.
+    """
+    for name, of_base in vars(Protocol).items():
+        if not isinstance(of_base, FunctionType) or name.startswith("_"):
+            continue
+        owner = next(each for each in kind.__mro__ if name in vars(each))
+        own = vars(owner)[name]
+        if name in kind.model_fields:
+            owner, own = kind, None
+        elif owner.__module__.partition(".")[0] == "vflsim":
+            continue
+        wrong = _wrong(own, of_base)
+        if wrong:
+            says = "async def" if inspect.iscoroutinefunction(of_base) else "def"
+            allowed = f"{says} {name}{_bare(inspect.signature(of_base))}"
+            yield Mismatch(f"{owner.__name__}.{name} {wrong}", allowed, _place(own, owner))
+
+
+def _wrong(own: Any, of_base: FunctionType) -> str:
+    function = own.__func__ if isinstance(own, staticmethod | classmethod) else own
+    if not callable(function):
+        return "is no method"
+    if not isinstance(function, FunctionType):  # a callable object, which may take anything
+        return ""
+    given = list(inspect.signature(of_base).parameters)[isinstance(own, staticmethod) :]
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*given)
+    except TypeError:
+        return f"takes {_bare(signature)}"
+    if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(of_base):
+        return "is a coroutine"
+    return ""
+
+
+def _bare(signature: inspect.Signature) -> str:
+    """Write a signature without types."""
+    empty = inspect.Parameter.empty
+    parameters = [each.replace(annotation=empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=empty))
+
+
+def _place(own: Any, owner: type) -> str:
+    code = getattr(getattr(own, "__func__", own), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{owner.__module__}.{owner.__qualname__}"
