@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,12 @@ def test_few_rows_tell_what_shapes_tell(rows: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(footprints, "_SMALL", 0)
     assert counted == footprint(lambda: nn.Sequential(*layers()), shape, rows, torch.float32)
     assert counted.kept > 4 * rows * 8 * 12 * 12
+
+
+def test_counting_leaves_no_weights_behind() -> None:
+    footprint(lambda: nn.Sequential(nn.Linear(3, 1237), nn.ReLU(), nn.Linear(1237, 2)), (3,), 10, torch.float32)
+    gc.collect()
+    assert not [each for each in gc.get_objects() if type(each) is torch.Tensor and each.shape == (1237, 3)]
 
 
 def test_a_module_that_refuses_zeros_counts_for_nothing() -> None:

@@ -63,15 +63,16 @@ def _counted(module: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Footpr
     kept: dict[int, int] = {}
     held: list[Tensor] = []  # so that no two tensors share an address
 
-    def keep(tensor: Tensor) -> Tensor:
+    def keep(tensor: Tensor) -> None:
         held.append(tensor)
         kept[_storage(tensor)] = tensor.untyped_storage().nbytes()
-        return tensor
+        # Nothing to unpack: an output that the graph keeps would keep the graph, and both all weights, for ever.
 
     counting = _Counting(own)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), counting:
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing), counting:
         output = functional_call(module, weights, x)
     written = output.untyped_storage().nbytes()
+    held.clear()  # the graph holds ``keep``
     return Footprint(sum(size for key, size in kept.items() if key not in own), counting.largest, written)
 
 
