@@ -2,6 +2,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from tiny_worlds import tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.optimizers import Adam, Sgd
@@ -206,3 +207,11 @@ def test_a_scenario_is_not_changed_by_accident(base: str) -> None:
     scenario: Scenario = load(base)
     with pytest.raises(ValueError, match="frozen"):
         scenario.name = "other"  # type: ignore[misc]
+
+
+def test_timings_are_resolved_once_for_a_scenario() -> None:
+    scenario = tiny(timing={"clients": {"compute": "(m) ms"}})
+    assert party_timings(scenario) is party_timings(scenario)
+    other = tiny(timing={"clients": {"compute": "(2*m) ms"}})
+    changed = scenario.model_copy(update={"timing": other.timing})
+    assert party_timings(changed) == party_timings(other) != party_timings(scenario)

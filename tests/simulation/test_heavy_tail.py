@@ -12,11 +12,14 @@ from timed_runs import write_timed
 from vflsim.results import Results
 from vflsim.results.heavy_tail import HeavyTail
 from vflsim.results.report import comparison_table
+from vflsim.simulation import heavy_tail as module
 from vflsim.simulation.heavy_tail import heaviest
 from vflsim.timing.base import Delay
 from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
 from vflsim.timing.floats import Floats
+from vflsim.timing.law import Law
 from vflsim.timing.party import PartyTiming
+from vflsim.timing.tail_share import tail_share
 
 SERVER = PartyTiming()
 QUICK = PartyTiming(upload_delay=Exponential(mean=0.01))
@@ -84,3 +87,22 @@ def test_tables_of_means_say_that_the_interval_covers_too_seldom(
     notes = [note for note in comparison_table(Results.open(folder)).notes if "covers less than 95 %" in note]
     head = "± of mean times, bytes and differences covers less than 95 % (wait)"
     assert notes == ([] if said is None else [f"{head}: {said}. More rounds a run help, or quantiles."])
+
+
+def test_delays_that_differ_in_scale_alone_share_one_quadrature(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Law] = []
+
+    def counted(law: Law, draws: float) -> float:
+        asked.append(law)
+        return tail_share(law, draws)
+
+    module._remembered.cache_clear()
+    monkeypatch.setattr(module, "tail_share", counted)
+    means = [0.1 + 0.001 * k for k in range(500)]
+    found = heaviest(
+        [PartyTiming(), *(PartyTiming(upload_delay=Exponential(mean=mean)) for mean in means)], range(1, 501), 10, 1.0
+    )
+    assert sum(isinstance(law, Exponential) for law in asked) == 1
+    assert found is not None
+    assert found.clients == tuple(range(1, 501))
+    assert found.share == pytest.approx(tail_share(Exponential(mean=means[7]), 10), abs=1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeAlias, get_args
 
@@ -27,6 +27,7 @@ from vflsim.timing.availability import AnyAvailability
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
 from vflsim.timing.link import Link
+from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
@@ -189,6 +190,7 @@ class Scenario(Part):
 
     _document: Document = PrivateAttr(default_factory=lambda: Document({}))
     _symbols: dict[str, float] = PrivateAttr(default_factory=dict)
+    _resolved: tuple[Timing, tuple[PartyTiming, ...]] | None = PrivateAttr(default=None)
 
     @property
     def document(self) -> Document:
@@ -204,6 +206,12 @@ class Scenario(Part):
     def clients(self) -> int:
         """M, the number of clients."""
         return int(self._symbols["N"])
+
+    def resolved_once(self, resolve: Callable[[Timing, int], tuple[PartyTiming, ...]]) -> tuple[PartyTiming, ...]:
+        """Return what ``resolve`` makes of the timing and the number of clients, made when it is first asked for."""
+        if self._resolved is None or self._resolved[0] is not self.timing:  # a copy may have another timing
+            self._resolved = self.timing, resolve(self.timing, self.clients)
+        return self._resolved[1]
 
     def training_of(self, protocol: str) -> Training:
         """Return the training settings of ``protocol``."""

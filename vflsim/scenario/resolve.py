@@ -10,7 +10,7 @@ from vflsim.learning.models.server import ServerModel
 from vflsim.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
 from vflsim.scenario.depends import course_digest
-from vflsim.scenario.models import Scenario
+from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.split_model import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
@@ -20,12 +20,16 @@ from vflsim.vocabulary.entries import for_each
 
 def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
     """Resolve the timing of every party: index 0 is the server, index m client m."""
-    server = scenario.timing.server
-    timings = [PartyTiming()] * (scenario.clients + 1)
+    return scenario.resolved_once(_party_timings)
+
+
+def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
+    server = timing.server
+    timings = [PartyTiming()] * (clients + 1)
     kept: list[PartyTiming] = []
     # Copied, not validated again: pydantic may swallow a Ctrl-C during validation.
     timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link})
-    for entry in scenario.timing.clients:
+    for entry in timing.clients:
         done: dict[tuple[int, int], PartyTiming] = {}  # equal timings of many clients stay one object
         for client, refinement in entry:
             before = timings[client]

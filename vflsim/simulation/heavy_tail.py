@@ -9,6 +9,7 @@ from functools import lru_cache
 from vflsim.results.heavy_tail import HeavyTail
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import law
+from vflsim.timing.law import Law
 from vflsim.timing.party import PartyTiming
 from vflsim.timing.tail_share import tail_share
 
@@ -51,13 +52,13 @@ def _draws(delay: Delay, rounds: int, seconds: float) -> float:
 
 def _share(delay: Delay, draws: float) -> float:
     try:
-        return _remembered(delay, float(f"{draws:.2g}"))
+        return _remembered(delay.standard, float(f"{draws:.2g}"))  # a share does not depend on the scale
     except TypeError:  # not to be hashed
         return tail_share(delay, draws)
 
 
 @lru_cache(maxsize=4096)  # the runs of a study have the same delays, and about as many rounds
-def _remembered(delay: Delay, draws: float) -> float:
+def _remembered(delay: Law, draws: float) -> float:
     return tail_share(delay, draws)
 
 

@@ -21,6 +21,7 @@ from vflsim.scenario.checks import location_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
+from vflsim.simulation.execution import patient_collector
 from vflsim.studies.checks import read_and_check
 from vflsim.studies.closed_forms import closed_forms
 from vflsim.studies.described import described
@@ -65,6 +66,7 @@ class Study:
         return f"{total} runs: " + ", ".join(f"{count} {how}" for count, how in parts)
 
 
+@patient_collector()
 def run_study(
     scenario: Scenario,
     out: Path | str | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
@@ -72,6 +73,11 @@ class Exponential(Delay):
     mean: PositiveSeconds
     """Mean of the delay."""
 
+    @property
+    @override
+    def standard(self) -> Exponential:
+        return _exponential()
+
     @override
     def expectation(self) -> float:
         return self.mean
@@ -101,6 +107,11 @@ class Exponential(Delay):
     @override
     def inverse_cdf(self, u: Floats) -> Floats:
         return -self.mean * np.log1p(-u)
+
+
+@cache
+def _exponential() -> Exponential:
+    return Exponential(mean=1.0)
 
 
 @final

@@ -49,6 +49,11 @@ class Law:
         """Whether small survival probabilities keep their digits, as those of 1 − cdf do not."""
         return type(self).survival is not Law.survival or math.isfinite(self.support[1])
 
+    @property
+    def standard(self) -> Law:
+        """A law that this one is a multiple of, the same for many of them: itself, if there is no other."""
+        return self
+
     def density(self, x: ArrayLike) -> Floats:
         """Give the derivative of the cdf (per second), elementwise; atoms have none."""
         return np.maximum(self.table.density(floats(x)), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from vflsim.protocols import PROTOCOLS
@@ -71,9 +72,10 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))
-    for party in (0, *participants):
-        place: Location = ("timing", "clients") if party else ("timing", "server")
-        yield from _party(timings[party], place, f"client {party}" if party else "the server")
+    yield from _party(timings[0], ("timing", "server"), "the server")
+    distinct = {id(timings[party]): party for party in reversed(participants)}  # the first of those that share one
+    for party in sorted(distinct.values()):
+        yield from _party(timings[party], ("timing", "clients"), f"client {party}")
     network = timing.network
     if network.delays(timings[party].link for party in (0, *participants)):
         what = f"with {network.kind} links a message may have to wait for others"
@@ -107,10 +109,16 @@ def _delays(laws: Mapping[tuple[str, ...], Delay], place: Location, who: str) ->
 
 def _unknown(part: Part, place: Callable[[str], Location], keys: frozenset[str] | None = None) -> Iterator[Problem]:
     """Yield a problem for every key that the recurrences ignore and that differs from its default."""
-    for key, field in type(part).model_fields.items():
+    for key, default in _ignored(type(part), _KNOWN[type(part)] if keys is None else keys):
         value: Any = getattr(part, key)
-        default = field.get_default(call_default_factory=True)
-        if key not in (_KNOWN[type(part)] if keys is None else keys) and value != default:
+        if value != default:
             text = value.kind if isinstance(value, Part) and hasattr(value, "kind") else shown(value)
             what = f"the vectorised path does not support {text}"
             yield Problem(place(key), what, f"{shown(default)} (the default)", "leave it out")
+
+
+@cache  # a run may have a hundred thousand parties
+def _ignored(part: type[Part], known: frozenset[str]) -> tuple[tuple[str, Any], ...]:
+    """Return the keys of a part that are not ``known``, with their defaults."""
+    fields = part.model_fields.items()
+    return tuple((key, field.get_default(call_default_factory=True)) for key, field in fields if key not in known)
