@@ -6,16 +6,19 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 from kept_runs import FINGERPRINT, KeptAt, files_of, interrupted
 from safetensors import SafetensorError
 from tiny_worlds import run, tiny
 
 from vflsim.checkpoints import files
 from vflsim.errors import CheckpointError
+from vflsim.results.write import write_tensors
 from vflsim.simulation.run import Outcome
 
 SCENARIO = tiny()
@@ -185,11 +188,16 @@ def full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def broken(*_: object) -> None:
-    raise SafetensorError("I/O error: No space left on device (os error 28)")
+def broken(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    def no_space(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", no_space)
+        write_tensors(path, tensors)
 
 
-@pytest.mark.parametrize(("what", "failing"), [("save_file", broken), ("write_file", full), ("_digest", full)])
+@pytest.mark.parametrize(("what", "failing"), [("write_tensors", broken), ("write_file", full), ("_digest", full)])
 def test_a_full_disk_costs_the_checkpoint_and_not_the_run(
     what: str, failing: Callable[..., None], folder: Path, expected: dict[str, bytes], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import BaseModel
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from vflsim.checkpoints.position import Position
 from vflsim.checkpoints.snapshot import Snapshot
 from vflsim.errors import CheckpointError
 from vflsim.files import json_of
-from vflsim.results.write import errors_named, write_file
+from vflsim.results.write import errors_named, write_file, write_tensors
 
 FORMAT = "1"
 KEPT = 2
@@ -86,7 +86,8 @@ class CheckpointFiles:
         try:
             with errors_named(state):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                digest = _save(storages, state)
+                write_tensors(state, storages)
+                digest = _digest(state)
             page = _Page(
                 number=number, state=digest, fingerprint=self._fingerprint, snapshot=snapshot, until=self._until
             )
@@ -185,17 +186,6 @@ class CheckpointFiles:
             for entry in list(self.folder.iterdir()):
                 if entry.stem not in {f"{number:06}" for number in sound[-kept:]}:
                     entry.unlink()
-
-
-def _save(storages: Mapping[str, Tensor], path: Path) -> str:
-    """Write the tensors, flushed to disk; return the digest of the file."""
-    try:
-        save_file(dict(storages), path)
-    except SafetensorError as error:  # most likely an error of the operating system
-        raise OSError(str(error)) from error
-    with open(path, "r+b") as file:
-        os.fsync(file.fileno())
-    return _digest(path)
 
 
 def _digest(path: Path) -> str:

@@ -66,8 +66,6 @@ def write_run(
     ``run.json`` is ``info`` with the digests of all other files. Raises ResultsError with the path if the disk is full
     or the place is not writable; then no partial files remain, and an older run stays as it was.
     """
-    from safetensors.torch import save
-
     folder = Path(folder)
     tensors = {WEIGHTS: weights} | ({} if views is None else {VIEWS: views})
     with errors_named(folder):
@@ -77,8 +75,7 @@ def write_run(
             for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
                 _write_table(aside / f"{name}.parquet", table)
             for file, named in tensors.items():
-                plain = {name: named[name].detach().cpu().clone().contiguous() for name in sorted(named)}
-                _write_bytes(aside / file, save(plain, {SEED: str(info.seed)}))
+                write_tensors(aside / file, named, {SEED: str(info.seed)})
             files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
             page = info.model_copy(update={"files": files})
             _write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
@@ -99,6 +96,31 @@ def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[byte
         else:
             _write_bytes(aside, content.encode() if isinstance(content, str) else content)
     return path
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str] | None = None) -> None:
+    """Write tensors as safetensors, in the order of their names, flushed to disk; nothing is put aside.
+
+    ``about`` is the file's metadata. Raises OSError if there is no room. Tensors that fill their storage alone are
+    written from where they are; of the others one copy is made.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    plain: dict[str, torch.Tensor] = {}
+    storages = set[int]()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        shared = storage.nbytes() > tensor.nbytes or storage.data_ptr() in storages
+        storages.add(storage.data_ptr())
+        plain[name] = tensor.clone() if shared else tensor
+    try:
+        save_file(plain, path, None if about is None else dict(about))
+    except SafetensorError as error:  # most likely an error of the operating system
+        raise OSError(str(error)) from error
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
