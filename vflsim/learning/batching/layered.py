@@ -80,7 +80,7 @@ class LayeredStack(Stack):
             h, back = _through(self._layers, some, own)
             return h.sum(0), lambda received: back(received.expand(h.shape))
         *body, weight, bias = some
-        hidden, through_body = _through(self._layers[:-1], body, own)
+        hidden, through_body = _through(self._layers[:-1], body, own, inner=True)
         flat, whole = hidden.transpose(0, 1).flatten(1), weight.transpose(1, 2).flatten(0, 1)
 
         def backward(received: Tensor) -> list[Tensor]:
@@ -92,14 +92,19 @@ class LayeredStack(Stack):
 
 
 @torch.no_grad()
-def _through(layers: Sequence[nn.Module], parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
-    """Apply layers with the parameters (G, …) of G clients to ``x``, (G, rows, …); ∂L/∂x is not computed."""
+def _through(
+    layers: Sequence[nn.Module], parameters: Sequence[Tensor], x: Tensor, inner: bool = False
+) -> tuple[Tensor, Backward]:
+    """Apply layers with the parameters (G, …) of G clients to ``x``, (G, rows, …); ∂L/∂x is not computed.
+
+    ``inner``: more layers follow, so the gradient that the last of these receives may be written over.
+    """
     remaining, backs = iter(parameters), list[LayerBackward]()
     for n, layer in enumerate(layers):
         if isinstance(layer, nn.Linear):
             x, back = _affine(next(remaining), next(remaining), x, by_input=n > 0)
         elif isinstance(layer, nn.ReLU):
-            x, back = _relu(x, last=n == len(layers) - 1)
+            x, back = _relu(x, last=n == len(layers) - 1 and not inner)
         else:
             x, back = _elementwise(layer, x)
         backs.append(back)
