@@ -135,3 +135,27 @@ def test_embeddings_that_evaluation_only_sums_count_once(aggregate: str, summed:
     )
     grown = many.parts["an evaluation"] - few.parts["an evaluation"]
     assert (grown <= 0) == summed
+
+
+HIDDEN = {"kind": "mlp", "hidden": [3_000], "embedding": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "least", "most"),
+    [  # in arrays of all clients' widest layer
+        ({"models__client": {"kind": "linear", "embedding": 3_000}}, 1.2, 2.1),  # the sum alone, where it is used
+        ({"models__client": {"kind": "linear", "embedding": 3_000}, "models__aggregate": "concat"}, 5.9, 6.5),
+        ({"models__client": HIDDEN}, 2.9, 3.5),  # kept, and two in the ReLU of all clients at once
+    ],
+)
+def test_clients_of_a_stack_compute_at_once(changes: dict[str, Any], least: float, most: float) -> None:
+    cut = {"clients": 3, "by": "columns"}
+    found = size("synchronous", **changes, partition=cut, training__batch=60)
+    array = 3 * 60 * 3_000 * 8
+    busiest = found.parts.get("activations of a batch") or found.parts["an evaluation"]
+    assert least * array < busiest < most * array
+
+
+def test_servers_without_a_model_of_their_own_are_counted() -> None:
+    entry = {"fdml": {"kind": "fdml"}}
+    assert size(entry, models__aggregate="concat", models__server={"kind": "linear", "bias": False}).parameters > 0

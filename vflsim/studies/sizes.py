@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Any
 
-from vflsim.learning.batching.kernels import evaluated_as_sum
+from vflsim.learning.batching.kernels import KERNELS, evaluated_as_sum, trained_as_sum
+from vflsim.learning.batching.layered import LayeredStack
 from vflsim.learning.party import PartyLearner
+from vflsim.learning.server import ServerLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.made import learners_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import ViewRecording
 from vflsim.scenario.stop import Stop
-from vflsim.setting import Setting
+from vflsim.setting import Learners, Setting
 from vflsim.vocabulary.amounts import quantity
 
 KEPT = "table and the like"
@@ -69,34 +72,60 @@ def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = 
 
     Raises ValueError for a model with more weights than can be counted.
     """
-    learners, counted = learners_of(protocol, setting, seed=0), dict[object, Counter[str]]()
+    learners, alike = learners_of(protocol, setting, seed=0), dict[object, list[int]]()
+    for client in learners.clients:
+        alike.setdefault((*setting.alike(client), setting.optimizer_of(client)), []).append(client)
     evaluated = max(len(setting.data.labels[split]) for split in ("validation", "test"))
     total = _count(learners.server, setting, evaluated)
-    operations, steps, summed = [total.pop("operation")], [total.pop("step")], list[int]()
-    for client, learner in learners.clients.items():
-        alike = (*setting.alike(client), setting.optimizer_of(client))
-        if alike not in counted:  # count alike clients once
-            counted[alike] = _count(learner, setting, evaluated)
-            operations.append(counted[alike].pop("operation"))
-            steps.append(counted[alike].pop("step"))
-            model = setting.models[client - 1]
-            if learners.split and evaluated_as_sum(learner, model, setting.aggregate):
-                summed.append(counted[alike].pop("evaluation"))
-        total.update(counted[alike])
-    total["evaluation"] += max(summed, default=0)
+    total.pop("output")
+    found = [total, *(_count_alike(clients, learners, setting, evaluated) for clients in alike.values())]
+    once = {what: max(each.pop(what, 0) for each in found) for what in ("step", "operation", "summed", "trained sum")}
+    for each in found[1:]:
+        total.update(each)
     viewed = 0 if views is None else protocol.view_bytes(setting, min(views.rows, setting.data.rows))
-    viewed *= arrivals if views is not None and views.keep == "all" else 1
+    if views is not None and views.keep == "all":
+        viewed *= 2 * arrivals  # the pieces, and what is written of them
     parts = {each: total[each] for each in ("features", "weights", "gradients", "optimisers")}
-    batch, evaluation = total["batch"] + max(steps), total["evaluation"] + max(operations)
+    batch = total["batch"] + once["trained sum"] + max(once["step"], total["stacked step"])
+    evaluation = total["evaluation"] + once["summed"] + once["operation"]
     busiest = {"activations of a batch": batch} if batch > evaluation else {"an evaluation": evaluation}
     parts |= {**busiest, KEPT: protocol.extra_bytes(setting), "views": viewed}
     return Size(total["parameters"], sum(parts.values()), parts)
 
 
+def _count_alike(
+    clients: Sequence[int], learners: Learners[Any, Any], setting: Setting, evaluated: int
+) -> Counter[str]:
+    """Count clients with the same shapes as ``_count`` does.
+
+    Clients of a stack compute at once. If only the sum of their embeddings is ever used, no embedding is made: the sum
+    counts, once for all stacks. If not, their embeddings are stacked for the server, and so are the gradients.
+    """
+    learner, model = learners.clients[clients[0]], setting.models[clients[0] - 1]
+    one = _count(learner, setting, evaluated)
+    once = Counter({what: one.pop(what) for what in ("step", "operation", "output")})
+    found = Counter({what: len(clients) * size for what, size in one.items()})
+    if not learners.split or isinstance(KERNELS[type(model)], str):
+        return found + once
+    server, output = learners.server, once["output"]
+    table = isinstance(server, ServerLearner) and server.parts.table
+    if evaluated_as_sum(learner, model, setting.aggregate):
+        once["summed"] = one["evaluation"]
+        found["evaluation"] = 0
+    if trained_as_sum(learner, model, setting.aggregate, table):
+        found["batch"] -= 2 * output * len(clients)
+        once["trained sum"] = 2 * output
+        if KERNELS[type(model)] is LayeredStack:
+            found["stacked step"] = once["step"] * len(clients)
+    else:
+        found["batch"] += 2 * output * len(clients)
+    return found + once
+
+
 def _count(learner: PartyLearner, setting: Setting, evaluated: int) -> Counter[str]:
     """Count a party's weights, its bytes by part, and those of the largest operation of a step and of an evaluation."""
     found = Counter(features=learner.nbytes)
-    step = operation = 0
+    step = operation = output = 0
     for model in learner.models.values():
         weights, item = model.parameters, model.dtype.itemsize
         trained, whole = model.footprint(setting.batch), model.footprint(evaluated)
@@ -109,5 +138,6 @@ def _count(learner: PartyLearner, setting: Setting, evaluated: int) -> Counter[s
             evaluation=whole.output,
         )
         step, operation = max(step, trained.largest), max(operation, whole.largest)
-    found["step"], found["operation"] = step, operation
+        output += trained.output
+    found.update(step=step, operation=operation, output=output)
     return found

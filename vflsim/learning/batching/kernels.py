@@ -96,6 +96,11 @@ def evaluated_as_sum(learner: ClientLearner, model: ClientModel, aggregate: Aggr
     return stacked and isinstance(aggregate, MeanAggregate | SumAggregate) and whole(learner)
 
 
+def trained_as_sum(learner: ClientLearner, model: ClientModel, aggregate: Aggregate, table: bool) -> bool:
+    """Whether training, too, computes a client's embeddings only as a part of a sum; ``table`` as above."""
+    return evaluated_as_sum(learner, model, aggregate) and not table and learner.blinder is None
+
+
 def _cut(clients: Sequence[int], widths: Mapping[int, int]) -> list[list[int]]:
     """Clients in stacks, each in client order: padding narrow ones is traded against more stacks (``PER_STACK``).
 
