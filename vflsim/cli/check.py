@@ -27,6 +27,7 @@ def check(
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
+    from vflsim.results.conditions import conditions_table
     from vflsim.studies.calibrate import Speed, calibrated
     from vflsim.studies.checks import read_and_check
     from vflsim.studies.described import described
@@ -58,3 +59,5 @@ def check(
                 its = data.of(loaded.training_of(each.protocol))
                 speeds[each.protocol] = calibrated(loaded, each.protocol, its, options.execution, expected=each)
     page.print(expectation_table(loaded, found, speeds, options.workers, start_s))
+    page.print()
+    page.print(conditions_table({each.protocol: each.conditions for each in found if each.conditions}))

@@ -118,6 +118,11 @@ class Protocol(Part, ABC):
     default_blinding: ClassVar[Blinding | None] = None
     """The blinding of an entry without the key ``blinding``."""
 
+    @property
+    def labels_at_clients(self) -> bool:
+        """Whether clients hold the labels of training rows, too, and not the server alone."""
+        return False
+
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the participating clients in client order; others are absent from training and evaluation."""
         return list(range(1, clients + 1))

@@ -8,6 +8,7 @@ from typing import Any
 from vflsim.kinds import TABLES
 from vflsim.plotting.style import metric_label
 from vflsim.report.tables import Sheet
+from vflsim.results.conditions import conditions_of_results
 from vflsim.results.read import Results
 from vflsim.results.targets import targets_of
 
@@ -95,3 +96,9 @@ def protocols(results: Results) -> Sheet:
         rows.append((name, kind.replace("_", "-"), short, in_words(entry) or "—"))
     header = ("protocol", "kind", "in short", "its own settings")
     return Sheet("Protocols", header, tuple(rows), left=(0, 1, 2, 3))
+
+
+def conditions(results: Results) -> Sheet | None:
+    """Make the table of what differs beside timing: features, labels, optimisers and local steps."""
+    table = conditions_of_results(results)
+    return None if table is None else Sheet.of(table)

@@ -77,7 +77,11 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
         data=charted,
         figures=figures,
         facts=[*compared.facts(results)],
-        described=[each for each in (compared.protocols(results), compared.timing(results)) if each],
+        described=[
+            each
+            for each in (compared.protocols(results), compared.conditions(results), compared.timing(results))
+            if each
+        ],
         scenario=text(results.folder / SCENARIO),
         more=[each.limited(ROWS, "summary.parquet") for each in more if each],
         views=[*_views(results.folder)],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from vflsim.results.conditions import conditions_of_results
 from vflsim.results.estimates import GEOMETRIC, Estimate
 from vflsim.results.layout import TextTable, markdown_table
 from vflsim.results.notes import baseline_of, final_label, notes, round_measure, select, targets_in
@@ -64,6 +65,9 @@ def markdown(results: Results, summary: pd.DataFrame) -> str:
         lines += ["", "## Paired differences", "", "Mean of first minus second, over common seeds."]
         header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
         lines += ["", *markdown_table(header, pairs)]
+    if (conditions := conditions_of_results(results)) is not None:
+        lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
+        lines += [f"- {note}" for note in conditions.notes]
     lines += round_sections(results)
     return "\n".join(lines) + "\n"
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vflsim.errors import ResultsError
 from vflsim.results.blinding import BlindingFacts
 from vflsim.results.codec import CodecFacts
+from vflsim.results.conditions import Conditions
 from vflsim.results.heavy_tail import HeavyTail
 from vflsim.results.network import NetworkFacts
 from vflsim.results.privacy import PrivacyFacts
@@ -180,8 +181,9 @@ class RunInfo(BaseModel):
     embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests
     of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
     and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
-    heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``reference`` is the
-    protocol's ``clients_at_server``.
+    heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are
+    what the run trained with beside its timing (None without training). ``reference`` is the protocol's
+    ``clients_at_server``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -213,6 +215,7 @@ class RunInfo(BaseModel):
     privacy: PrivacyFacts | None = None
     blinding: BlindingFacts | None = None
     codec: CodecFacts | None = None
+    conditions: Conditions | None = None
     waits_for_all: bool = False
     rounds_correspond: bool = False
     variation: Variation | None = None

@@ -32,6 +32,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.build import Parties, parties
+from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Conductor, Progress
 from vflsim.simulation.course import Course, CourseKeeper
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
@@ -95,6 +96,8 @@ def run_protocol(
     batches, clients = made.shared.sequence.per_epoch, len(made.clients)
     splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
     variation = variation_of(protocol, resolved)
+    learners = [node.learner for node in made.clients]
+    conditions = None if timing_only else conditions_of(protocol, resolved, made.server.learner, learners)
     conductor = Conductor(
         made,
         scenario.stop_of(name),
@@ -160,6 +163,7 @@ def run_protocol(
         privacy=None if timing_only else _privacy(resolved, made),
         blinding=blinding,
         codec=codec,
+        conditions=conditions,
         crashing=() if made.shared.outages is None else tuple(sorted(made.shared.outages.losing)),
         stalled=tuple(stalled),
         variation=variation,

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.made import learners_of
+from vflsim.results.conditions import Conditions
 from vflsim.results.variation import Variation
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Stop
+from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.precision import expected_rounds
 from vflsim.studies.hopeless import blamed, trial
 from vflsim.studies.sizes import Size, run_size
@@ -46,6 +49,8 @@ class Expectation:
     evaluations_per_round: float = float("nan")
     variation: Variation | None = None
     """What the scenario says of how rounds vary, beyond what a few steps show."""
+    conditions: Conditions | None = None
+    """What the protocol trains with."""
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
@@ -83,7 +88,9 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
     promise = "; ".join(promises)
     kind, many = entry.protocol.kind, min(evaluations, 1.0)  # skipped where nothing has changed
-    facts = (particulars, promise, many, outcome.info.variation)
+    made = learners_of(entry.protocol, resolved, seed)
+    conditions = conditions_of(entry.protocol, resolved, made.server, made.clients.values())
+    facts = (particulars, promise, many, outcome.info.variation, conditions)
     return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)
 
 

@@ -64,6 +64,11 @@ class CVfl(Protocol):
             for _ in range(self.local_steps - 1):
                 await node.compute(node.learner.step_again(batch, shared))
 
+    @property
+    def labels_at_clients(self) -> bool:
+        """Clients compute their gradients."""
+        return True
+
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make clients that compute their own gradients, and a server that steps repeatedly."""
         return recomputing_learners(setting, seed)

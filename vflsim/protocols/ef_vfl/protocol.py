@@ -87,6 +87,11 @@ class EfVfl(Protocol):
 
     # --- what is known without a run --------------------------------------------------------------------------------
 
+    @property
+    def labels_at_clients(self) -> bool:
+        """The key ``labels`` says it."""
+        return self.labels == "shared"
+
     def check_data(self, setting: Setting) -> None:
         """Both ends must add up the same differences."""
         if setting.codec.remembers:

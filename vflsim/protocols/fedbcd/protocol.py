@@ -138,6 +138,11 @@ class FedBcd(Protocol):
 
     # --- what is known without a run --------------------------------------------------------------------------------
 
+    @property
+    def labels_at_clients(self) -> bool:
+        """Clients that compute their gradients need them."""
+        return self.gradients == "recomputed"
+
     def check(self, context: CheckContext) -> None:
         """Clients compute their gradients in parallel rounds alone."""
         super().check(context)
