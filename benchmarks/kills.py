@@ -37,7 +37,10 @@ SHORT: dict[str, Any] = {
         ],
     },
 }  # fmt: skip
-FEWER = {"vimadmm": {"local_steps": 2}, "vimadmm-j": {"local_steps": 2}, "local": {"stop": None}}
+AS_OTHERS = {"stop": None, "evaluate": None}
+FEWER = {
+    "vimadmm": {"local_steps": 2}, "vimadmm-j": {"local_steps": 2}, "centralised": AS_OTHERS, "local": AS_OTHERS,
+}  # fmt: skip
 GROUPS = 3
 """All entries take part, a group at a time, each with the one that sweeps change."""
 SWEPT = "t-sync"
