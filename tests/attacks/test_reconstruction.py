@@ -14,7 +14,7 @@ from toy_views import view
 
 from vflsim.attacks import chosen, evaluate, evaluation_tables
 from vflsim.attacks.probes import decoded, linear
-from vflsim.attacks.probing import Indices, numbers
+from vflsim.attacks.probing import FARTHEST, Indices, numbers, scaled
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.attacks.seen import EVERYTHING, Seen, seen_of
 from vflsim.errors import ScenarioError
@@ -266,6 +266,17 @@ def test_a_partial_r2_is_what_a_view_explains_beyond_features() -> None:
     assert explained(alone, y[others], y[known].mean(0), rng).r2 == pytest.approx(0.5, abs=0.1)
     base = linear(other, y[known], known, others)
     assert explained(both, y[others], base, rng).r2 > 0.999
+
+
+def test_a_few_long_gradients_do_not_spoil_a_probe() -> None:
+    """Two unknown rows are a thousand times as long as the others, and a linear probe predicts as much of them."""
+    rng = np.random.default_rng(4)
+    y, known, others = rng.standard_normal((300, 3)), np.arange(150), np.arange(150, 300)
+    x = y + 0.3 * rng.standard_normal((300, 3))
+    x[-2:] *= 1000
+    found = explained(linear(x, y[known], known, others), y[others], y[known].mean(0), rng)
+    assert found.r2 > 0.5
+    assert np.abs(scaled(x, known)).max() == FARTHEST
 
 
 def test_codes_of_categories_are_left_out() -> None:

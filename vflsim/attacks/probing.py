@@ -17,6 +17,8 @@ from vflsim.scenario.models import Scenario
 Indices = NDArray[np.int64]
 RESAMPLED = 500
 """Samples of a bootstrap and of a permutation test."""
+FARTHEST = 5.0
+"""How many standard deviations from its mean an input of a probe may lie."""
 
 
 class AttackOfClients(Attack, ABC):
@@ -54,16 +56,17 @@ def numbers(values: Tensor) -> Floats:
 
 
 def scaled(x: Floats, known: Indices) -> Floats:
-    """Return columns with mean 0 and standard deviation 1 over the ``known`` rows; constant ones, and NaN, are 0."""
-    if np.isnan(x).any():
-        seen = np.ma.masked_invalid(x)
-        spread = seen[known].std(0).filled(0)
-        centred = (seen - seen[known].mean(0)).filled(0)
-        found: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
-        return found
-    centred, spread = x - x[known].mean(0), x[known].std(0)
-    result: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
-    return result
+    """Return columns with mean 0 and standard deviation 1 over the ``known`` rows; constant ones, and NaN, are 0.
+
+    What lies more than ``FARTHEST`` deviations out counts as that far: gradients of a few rows are hundreds of times as
+    long as those of most, and a linear probe would predict as much more of them.
+    """
+    seen = np.ma.masked_invalid(x) if np.isnan(x).any() else x
+    centred, spread = seen - seen[known].mean(0), seen[known].std(0)
+    if isinstance(centred, np.ma.MaskedArray):
+        centred, spread = centred.filled(0), np.ma.filled(spread, 0)
+    found: Floats = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
+    return np.clip(found, -FARTHEST, FARTHEST)
 
 
 def spread_of(score: Callable[[Indices], float], rows: int, bits: np.random.Generator) -> tuple[float, float]:
