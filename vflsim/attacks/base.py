@@ -77,11 +77,15 @@ class AttackedRun:
 
         Raises ``ValueError`` if the server's prediction is no function of embeddings.
         """
+        return self.models.uploads(self.rows(count, split), split)
+
+    def rows(self, count: int, split: Split = "test") -> torch.Tensor:
+        """Choose up to ``count`` rows of a split, ascending. Raises ``ValueError`` if it has none."""
         rows = len(self.models.data.labels[split])
         if not rows:
             raise ValueError(f"there are no {split} rows; allowed: data.{split}_fraction above 0")
         chosen = generator(self.run.seed, SHARED, "attack.rows").permutation(rows)[:count]
-        return self.models.uploads(torch.from_numpy(chosen).sort().values, split)
+        return torch.from_numpy(chosen).sort().values
 
 
 class Attack(Part, ABC):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from vflsim.attacks.attribution import Attribution
 from vflsim.attacks.base import Attack
+from vflsim.attacks.equations import EquationSolving
 from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
 from vflsim.attacks.reconstruction import Reconstruction
@@ -19,7 +20,9 @@ from vflsim.scenario.known import Known
 from vflsim.scenario.overrides import values_of
 from vflsim.scenario.translation import problems_of
 
-AttackKind: TypeAlias = Pgd | Smoothing | Attribution | RoundingBound | Reconstruction | LabelInference
+AttackKind: TypeAlias = (
+    Pgd | Smoothing | Attribution | RoundingBound | Reconstruction | EquationSolving | LabelInference
+)
 ATTACKS: dict[str, type[Attack]] = {each.model_fields["kind"].default: each for each in get_args(AttackKind)}
 _OPTION = "ATTACK.OPTION=VALUE, or VALUE,VALUE,… where an option takes several, as in pgd.omega=1,2"
 

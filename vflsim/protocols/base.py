@@ -115,6 +115,8 @@ class Protocol(Part, ABC):
     ``ServerLearner``, and clients are ``ClientLearner``."""
     takes_mechanism: ClassVar[bool] = True
     """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
+    shows_uploads: ClassVar[bool] = True
+    """Whether the server can read what a single client uploads, unless it is blinded."""
     default_blinding: ClassVar[Blinding | None] = None
     """The blinding of an entry without the key ``blinding``."""
 

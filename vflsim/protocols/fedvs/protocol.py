@@ -87,6 +87,7 @@ class FedVS(Protocol):
     needs_shared_batches: ClassVar[bool] = True
     rounds_correspond: ClassVar[bool] = True
     takes_mechanism: ClassVar[bool] = False
+    shows_uploads: ClassVar[bool] = False
     refuses_absent_rows: ClassVar[str] = (
         "a coded sum is over the embeddings of all clients, and none can be left out of it"
     )
