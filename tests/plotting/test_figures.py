@@ -28,6 +28,7 @@ OF_THEIR_OWN = (
     "easter_communication",
     "easter_tables",
     "leakage",
+    "leakage_tables",
     "rounding_tables",
 )
 """Scripts that draw (or print) sweeps, evaluations, one particular scenario, or all pictures of the gallery."""
