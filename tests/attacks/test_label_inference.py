@@ -66,11 +66,20 @@ def test_honest_gradients_of_two_classes_have_an_auc(tmp_path: Path) -> None:
     assert table.loc["cosine", "low"] > 0.95
 
 
-@pytest.mark.parametrize("kind", ["easter", "fdml", "agg_vfl"])
-def test_gradients_by_logits_give_every_label_away_without_knowing_any(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "view"),
+    [
+        ("easter", "gradient"),
+        ("fdml", "gradient"),
+        ("agg_vfl", "gradient"),
+        ("vimadmm", "admm_variables/duals"),
+        ("vimadmm_j", "admm_variables/duals"),
+    ],
+)
+def test_gradients_by_logits_give_every_label_away_without_knowing_any(kind: str, view: str, tmp_path: Path) -> None:
     entry = {**KINDS[kind], "evaluate": {"every": "12 rounds"}, "stop": {"rounds": 12}}
     table = inferred(tmp_path, entry, known=0, **DIGITS)
-    sign = table[(table["method"] == "sign") & (table["view"] == "gradient")]
+    sign = table[(table["method"] == "sign") & (table["view"] == view)]
     assert sign[["measure", "known", "value", "low"]].to_numpy().tolist() == [["balanced_accuracy", 0, 1.0, 1.0]]
     assert set(table["method"]) == {"sign", "clusters"}  # norms of several classes need known rows
 
