@@ -10,6 +10,7 @@ import pandas as pd
 
 from vflsim.results.estimates import GEOMETRIC
 from vflsim.results.heavy_tail import heavy_tail_note
+from vflsim.results.near_plateau import near_plateau_note
 from vflsim.results.open_rounds import open_notes
 from vflsim.results.replication import within
 from vflsim.results.sampling import sampling_note
@@ -111,6 +112,9 @@ def _about_targets(results: Results, summary: pd.DataFrame) -> Iterator[str]:
         yield target_note(targets[0])
         if (summary["reached"] < summary["n"]).any():
             yield AT_LEAST
+        for each in results.targets:
+            if str(each) in targets:
+                yield from near_plateau_note(results, each)
     elif declared := targets_of(results):
         if all(run.failed for run in results.runs):
             yield f"No run finished: nothing is known about the target {declared[0]}."
