@@ -26,7 +26,8 @@ class SteadyMean:
     removed ones. ``lag1`` is the autocorrelation of neighbouring batch means (of ``batches`` batches; NaN if all are
     equal); ``correlated`` is True if it is significant, and the interval too narrow. ``settled`` is False if the
     warm-up seems to reach into the second half: there may be no steady state yet. ``enough`` is False if the scenario
-    is known to vary in ways that the values cannot show: more slowly, or without a finite variance.
+    is known to vary in ways that the values cannot show: more slowly, or without a finite variance. As the mean of
+    ``independent`` independent values would vary, so does theirs, ``n`` at most.
     """
 
     mean: float
@@ -39,6 +40,7 @@ class SteadyMean:
     correlated: bool
     settled: bool
     enough: bool = True
+    independent: float = 0.0
 
     @property
     def half_width(self) -> float:
@@ -73,7 +75,16 @@ def steady_mean(values: Floats, confidence: float = CONFIDENCE, variation: Varia
     found, n = t_interval(means, confidence), len(left) // BATCHES * BATCHES
     enough = variation is None or variation.covers(n, n * found.mean)
     cut, batches = len(values) - n, len(means)
-    return SteadyMean(found.mean, found.low, found.high, n, cut, batches, lag1, correlated, settled, enough)
+    independent = n / _inflation(values[cut:], means)
+    return SteadyMean(
+        found.mean, found.low, found.high, n, cut, batches, lag1, correlated, settled, enough, independent
+    )
+
+
+def _inflation(values: Floats, means: Floats) -> float:
+    """Compute by how much the variance of batch means (k,) exceeds that of means of independent values, at least 1."""
+    spread = float(values.var())
+    return max(1.0, len(values) / len(means) * float(means.var(ddof=1)) / spread) if spread > 0 else 1.0
 
 
 def batch_means(values: Floats) -> tuple[Floats, float, bool]:

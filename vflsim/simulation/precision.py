@@ -18,6 +18,8 @@ FIRST = 200
 """Rounds before the first check."""
 MOST_ROUNDS = 1e15
 """Larger estimates count as infinite."""
+INDEPENDENT = 200
+"""Independent rounds as which a run's rounds must count, at least, where they count like fewer than half of them."""
 GROWTH = 1.5
 """Growth of the number of rounds from one check to the next."""
 
@@ -49,6 +51,8 @@ def expected_rounds(precision: Precision, durations: Floats, variation: Variatio
     if ratio > MOST_ROUNDS:  # its square may overflow
         return math.inf
     needed = found.n * ratio * ratio
+    if found.independent < found.n / 2:
+        needed = max(needed, INDEPENDENT * found.n / found.independent)
     if variation is not None and found.mean > 0:
         needed = max(needed, variation.rounds, variation.needed_s / found.mean)
     return float(next(count for count in checkpoints() if count >= needed))
@@ -68,6 +72,9 @@ class PrecisionRule:
     checkpoint at which :func:`~vflsim.results.steady.steady_mean` is sound (settled, batches uncorrelated, enough
     cycles of the slow changes that the scenario's ``variation`` names) and half its interval is at most
     ``round_duration`` times the mean. Where a variance may be infinite, it never ends.
+
+    Rounds that count like fewer than half as many independent ones must count like ``INDEPENDENT``: batches that are
+    shorter than the dependence vary too little now and then, and a rule that ends there misses the confidence.
     """
 
     def __init__(self, precision: Precision, variation: Variation | None = None) -> None:
@@ -105,4 +112,5 @@ class PrecisionRule:
     def _look(self) -> bool:
         self._next = next(self._checkpoints)
         found = self.found()
-        return found.sound and found.half_width <= self._precision.round_duration * found.mean
+        precise = found.half_width <= self._precision.round_duration * found.mean
+        return precise and found.sound and found.independent >= min(INDEPENDENT, found.n / 2)
