@@ -122,13 +122,15 @@ def outlasting(complete: Floats, ages: Floats) -> Floats:
 
 
 def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
-    """Say why the mean of runs that stopped by time may be too small, or its interval too narrow; empty if neither.
+    """Say why the mean of runs may be too small, if they stopped by time, or its interval too narrow; empty if neither.
 
     ``variation`` is what the scenario says of the rounds: how many a mean needs, whatever those seen look like.
     """
     ages, complete = ages_of(runs), np.concatenate([np.empty(0), *(run.complete for run in runs)])
-    if not len(ages) or not len(complete):
+    if not len(complete):
         return ""
+    if not len(ages):
+        return _dependent(runs)
     if ages.max() > complete.max():
         return f"a round in progress at the end, {ages.max():.3g} s so far, had outlasted all complete ones"
     if known := lacking(variation, len(complete), math.inf):
@@ -139,8 +141,12 @@ def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
     needed = SKEWED * skewness * skewness
     if len(complete) < needed:
         return f"{len(complete):,} rounds are few for so skewed durations; {needed:,.0f} or more would do"
+    return _dependent(runs)
+
+
+def _dependent(runs: Sequence[Rounds]) -> str:
     inflated = dependence([run.complete for run in runs])
-    if inflated > 1 and (each := len(complete) / len(runs)) < INDEPENDENT * inflated:
+    if inflated > 1 and (each := sum(len(run.complete) for run in runs) / len(runs)) < INDEPENDENT * inflated:
         return f"a run's rounds depend on each other, and {each:,.0f} count like {each / inflated:.2g} independent ones"
     return ""
 
@@ -161,13 +167,16 @@ def dependence(runs: Sequence[Floats]) -> float:
 
 
 def open_notes(results: Results) -> Iterator[str]:
-    """Yield the notes on how mean rounds count those in progress when runs stopped by time."""
+    """Yield the notes on how mean rounds count those in progress when runs stopped by time, and on doubtful means."""
     doubted, counted = list[str](), False
     for name in results.protocols:
         runs = [Rounds.of(run) for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
         known = next((run.info.variation for run in results.runs if run.protocol == name and not run.failed), None)
         if doubt := doubts(runs, known):
-            doubted.append(f"{name}: its mean round may be too small, and ± too narrow: {doubt}.")
+            wrong = (
+                "its mean round may be too small, and ± too narrow" if len(ages_of(runs)) else "its ± may be too narrow"
+            )
+            doubted.append(f"{name}: {wrong}: {doubt}.")
         counted |= len(ages_of(runs)) > 0
     if counted:
         yield OPEN
