@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from vflsim.errors import VflsimError
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import pandas as pd
 
     from vflsim.plotting.style import Picture
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from vflsim.results.tuning import Tuning
     from vflsim.scenario.models import Scenario
     from vflsim.trained.results import ComparedResults, StudyResults
+    from vflsim.vocabulary.execution_options import ExecutionOptions
 
 __version__ = "0.1.0"
 __all__ = ["VflsimError", "compare", "load", "open_results", "plot", "read_sweep", "run", "sweep", "tune", "verify"]
@@ -48,32 +51,20 @@ def run(
     *,
     timing_only: bool = False,
     path: Literal["auto", "event", "vectorised"] = "auto",
-    workers: int = 1,
-    resume: bool = False,
-    anew: bool = False,
-    checkpoint_every: str | float | None = "60 s",
-    eager: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    threads: int = 1,
-    tf32: bool = False,
-    engine: Literal["processes", "ray"] = "processes",
-    address: str | None = None,
-    num_cpus: float = 1.0,
-    num_gpus: float | None = None,
     progress: bool | None = None,
+    **execution: Unpack[ExecutionOptions],
 ) -> StudyResults:
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
 
     ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
-    ``workers`` is the number of processes that run at a time (a script needs ``if __name__ == "__main__":`` around the
-    call). Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints,
-    written every ``checkpoint_every`` (seconds, ``"5 min"``, None), and others are moved aside. ``resume`` refuses
-    results of another scenario instead; ``anew`` keeps none. ``eager`` trains client by client; ``device``, ``threads``
-    and ``tf32`` select where and how PyTorch computes. ``engine="ray"`` executes runs on the Ray cluster at ``address``
-    (``"auto"``, ``"ray://host:10001"``; None starts one here), each with ``num_cpus`` and ``num_gpus``. ``progress``
-    prints runs and the time that is left to the standard error; by default (None) in a terminal or a notebook only.
-    Raises ``ScenarioError``, ``DataError``,
-    ``ResultsError``. A failed run does not stop the others: after all runs, the first ``RunError`` is raised, and
+    Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints, and others
+    are moved aside. ``progress`` prints runs and the time that is left to the standard error; by default (None) in a
+    terminal or a notebook only. ``execution`` are :class:`~vflsim.vocabulary.execution_options.ExecutionOptions`:
+    ``workers``, ``resume``, ``anew``, ``checkpoint_every``, ``eager``, ``device``, ``threads``, ``tf32``, ``engine``,
+    ``address``, ``num_cpus``, ``num_gpus`` and ``max_retries``, as for ``vflsim run``.
+
+    Raises ``ScenarioError``, ``DataError``, ``ResultsError``; TypeError for an option that there is not. A failed run
+    does not stop the others: after all runs, the first ``RunError`` is raised, and
     ``open_results`` reads the results.
     """
     from vflsim.scenario.models import Scenario
@@ -82,20 +73,7 @@ def run(
     from vflsim.terminal import Display, shown
     from vflsim.trained.results import StudyResults
 
-    options = RunOptions.of(
-        workers=workers,
-        resume=resume,
-        anew=anew,
-        checkpoint_every=checkpoint_every,
-        eager=eager,
-        device=device,
-        threads=threads,
-        tf32=tf32,
-        engine=engine,
-        address=address,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-    )
+    options = RunOptions.of(**execution)
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
     with shown(lambda console: Display(console, loaded), progress) as watcher:
         study = run_study(loaded, out, timing_only=timing_only, path=path, options=options, watcher=watcher)
@@ -118,13 +96,8 @@ def tune(
     seeds: Sequence[int] | str = "10000:10001",
     metric: str | None = None,
     score: Literal["plateau", "area"] = "plateau",
-    workers: int = 1,
-    resume: bool = False,
-    checkpoint_every: str | float | None = "60 s",
-    eager: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    threads: int = 1,
-    tf32: bool = False,
+    progress: bool | None = None,
+    **execution: Unpack[ExecutionOptions],
 ) -> Tuning:
     """Tune keys of ``training`` for every protocol by validation rows; return scores and choices.
 
@@ -138,30 +111,26 @@ def tune(
     from vflsim.scenario.overrides import values_of
     from vflsim.studies.options import RunOptions
     from vflsim.studies.tune import one_axis, tune_protocols
+    from vflsim.sweep_terminal import SweepDisplay
+    from vflsim.terminal import shown
 
-    options = RunOptions.of(
-        workers=workers,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        eager=eager,
-        device=device,
-        threads=threads,
-        tf32=tf32,
-    )
+    options = RunOptions.of(**execution)
     key, values = values_of(over, "--over") if isinstance(over, str) else one_axis(over)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
-    tuned = tune_protocols(
-        source,
-        key,
-        values,
-        overrides,
-        out,
-        seeds=seeds,
-        metric=metric,
-        score=score,
-        in_tuning=in_tuning,
-        options=options,
-    )
+    with shown(SweepDisplay, progress) as watcher:
+        tuned = tune_protocols(
+            source,
+            key,
+            values,
+            overrides,
+            out,
+            seeds=seeds,
+            metric=metric,
+            score=score,
+            in_tuning=in_tuning,
+            options=options,
+            watcher=watcher,
+        )
     return tuned.tuning
 
 
@@ -173,19 +142,8 @@ def sweep(
     zip: bool = False,
     overrides: Sequence[str] = (),
     timing_only: bool = False,
-    workers: int = 1,
-    resume: bool = False,
-    anew: bool = False,
-    checkpoint_every: str | float | None = "60 s",
-    eager: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    threads: int = 1,
-    tf32: bool = False,
-    engine: Literal["processes", "ray"] = "processes",
-    address: str | None = None,
-    num_cpus: float = 1.0,
-    num_gpus: float | None = None,
     progress: bool | None = None,
+    **execution: Unpack[ExecutionOptions],
 ) -> Sweep:
     """Run a scenario at every point of a grid; write ``results/<name>-sweep-<keys>`` (or ``out``) and return the sweep.
 
@@ -203,20 +161,7 @@ def sweep(
     from vflsim.sweep_terminal import SweepDisplay
     from vflsim.terminal import shown
 
-    options = RunOptions.of(
-        workers=workers,
-        resume=resume,
-        anew=anew,
-        checkpoint_every=checkpoint_every,
-        eager=eager,
-        device=device,
-        threads=threads,
-        tf32=tf32,
-        engine=engine,
-        address=address,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-    )
+    options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
     axes = axes_of(source, over, overrides)
     plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only)

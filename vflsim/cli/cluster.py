@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, must_be_folder, overriding, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Tf32, Threads, Workers
+from vflsim.cli.options import with_execution
 from vflsim.errors import ScenarioError, VflsimError
+from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results, StoredRun
@@ -22,6 +23,7 @@ UnitsFile = Annotated[Path, typer.Argument(help="A file that `vflsim plan` has w
 
 
 @app.command()
+@with_execution("eager", "device", "threads", "tf32")
 def plan(
     scenario: ScenarioFile,
     over: Annotated[
@@ -40,10 +42,8 @@ def plan(
     path: Annotated[
         Literal["auto", "event", "vectorised"], typer.Option(help="How to simulate timing-only runs.")
     ] = "auto",
-    eager: Eager = False,
-    device: Device = "auto",
-    threads: Threads = 1,
-    tf32: Tf32 = False,
+    *,
+    execution: ExecutionOptions,
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
     from vflsim.studies.axes import axes_given
@@ -52,7 +52,7 @@ def plan(
     from vflsim.studies.study import checked
     from vflsim.studies.unit_file import PlanHead, UnitPlan
 
-    head = PlanHead(timing_only=timing_only, path=path, eager=eager, device=device, threads=threads, tf32=tf32)
+    head = PlanHead.model_validate({"timing_only": timing_only, "path": path, **execution})
     head.options()
     if over or over_file is not None:
         if path != "auto":
@@ -70,14 +70,15 @@ def plan(
 
 
 @app.command()
+@with_execution("workers", "checkpoint_every")
 def work(
     units: UnitsFile,
     out_folder: Annotated[Path, typer.Option("--out", help="The shard's own folder goes here: shard-03-of-20.")],
     shard: Annotated[
         str | None, typer.Option(help="Which share: 3/20 (default: the task of a Slurm array).", metavar="K/N")
     ] = None,
-    workers: Workers = 1,
-    checkpoint_every: CheckpointEvery = "60 s",
+    *,
+    execution: ExecutionOptions,
 ) -> None:
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
     from vflsim.results.sweep_axis import setting_of
@@ -92,7 +93,7 @@ def work(
 
     own = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
-    options = read.head.options(workers=workers, checkpoint_every=checkpoint_every, resume=True)
+    options = read.head.options(**execution, resume=True)
     mine, folder, studies = own.units(read), out_folder / own.folder, read.head.studies
     again = shlex.join(["vflsim", "work", str(units), "--shard", str(own), *_same(sys.argv[2:])])
     say(f"shard {own}: {len(mine)} of {len(read.units)} units")

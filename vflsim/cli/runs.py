@@ -9,29 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.options import (
-    Address,
-    Anew,
-    CheckpointEvery,
-    Device,
-    Eager,
-    Engine,
-    MaxRetries,
-    NumCpus,
-    NumGpus,
-    Resume,
-    Tf32,
-    Threads,
-    Workers,
-    again,
-)
+from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.cli.report import report_on
+from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
     from vflsim.results.read import StoredRun
 
 
 @app.command()
+@with_execution(*EXECUTION)
 def run(
     scenario: ScenarioFile,
     out_folder: Annotated[
@@ -44,19 +31,8 @@ def run(
         Literal["auto", "event", "vectorised"],
         typer.Option(help="How to simulate timing-only runs: vectorised (fast) where possible, or one way for all."),
     ] = "auto",
-    workers: Workers = 1,
-    resume: Resume = False,
-    anew: Anew = False,
-    checkpoint_every: CheckpointEvery = "60 s",
-    eager: Eager = False,
-    device: Device = "auto",
-    threads: Threads = 1,
-    tf32: Tf32 = False,
-    engine: Engine = "processes",
-    address: Address = None,
-    num_cpus: NumCpus = 1.0,
-    num_gpus: NumGpus = None,
-    max_retries: MaxRetries = 3,
+    *,
+    execution: ExecutionOptions,
     reported: Annotated[
         bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
     ] = True,
@@ -68,24 +44,10 @@ def run(
     from vflsim.studies.study import default_folder, run_study
     from vflsim.terminal import Display, failure, interrupted, show_comparison
 
-    options = RunOptions.of(
-        workers=workers,
-        resume=resume,
-        anew=anew,
-        checkpoint_every=checkpoint_every,
-        eager=eager,
-        device=device,
-        threads=threads,
-        tf32=tf32,
-        engine=engine,
-        address=address,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        max_retries=max_retries,
-    )
+    options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
     display = Display(page, loaded)
-    if note := remark(device, options):
+    if note := remark(execution["device"], options):
         say(note)
     try:
         with display:

@@ -8,26 +8,13 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
-from vflsim.cli.options import (
-    Address,
-    Anew,
-    CheckpointEvery,
-    Device,
-    Eager,
-    Engine,
-    MaxRetries,
-    NumCpus,
-    NumGpus,
-    Resume,
-    Tf32,
-    Threads,
-    Workers,
-    again,
-)
+from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.cli.runs import conclude
+from vflsim.vocabulary.execution_options import ExecutionOptions
 
 
 @app.command()
+@with_execution(*EXECUTION)
 def sweep(
     scenario: ScenarioFile,
     over: Annotated[
@@ -53,19 +40,8 @@ def sweep(
     overrides: Overrides = None,
     seeds: Seeds = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
-    workers: Workers = 1,
-    resume: Resume = False,
-    anew: Anew = False,
-    checkpoint_every: CheckpointEvery = "60 s",
-    eager: Eager = False,
-    device: Device = "auto",
-    threads: Threads = 1,
-    tf32: Tf32 = False,
-    engine: Engine = "processes",
-    address: Address = None,
-    num_cpus: NumCpus = 1.0,
-    num_gpus: NumGpus = None,
-    max_retries: MaxRetries = 3,
+    *,
+    execution: ExecutionOptions,
 ) -> None:
     """Run a scenario with every combination of values of its keys, and compare round times."""
     from vflsim.results.sweep_table import sweep_tables
@@ -77,32 +53,18 @@ def sweep(
     from vflsim.studies.sweep_expected import expected_runs, expected_runs_table
     from vflsim.sweep_terminal import SweepDisplay
 
-    options = RunOptions.of(
-        workers=workers,
-        resume=resume,
-        anew=anew,
-        checkpoint_every=checkpoint_every,
-        eager=eager,
-        device=device,
-        threads=threads,
-        tf32=tf32,
-        engine=engine,
-        address=address,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        max_retries=max_retries,
-    )
+    options = RunOptions.of(**execution)
     page = console()
     axes = axes_given(scenario, over or (), over_file, overrides or ())
     given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
     display = SweepDisplay(page)
-    if note := remark(device, options):
+    if note := remark(execution["device"], options):
         say(note)
     plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
     if dry_run:
         page.print(expected_runs_table(plan, [*expected_runs(plan, options)], options.workers))
         return
-    if (same := plan.runs - plan.different_runs) and not resume:
+    if (same := plan.runs - plan.different_runs) and not options.resume:
         say(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
     try:
         with display:

@@ -9,11 +9,13 @@ from typing import Annotated, Literal
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, app, complain, console, overriding, say
-from vflsim.cli.options import CheckpointEvery, Device, Eager, Resume, Tf32, Threads, Workers, again
+from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.errors import ScenarioError
+from vflsim.vocabulary.execution_options import ExecutionOptions
 
 
 @app.command()
+@with_execution(*EXECUTION)
 def tune(
     scenario: ScenarioFile,
     over: Annotated[
@@ -40,13 +42,8 @@ def tune(
         Literal["plateau", "area"],
         typer.Option(help="plateau: mean over the last tenth of the evaluations; area: mean over virtual time."),
     ] = "plateau",
-    workers: Workers = 1,
-    resume: Resume = False,
-    checkpoint_every: CheckpointEvery = "60 s",
-    eager: Eager = False,
-    device: Device = "auto",
-    threads: Threads = 1,
-    tf32: Tf32 = False,
+    *,
+    execution: ExecutionOptions,
 ) -> None:
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
     from vflsim.results.tuning_table import tuning_table
@@ -59,19 +56,11 @@ def tune(
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"
         raise ScenarioError(f"a tuning has one axis, not {len(over)}", f"--over {over[1]}", "--over once", remedy)
-    options = RunOptions.of(
-        workers=workers,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        eager=eager,
-        device=device,
-        threads=threads,
-        tf32=tf32,
-    )
+    options = RunOptions.of(**execution)
     page = console()
     (axis,) = axes_of(scenario, over, overrides or ())
     display = SweepDisplay(page)
-    if note := remark(device, options):
+    if note := remark(execution["device"], options):
         say(note)
     try:
         with display:

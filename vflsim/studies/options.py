@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Unpack
 
 from vflsim.errors import ScenarioError
 from vflsim.simulation.execution import USUAL, Execution
+from vflsim.vocabulary.execution_options import DEFAULTS, DeviceWish, ExecutionOptions
 from vflsim.vocabulary.quantities import TIME, Quantity
-
-DeviceWish = Literal["auto", "cpu", "cuda"]
-EngineName = Literal["processes", "ray"]
-CHECKPOINT_EVERY = "60 s"
-"""Default wall-clock time between checkpoints."""
 
 _SECONDS = Quantity(TIME, above=0.0)
 _COUNT = Quantity(at_least=1, at_most=1024, whole=True)
@@ -53,24 +49,13 @@ class RunOptions:
     cluster: Cluster | None = None
 
     @classmethod
-    def of(
-        cls,
-        *,
-        workers: int = 1,
-        resume: bool = False,
-        checkpoint_every: str | float | None = CHECKPOINT_EVERY,
-        eager: bool = False,
-        device: DeviceWish = "auto",
-        threads: int = 1,
-        tf32: bool = False,
-        anew: bool = False,
-        engine: EngineName = "processes",
-        address: str | None = None,
-        num_cpus: float = 1.0,
-        num_gpus: float | None = None,
-        max_retries: int = 3,
-    ) -> RunOptions:
-        """Read the options that a user gives. Raises ScenarioError with every invalid option."""
+    def of(cls, **given: Unpack[ExecutionOptions]) -> RunOptions:
+        """Read the options that a user gives. Raises ScenarioError with every invalid option, TypeError for others."""
+        if unknown := given.keys() - DEFAULTS.keys():
+            raise TypeError(f"unexpected option {min(unknown)!r}; allowed: {', '.join(DEFAULTS)}")
+        all_: ExecutionOptions = {**DEFAULTS, **given}
+        workers, device, engine = all_["workers"], all_["device"], all_["engine"]
+        resume, anew, checkpoint_every = all_["resume"], all_["anew"], all_["checkpoint_every"]
         problems: list[str] = []
 
         def read(option: str, quantity: Quantity, value: object) -> float:
@@ -80,7 +65,7 @@ class RunOptions:
                 problems.append(f"--{option} {value}: {error}")
                 return 1
 
-        count, fixed = read("workers", _COUNT, workers), read("threads", _COUNT, threads)
+        count, fixed = read("workers", _COUNT, workers), read("threads", _COUNT, all_["threads"])
         off = checkpoint_every is None or str(checkpoint_every).strip().casefold() == "off"
         known = len(problems)
         every = None if off else read("checkpoint-every", _SECONDS, checkpoint_every)
@@ -91,10 +76,10 @@ class RunOptions:
         if device not in ("auto", "cpu", "cuda"):
             problems.append(f"--device {device}: unknown device; allowed: auto, cpu, cuda")
         cluster = Cluster(
-            address,
-            read("num-cpus", _AMOUNT, num_cpus),
-            None if num_gpus is None else read("num-gpus", _AMOUNT, num_gpus),
-            int(read("max-retries", _TIMES, max_retries)),
+            all_["address"],
+            read("num-cpus", _AMOUNT, all_["num_cpus"]),
+            None if all_["num_gpus"] is None else read("num-gpus", _AMOUNT, all_["num_gpus"]),
+            int(read("max-retries", _TIMES, all_["max_retries"])),
         )
         if engine == "ray":
             problems += _obstacles(workers)
@@ -105,7 +90,7 @@ class RunOptions:
         if problems:
             raise ScenarioError("\n  ".join(problems), remedy="vflsim run --help says what each option means")
         there = (engine == "ray" and device == "cuda") or (device != "cpu" and cuda_available())
-        execution = Execution(eager, "cuda" if there else "cpu", int(fixed), tf32)
+        execution = Execution(all_["eager"], "cuda" if there else "cpu", int(fixed), all_["tf32"])
         return cls(int(count), resume, every, execution, anew, cluster if engine == "ray" else None)
 
 

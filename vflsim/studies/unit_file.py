@@ -22,10 +22,11 @@ from vflsim.files import text as text_of
 from vflsim.results.write import run_folder
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario, Seed
-from vflsim.studies.options import DeviceWish, RunOptions
+from vflsim.studies.options import RunOptions
 from vflsim.studies.paths import PathWish, choices
 from vflsim.studies.planned import PlannedPoint, SweepPlan
 from vflsim.studies.work import Work, stored_text
+from vflsim.vocabulary.execution_options import DeviceWish
 
 _M = TypeVar("_M", bound=BaseModel)
 _REMEDY = "write the file anew with vflsim plan"
