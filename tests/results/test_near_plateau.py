@@ -36,6 +36,10 @@ def test_few_evaluations_tell_no_noise(count: int) -> None:
     assert level(noisy(0.85, count=count), "test_accuracy") is None
 
 
+def test_metrics_that_a_protocol_lacks_are_near_nothing() -> None:
+    assert level(noisy(0.85), "test_accuracy.client-2") is None
+
+
 @pytest.mark.parametrize(("end", "near"), [(0.885, True), (0.9, True), (0.915, True), (0.86, False), (0.94, False)])
 def test_targets_within_two_deviations_of_the_end_are_near(
     toy_folder: Path, monkeypatch: pytest.MonkeyPatch, end: float, near: bool

@@ -29,6 +29,8 @@ def level(metrics: pd.DataFrame, metric: str) -> tuple[float, float] | None:
     Both are of the line through the last quarter of the run's ``distinct`` evaluations, so that what a model still
     learns is not taken for noise.
     """
+    if metric not in metrics:  # a party's own, which other protocols lack
+        return None
     values = metrics[metric].dropna().to_numpy(dtype=np.float64)
     late = values[-ceil(LATE * len(values)) :] if len(values) else values
     if len(late) < FEWEST or not np.isfinite(late).all():
