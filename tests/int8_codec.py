@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from vflsim.codecs import Codec
-from vflsim.errors import DataError
+from vflsim.protocol import Codec, DataError
 
 
 class Int8(Codec):

@@ -2,6 +2,42 @@
 
 from __future__ import annotations
 
+_PROTOCOL = (
+    "Protocol",
+    "Node",
+    "Message",
+    "Embedding",
+    "Gradient",
+    "EvaluationRequest",
+    "EvaluationAnswer",
+    "PartyLearner",
+    "ClientLearner",
+    "ServerLearner",
+    "Operation",
+    "Handle",
+    "Received",
+    "finite_loss",
+    "Batch",
+    "BatchSequence",
+    "Staleness",
+    "Scores",
+    "Setting",
+    "Learners",
+    "Exchange",
+    "split_learners",
+    "client_parts",
+    "server_parts",
+    "ClosedForm",
+    "NoClosedForm",
+    "Formula",
+    "Range",
+    "CheckContext",
+    "Synchronous",
+    "generator",
+    "torch_seed",
+    "party_name",
+)
+_PARTS = ("Delay", "Law", "Sampler", "Codec", "Envelope", "Spec", "Aggregate", "Part")
 PAGES = {
     "index": (
         "Python",
@@ -27,15 +63,17 @@ PAGES = {
         "What `vflsim.load` returns. Its attributes are the [keys of a scenario file](../scenario/index.md).",
         ("scenario.models.Scenario", "scenario.load.dump"),
     ),
-    "protocols": (
-        "Protocols",
-        "What a [protocol of your own](../../tutorial/own-protocol.md) derives from, and what its coroutines see.",
-        ("protocols.base.Protocol", "world.node.Node", "world.messages.Message"),
+    "protocol": (
+        "Classes of your own",
+        "`vflsim.protocol` has all that [protocols](../../outside-protocols.md) and other classes of your own need. A "
+        "protocol derives from `Protocol`; its coroutines see a `Node`, which sends a `Message` and computes an "
+        "`Operation` of a learner.",
+        tuple(f"protocol.{name}" for name in _PROTOCOL),
     ),
     "parts": (
         "Delays, codecs, aggregates",
-        "What other classes of your own derive from.",
-        ("timing.base.Delay", "timing.law.Law", "codecs.base.Codec", "learning.aggregates.Aggregate"),
+        "What other classes of your own derive from, all in `vflsim.protocol`.",
+        tuple(f"protocol.{name}" for name in _PARTS),
     ),
     "errors": (
         "Errors",

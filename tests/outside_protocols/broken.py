@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocol import Synchronous
 
 
 class InCheck(Synchronous):

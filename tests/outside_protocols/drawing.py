@@ -11,10 +11,7 @@ import torch
 from torch import Tensor
 
 from outside_protocols.two_trip import Active, Party, TwoTrip
-from vflsim.learning.aggregates import Aggregate
-from vflsim.learning.batches import Batch
-from vflsim.setting import Learners, Setting
-from vflsim.streams import SERVER
+from vflsim.protocol import SERVER, Aggregate, Batch, Learners, Setting
 
 Source = Literal["torch", "numpy", "python"]
 UNIFORM: dict[Source, Callable[[], float]] = {

@@ -14,13 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.operations import Operation
-from vflsim.learning.party import Received
-from vflsim.protocols.synchronous import Synchronous
-from vflsim.setting import Learners, Setting, client_parts, split_learners
-from vflsim.world.messages import Gradient
+from vflsim.protocol import (
+    Batch,
+    ClientLearner,
+    Gradient,
+    Learners,
+    Operation,
+    Received,
+    Setting,
+    Synchronous,
+    client_parts,
+    split_learners,
+)
 
 
 class Way(NamedTuple):

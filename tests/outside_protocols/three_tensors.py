@@ -10,17 +10,28 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.batches import Batch, Split
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import PartyLearner, Received, finite_loss
-from vflsim.learning.staleness import Staleness
-from vflsim.protocols import CheckContext, Protocol
-from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Learners, Setting
-from vflsim.streams import SERVER
-from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber
-from vflsim.world.messages import Embedding, Message
-from vflsim.world.node import Node
+from vflsim.protocol import (
+    SERVER,
+    Batch,
+    CheckContext,
+    Count,
+    Embedding,
+    Handle,
+    Learners,
+    Message,
+    Node,
+    NonNegativeNumber,
+    Operation,
+    PartyLearner,
+    PositiveNumber,
+    Protocol,
+    Received,
+    Scores,
+    Setting,
+    Split,
+    Staleness,
+    finite_loss,
+)
 
 SOLVER_STEPS = 10
 

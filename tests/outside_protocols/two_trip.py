@@ -11,17 +11,30 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflsim.errors import DisconnectedError
-from vflsim.learning.batches import Batch, Split
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import PartyLearner, Received, finite_loss
-from vflsim.learning.staleness import Staleness
-from vflsim.protocols import CheckContext, Protocol
-from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Learners, Setting
-from vflsim.streams import SERVER, party_name
-from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
-from vflsim.world.node import Node
+from vflsim.protocol import (
+    SERVER,
+    Batch,
+    CheckContext,
+    DisconnectedError,
+    Embedding,
+    EvaluationAnswer,
+    EvaluationRequest,
+    Gradient,
+    Handle,
+    Learners,
+    Message,
+    Node,
+    Operation,
+    PartyLearner,
+    Protocol,
+    Received,
+    Scores,
+    Setting,
+    Split,
+    Staleness,
+    finite_loss,
+    party_name,
+)
 
 
 class Aggregate(Message):

@@ -50,7 +50,10 @@ class Node(Generic[L]):
         return self.world.now()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait. Raises ``ProtocolError`` for a negative, infinite or NaN time."""
+        """Wait. Raises ``ProtocolError`` for a negative, infinite or NaN time.
+
+        Example: ``await node.sleep(0.5)``
+        """
         if turn := self._enter():
             await turn
         seconds = checked_seconds("sleep", seconds)
@@ -59,7 +62,10 @@ class Node(Generic[L]):
         await self.world.pause(seconds, "its sleep to end")
 
     async def activated(self) -> None:
-        """Wait for the party's next activation (immediate, Poisson, …); for ever if no more will come."""
+        """Wait for the party's next activation (immediate, Poisson, …); for ever if no more will come.
+
+        Example: ``await node.activated()``
+        """
         if turn := self._enter():
             await turn
         process, gate = self.state.clock.activation, self._gate
@@ -96,6 +102,8 @@ class Node(Generic[L]):
         The first is the round in progress, at the start and after every crash: a crashed party's coroutine begins anew.
         The next one is k + 1. A party that can fall behind names the kind of message that ends a round, ``over``: then
         the next round follows the latest one that such a message here has ended, and these messages are taken.
+
+        Example: ``for k in node.rounds(over="gradient"): …``
         """
         number = self.current_round
         while True:
@@ -104,7 +112,10 @@ class Node(Generic[L]):
             number = 1 + max([number, *(message.round for message in ended)])
 
     def skip_round(self) -> None:
-        """Give up the round in progress: it has no server step, and the next one begins."""
+        """Give up the round in progress: it has no server step, and the next one begins.
+
+        Example: ``node.skip_round()``
+        """
         self.shared.recorder.skip()
 
     @property
@@ -113,11 +124,17 @@ class Node(Generic[L]):
         return self.shared.recorder.skipped_in_a_row
 
     def finish(self, reason: str) -> None:
-        """End the run as a stop rule does: its results stand, with ``reason``."""
+        """End the run as a stop rule does: its results stand, with ``reason``.
+
+        Example: ``node.finish("no client is left")``
+        """
         self.world.finish(reason)
 
     async def back(self, client: int) -> None:
-        """Wait until ``client`` is up, if it has crashed. Raises ``IncompleteRoundError`` if it never will be."""
+        """Wait until ``client`` is up, if it has crashed. Raises ``IncompleteRoundError`` if it never will be.
+
+        Example: ``await node.back(3)``
+        """
         if turn := self._enter():
             await turn
         if self._outages is not None:
@@ -141,17 +158,25 @@ class Node(Generic[L]):
     # --- batches and computation --------------------------------------------------------------------------------
 
     def batch(self, index: int) -> Batch:
-        """Return the ``index``-th mini-batch of the sequence that all parties share."""
+        """Return the ``index``-th mini-batch of the sequence that all parties share.
+
+        Example: ``batch = node.batch(k)``
+        """
         return self.shared.sequence.batch(index)
 
     def next_batch(self) -> Batch:
-        """Return this client's next mini-batch: of its own sequence, or of its own place in the shared one."""
+        """Return this client's next mini-batch: of its own sequence, or of its own place in the shared one.
+
+        Example: ``batch = node.next_batch()``
+        """
         return self.state.next_batch()
 
     async def compute(self, operation: Operation[T]) -> T:
         """Do an operation: wait for the processor and the compute time; return its result, a deferred value.
 
         Raises ``ProtocolError`` for anything else than an operation.
+
+        Example: ``h = await node.compute(node.learner.embed(batch))``
         """
         self.state.begin(operation)
         if turn := self._enter():
@@ -194,6 +219,8 @@ class Node(Generic[L]):
 
         A message that was sent or received before is copied. Raises ``ProtocolError`` for a receiver that is no other
         party of the run.
+
+        Example: ``await node.send(message.sender, Gradient(batch, gradient, round=k))``
         """
         if turn := self._enter():
             await turn
@@ -202,7 +229,10 @@ class Node(Generic[L]):
             self._scopes.hold(transfer)
 
     async def upload(self, to: int | str, message: Message) -> None:
-        """Wait for the party's upload delay, then ``send``."""
+        """Wait for the party's upload delay, then ``send``.
+
+        Example: ``await node.upload("server", Embedding(batch, h, round=k))``
+        """
         if turn := self._enter():
             await turn
         peer = self.state.receiver(to, message)
@@ -211,7 +241,10 @@ class Node(Generic[L]):
         await self.send(to, message)
 
     async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
-        """Wait ``factor`` times a draw of the upload delay; each ``kind`` has its own draws and events."""
+        """Wait ``factor`` times a draw of the upload delay; each ``kind`` has its own draws and events.
+
+        Example: ``await node.delay("encoding", 2.0, round=k)``
+        """
         if turn := self._enter():
             await turn
         await self._delay(kind, f"its {kind} delay", factor, round, -1)
@@ -234,6 +267,8 @@ class Node(Generic[L]):
 
         Raises ``TimeoutError`` if none comes within ``timeout`` seconds, ``DisconnectedError`` if ``sender`` is given
         and crashes. With ``round``, earlier rounds' messages of that kind (and sender) are dropped.
+
+        Example: ``gradient = await node.recv("gradient", round=k, timeout=5.0)``
         """
         if turn := self._enter():
             await turn
@@ -253,6 +288,8 @@ class Node(Generic[L]):
         instant in which the last one arrives, in (arrival time, party) order. With ``round``, earlier rounds' messages
         of that kind and those senders are dropped. Raises ``ProtocolError`` for neither count nor senders, a negative
         count or more than there are senders, and senders that are not of the run.
+
+        Example: ``first = await node.gather("embedding", count=3, round=k)``
         """
         self.state.check_gather(count, senders, forgoing)
         if turn := self._enter():
@@ -260,17 +297,26 @@ class Node(Generic[L]):
         return await self.state.receive(kind, count, senders, round, timeout, self._outages, None, forgoing)
 
     def arrived(self, kind: str, round: int | None = None) -> list[Message]:
-        """Take the messages of ``kind`` that are here (of one round), without waiting."""
+        """Take the messages of ``kind`` that are here (of one round), without waiting.
+
+        Example: ``late = node.arrived("embedding")``
+        """
         return self.state.mailbox.take(kind, round)
 
     # --- structure --------------------------------------------------------------------------------------------------
 
     def until(self, kind: str, round: int | None = None) -> Until:
-        """Return a block whose body is abandoned the moment such a message arrives."""
+        """Return a block whose body is abandoned the moment such a message arrives.
+
+        Example: ``async with node.until("gradient", round=k): await node.activated()``
+        """
         return Until(self._scopes, kind, round)
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Task:
-        """Run ``coroutine`` beside the main line; its failure is the party's."""
+        """Run ``coroutine`` beside the main line; its failure is the party's.
+
+        Example: ``node.start(self.answer_queries(node))``
+        """
         task = self.world.current()
         started = self.world.spawn(coroutine, f"{party_name(self.party)} (beside)", self.party, task.observer)
         if self._outages is not None:
@@ -278,11 +324,17 @@ class Node(Generic[L]):
         return started
 
     async def together(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
-        """Run the coroutines beside each other until all have ended; return their results in their order."""
+        """Run the coroutines beside each other until all have ended; return their results in their order.
+
+        Example: ``h, mean = await node.together(node.compute(work), node.recv("mean", round=k))``
+        """
         return await all_of(self.world, self.start, coroutines)
 
     def as_received(self, sent: Handle[T]) -> Handle[T]:
-        """Return what the receivers get of a tensor that this party has sent, by a codec without memory."""
+        """Return what the receivers get of a tensor that this party has sent, by a codec without memory.
+
+        Example: ``received = node.as_received(h)``
+        """
         return self.state.wire.as_received(sent)
 
     def record(self, what: str, /, **fields: Any) -> None:
@@ -290,6 +342,8 @@ class Node(Generic[L]):
 
         A handle's value is written when the run has ended, null if there is none. Raises ``ProtocolError`` for a value
         that no column can hold, or not that of the rows before.
+
+        Example: ``node.record("waits", round=k, late=len(late))``
         """
         added = {"time_s": self.now, "party": party_name(self.party)}
         self.shared.recorder.own.add(what, added, fields, self.shared.protocol)
@@ -305,6 +359,8 @@ class Node(Generic[L]):
         """Add what this party can compute from messages to its views, if the run records them; nothing else changes.
 
         ``compute`` returns a row for each row of ``batch`` from the values of ``inputs``; by default the first of them.
+
+        Example: ``node.derive("mean", batch, [mean.value])``
         """
         if self.shared.views is not None:
             self.shared.views.derive(self.party, kind, batch.ids, inputs, compute, name)
@@ -314,6 +370,8 @@ class Node(Generic[L]):
 
         ``messages_only``: its computations still take their time. ``wired``: messages pass through the codec; not so
         where the parties are one and nothing is ever encoded.
+
+        Example: ``scores = await self.evaluate(node.free())``
         """
         from vflsim.world.free_node import FreeNode  # a subclass of this class
 

@@ -1,0 +1,152 @@
+"""All that protocols and other classes of your own need, in one place; nothing else is public to them.
+
+The names here keep their meaning; the modules that they come from may change. ``API_VERSION`` rises with every change
+that a class of your own would notice.
+
+Example: synchronous rounds in which a client rests after each of its steps::
+
+    from typing import Literal
+
+    from vflsim.protocol import ClientNode, Embedding, Gradient, PositiveSeconds, Protocol, ServerNode
+
+
+    class Resting(Protocol):
+        kind: Literal["resting"] = "resting"
+        rest: PositiveSeconds
+
+        async def server(self, node: ServerNode) -> None:
+            for k in node.rounds():
+                embeddings = await node.gather("embedding", senders=node.clients, round=k)
+                step = await node.compute(node.learner.server_step(embeddings))
+                for message in embeddings:
+                    gradient = step.gradient_for(message)
+                    await node.send(message.sender, Gradient(message.batch, gradient, round=k))
+
+        async def client(self, node: ClientNode) -> None:
+            for k in node.rounds():
+                batch = node.batch(k)
+                h = await node.compute(node.learner.embed(batch))
+                await node.upload("server", Embedding(batch, h, round=k))
+                gradient = await node.recv("gradient", round=k)
+                await node.compute(node.learner.client_step(batch, gradient))
+                await node.sleep(self.rest)
+
+A scenario names it by path: ``{kind: module, path: "mine:Resting", rest: 1 s}``.
+"""
+
+from __future__ import annotations
+
+from vflsim.analysis.findings import ClosedForm, Formula, NoClosedForm, Range
+from vflsim.codecs.base import Codec
+from vflsim.codecs.frame import Envelope, Spec
+from vflsim.errors import (
+    DataError,
+    DisconnectedError,
+    IncompleteRoundError,
+    NoClosedFormError,
+    NonFiniteError,
+    ProtocolError,
+    ScenarioError,
+    VflsimError,
+)
+from vflsim.learning.aggregates import Aggregate
+from vflsim.learning.batches import Batch, BatchSequence, Split
+from vflsim.learning.client import ClientLearner
+from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.party import PartyLearner, Received, finite_loss
+from vflsim.learning.server import ServerLearner
+from vflsim.learning.staleness import Staleness
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.evaluation import Scores
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts, split_learners
+from vflsim.streams import SERVER, SHARED, generator, party_name, torch_seed
+from vflsim.timing.base import Delay
+from vflsim.timing.law import Law
+from vflsim.timing.sampler import Sampler
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import (
+    BitsPerSecond,
+    ByteSize,
+    Count,
+    Index,
+    NonNegativeNumber,
+    Number,
+    PerSecond,
+    PositiveNumber,
+    PositiveSeconds,
+    Seconds,
+)
+from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
+from vflsim.world.node import ClientNode, Node, ServerNode
+
+API_VERSION = 1
+"""The version of this list of names, and of what they mean."""
+
+__all__ = [
+    "API_VERSION",
+    "SERVER",
+    "SHARED",
+    "Aggregate",
+    "Batch",
+    "BatchSequence",
+    "BitsPerSecond",
+    "ByteSize",
+    "CheckContext",
+    "ClientLearner",
+    "ClientNode",
+    "ClosedForm",
+    "Codec",
+    "Count",
+    "DataError",
+    "Delay",
+    "DisconnectedError",
+    "Embedding",
+    "Envelope",
+    "EvaluationAnswer",
+    "EvaluationRequest",
+    "Exchange",
+    "Formula",
+    "Gradient",
+    "Handle",
+    "IncompleteRoundError",
+    "Index",
+    "Law",
+    "Learners",
+    "Message",
+    "NoClosedForm",
+    "NoClosedFormError",
+    "Node",
+    "NonFiniteError",
+    "NonNegativeNumber",
+    "Number",
+    "Operation",
+    "Part",
+    "PartyLearner",
+    "PerSecond",
+    "PositiveNumber",
+    "PositiveSeconds",
+    "Protocol",
+    "ProtocolError",
+    "Range",
+    "Received",
+    "Sampler",
+    "ScenarioError",
+    "Scores",
+    "Seconds",
+    "ServerLearner",
+    "ServerNode",
+    "Setting",
+    "Spec",
+    "Split",
+    "Staleness",
+    "Synchronous",
+    "VflsimError",
+    "client_parts",
+    "finite_loss",
+    "generator",
+    "party_name",
+    "server_parts",
+    "split_learners",
+    "torch_seed",
+]
