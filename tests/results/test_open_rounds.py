@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from scipy.signal import lfilter
+from scipy.stats import f_oneway, rankdata
 
-from vflsim.results.open_rounds import Rounds, doubts, lasting, means, outlasting, pooled_mean, with_open
+from vflsim.results.open_rounds import Rounds, dependence, doubts, lasting, means, outlasting, pooled_mean, with_open
 from vflsim.results.statistics import t_interval
 from vflsim.results.variation import Variation
 
@@ -122,6 +123,14 @@ def test_few_complete_rounds_that_depend_on_each_other_are_doubted_too(phi: floa
         runs = [Rounds(autoregressive(rng, 30, phi), np.nan) for _ in range(5)]
         doubted.append("depend on each other" in doubts(runs))
     assert least <= np.mean(doubted) <= most
+
+
+def test_the_ratio_of_dependence_is_that_of_an_analysis_of_variance_of_ranks() -> None:
+    runs = [autoregressive(np.random.default_rng(seed), 20 + seed, 0.9) for seed in range(6)]
+    ranked = np.split(rankdata(np.concatenate(runs)), np.cumsum([len(run) for run in runs])[:-1])
+    assert dependence(runs) == pytest.approx(f_oneway(*ranked).statistic)
+    assert dependence([np.full(5, 1.0), np.full(5, 2.0)]) == 5.0
+    assert dependence([np.ones(5), np.ones(5)]) == dependence(runs[:1]) == 1.0
 
 
 def test_long_rounds_that_no_run_completed_are_doubted() -> None:

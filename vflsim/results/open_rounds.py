@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import fdtrc
 
 from vflsim.results.statistics import Floats
-from vflsim.results.steady import warm_up
+from vflsim.results.steady import ranks, warm_up
 from vflsim.results.variation import SKEWED, Variation, lacking
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 INDEPENDENT = 10
 """Where rounds depend on each other, a run needs as many as count like 10 independent ones."""
+SIGNIFICANT = 0.01
+"""How often independent rounds are taken for dependent ones."""
 OPEN = (
     "Mean round: a round in progress when a run stopped by time counts as long as rounds that outlasted what it had "
     "lasted by then."
@@ -156,14 +159,16 @@ def dependence(runs: Sequence[Floats]) -> float:
 
     The ratio of the mean squares between and within runs, of ranks, if independent rounds reach it in 1 % of cases.
     """
-    from scipy.stats import f_oneway, rankdata  # slow to import
-
     several = [run for run in runs if len(run) > 1]
     if len(several) < 2 or np.ptp(np.concatenate(several)) == 0:
         return 1.0
-    ranks = np.split(rankdata(np.concatenate(several)), np.cumsum([len(run) for run in several])[:-1])
-    found = f_oneway(*ranks)
-    return float(found.statistic) if found.pvalue < 0.01 else 1.0
+    sizes = np.array([len(run) for run in several])
+    each = np.split(ranks(np.concatenate(several)), np.cumsum(sizes)[:-1])
+    means, free = np.array([run.mean() for run in each]), (len(sizes) - 1, int(sizes.sum()) - len(sizes))
+    between = float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum()) / free[0]
+    within = sum(float(((run - mean) ** 2).sum()) for run, mean in zip(each, means, strict=True)) / free[1]
+    ratio = between / within if within > 0 else math.inf
+    return min(ratio, float(sizes.mean())) if fdtrc(*free, ratio) < SIGNIFICANT else 1.0
 
 
 def open_notes(results: Results) -> Iterator[str]:
