@@ -28,7 +28,7 @@ from vflsim.timing.delays import (
 )
 from vflsim.timing.law import Law, MixtureLaw, Point, mixture
 from vflsim.timing.order import maximum
-from vflsim.timing.quadrature import integral, moments
+from vflsim.timing.quadrature import integral
 
 SMOOTH = {
     "exponential": Exponential(mean=2.0),
@@ -90,11 +90,6 @@ def test_a_sum_with_an_infinite_variance_has_a_cdf() -> None:
     drawn = parts[0].sample(rng.random(200_000)) + parts[1].sample(rng.random(200_000)) + rng.exponential(size=200_000)
     assert stats.kstest(drawn, law.cdf).pvalue > 1e-3  # the level of a wrong alarm
     assert np.all(np.isfinite(law.quantile([0.5, 0.999])))
-
-
-def test_a_law_without_a_mean_has_an_infinite_one() -> None:
-    found = moments(lambda x: np.minimum(1.0, 1 / np.maximum(x, 1e-300)), (1.0, math.inf), (1.0,), 1.0)
-    assert math.isinf(found.mean)
 
 
 def test_the_integral_copes_with_kinks_and_singular_derivatives() -> None:

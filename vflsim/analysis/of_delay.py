@@ -73,3 +73,7 @@ class OfDelay(Law):
     @override
     def error(self) -> float:
         return self.scale * self.delay.error()
+
+    @override
+    def variance_error(self) -> float:
+        return self.scale * self.scale * self.delay.variance_error()

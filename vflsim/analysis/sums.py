@@ -115,6 +115,10 @@ class SumLaw(Law):
     def error(self) -> float:
         return math.fsum(law.error() for law in self.parts)
 
+    @override
+    def variance_error(self) -> float:
+        return math.fsum(law.variance_error() for law in self.parts)
+
     @property
     @override
     def accuracy(self) -> float:

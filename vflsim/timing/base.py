@@ -72,6 +72,10 @@ class Delay(Part, Law):
     def error(self) -> float:
         return super().error() if type(self).expectation is Law.expectation else 0.0
 
+    @override
+    def variance_error(self) -> float:
+        return super().variance_error() if type(self).variance is Law.variance else 0.0
+
     def sample(self, u: Floats) -> Floats:
         """Turn uniforms in [0, 1) into delays; all finite and at least 0.
 

@@ -13,12 +13,10 @@ from typing_extensions import override
 
 from vflsim.timing.base import Delay, columns, exact
 from vflsim.timing.branches import branches
-from vflsim.timing.continuous import tail_moments
 from vflsim.timing.derived import Derived
 from vflsim.timing.floats import Floats, exact_sum
 from vflsim.timing.law import Law, MixtureLaw
 from vflsim.timing.order import maximum
-from vflsim.timing.quadrature import Moments
 from vflsim.timing.sum_formulas import sum_of
 from vflsim.vocabulary import NonNegativeNumber
 
@@ -180,20 +178,6 @@ class Maximum(Composite):
     @override
     def law(self) -> Law:
         return maximum(self.parts)
-
-    @cached_property
-    def _moments(self) -> Moments:
-        shortest, longest = self.support
-        return Moments(shortest, 0.0, 0.0) if shortest == longest else tail_moments(self)
-
-    @override
-    def expectation(self) -> float:
-        return self._moments.mean
-
-    @override
-    def variance(self) -> float:
-        heavy = any(math.isinf(part.variance()) for part in self.parts)
-        return math.inf if heavy else self._moments.variance
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:

@@ -1,4 +1,4 @@
-"""Laws without atoms: the sum of two of them, and moments that follow a heavy tail."""
+"""Laws without atoms: the sum of two of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law
-from vflsim.timing.quadrature import Moments, gauss
+from vflsim.timing.quadrature import gauss
 
 _ERROR: Final = 1e-12
 _LEAST: Final = 1e-30  # survival at the end of the interpolant, which the slope of the tail continues
@@ -51,42 +51,6 @@ def grid(law: Law, tail: float = 1e300) -> Floats:
     points = [law.breaks, finite, below, above]
     merged: Floats = np.unique(np.concatenate(points))
     return merged[(merged > shortest) & (merged <= longest)]
-
-
-def tail_moments(law: Law) -> Moments:
-    """Give the moments of a law whose survival function keeps its digits in the tail, without an estimate of the error.
-
-    The integrals are taken about the median c, so that nothing cancels, by Gauss's quadrature over panels that follow
-    the law's own scale:
-
-    E[X] = c + ∫_c (1 − F) − ∫^c F,  E[(X − c)²] = 2 ∫_c (x − c)(1 − F) + 2 ∫^c (c − x) F
-
-    A power-law tail is extrapolated beyond the floats; the moments are infinite if it is too heavy.
-    """
-    centre = float(law.quantile(0.5))
-    edges, (nodes, weights) = np.unique(np.append(grid(law), [centre, law.support[0]])), gauss(20)
-    width = np.diff(edges)
-    x = edges[:-1, None] + width[:, None] * nodes
-    above, below = np.where(x > centre, law.survival(x), 0.0), np.where(x > centre, 0.0, law.cdf(x))
-    with np.errstate(divide="ignore"):
-        distance, height = np.log(np.abs(x - centre)), np.log(above + below)
-    first = (np.sign(x - centre) * np.exp(height) @ weights * width).sum()
-    second = 2 * (np.exp(height + distance) @ weights * width).sum()
-    end = float(edges[-1])
-    left, further = law.survival(np.array([end, 2 * end])).tolist()
-    if further > 0:
-        slope = math.log2(left / further)
-        first += _tail(1, slope, left, end)
-        second += _tail(2, slope, left, end)
-    return Moments(centre + float(first), float(second - first * first), 0.0)
-
-
-def _tail(power: int, slope: float, left: float, end: float) -> float:
-    """Give ∫ power · x^(power − 1) · left · (x / end)^(−slope) dx from ``end`` on."""
-    if slope <= power:
-        return math.inf
-    logarithm = math.log(left) + power * math.log(end)
-    return power / (slope - power) * math.exp(logarithm) if logarithm < 700 else math.inf
 
 
 @final

@@ -59,3 +59,11 @@ class Derived(Delay):
     @override
     def variance(self) -> float:
         return self.law.variance()
+
+    @override
+    def error(self) -> float:
+        return self.law.error()
+
+    @override
+    def variance_error(self) -> float:
+        return self.law.variance_error()

@@ -17,7 +17,7 @@ from vflsim.timing.atoms import Atoms
 from vflsim.timing.bisection import first, levels_reached, quantiles
 from vflsim.timing.chebyshev import ChebyshevTable
 from vflsim.timing.floats import Floats, exact_sum, floats
-from vflsim.timing.quadrature import Moments, moments
+from vflsim.timing.moments import Moments, moments
 
 _NEXT_TO_NOTHING = 1e-9
 
@@ -109,13 +109,13 @@ class Law:
         """Estimate the absolute error of ``expectation``: 0 where a formula gives it."""
         return self._moments.error
 
+    def variance_error(self) -> float:
+        """Estimate the absolute error of ``variance``: 0 where a formula gives it, inf where it is infinite."""
+        return self._moments.variance_error
+
     @cached_property
     def _moments(self) -> Moments:
-        shortest, longest = self.support
-        scale = float(self.quantile(0.5)) - shortest
-        if scale <= 0:  # half of it or more is an atom at the shortest value
-            scale = (longest - shortest) if math.isfinite(longest) else float(self.quantile(0.99)) - shortest
-        return moments(self.survival, self.support, self.breaks, scale or max(shortest, 1.0))
+        return moments(self)
 
     @cached_property
     def table(self) -> ChebyshevTable:
@@ -163,6 +163,10 @@ class Point(Law):
 
     @override
     def error(self) -> float:
+        return 0.0
+
+    @override
+    def variance_error(self) -> float:
         return 0.0
 
 
@@ -221,6 +225,16 @@ class MixtureLaw(Law):
     @override
     def error(self) -> float:
         return exact_sum(weight * law.error() for weight, law in self.parts)
+
+    @override
+    def variance_error(self) -> float:
+        centre = self.expectation()
+        if not math.isfinite(centre):
+            return math.inf
+        return exact_sum(
+            weight * (law.variance_error() + 2 * abs(law.expectation() - centre) * (law.error() + self.error()))
+            for weight, law in self.parts
+        )
 
 
 def mixture(parts: Iterable[tuple[float, Law]]) -> Law:

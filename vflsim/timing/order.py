@@ -88,6 +88,11 @@ class OrderStatistic(Law):
     def precise_tail(self) -> bool:
         return all(law.precise_tail for law, _ in self.groups)
 
+    @property
+    @override
+    def accuracy(self) -> float:
+        return max(law.accuracy for law, _ in self.groups)
+
     @override
     def density(self, x: ArrayLike) -> Floats:
         if self.t < self.size:

@@ -1,10 +1,8 @@
-"""Means and variances of laws from their survival functions, by quadrature with error estimates."""
+"""Integrals with estimates of their errors, and rules of quadrature over [0, 1]."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -13,7 +11,6 @@ from vflsim.timing.floats import Floats
 
 RELATIVE = 1e-11
 """The relative error at which the quadrature stops."""
-_NEGLIGIBLE = 1e-15
 _MOST_PANELS = 20_000
 
 # Gauss–Kronrod, 7 and 15 nodes on [-1, 1] (Kronrod 1965): the difference of the two is the estimate of the error.
@@ -35,15 +32,6 @@ _X = np.concatenate([-_NODES, _NODES[-2::-1]])
 _K = np.concatenate([_KRONROD, _KRONROD[-2::-1]])
 _G = np.zeros(15)
 _G[1::2] = np.concatenate([_GAUSS, _GAUSS[-2::-1]])
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Mean and variance of a law, and the estimated absolute error of the mean; all infinite where the mean is."""
-
-    mean: float
-    variance: float
-    error: float
 
 
 def integral(f: Callable[[Floats], Floats], edges: Iterable[float]) -> tuple[Floats, Floats]:
@@ -73,36 +61,6 @@ def integral(f: Callable[[Floats], Floats], edges: Iterable[float]) -> tuple[Flo
         a, b = np.concatenate([a[wrong], middle]), np.concatenate([middle, b[wrong]])
 
 
-def moments(
-    survival: Callable[[Floats], Floats], support: tuple[float, float], breaks: Iterable[float], scale: float
-) -> Moments:
-    """Give mean and variance from P(X > x): E X = a + ∫ S, E (X − a)² = 2 ∫ (x − a) S, from the shortest value a.
-
-    ``breaks`` are the points where the cdf is not smooth, ``scale`` the size of a typical distance from a. An
-    unbounded tail is cut where it is negligible; the rest of a heavy tail is part of the error.
-    """
-    low, high = support
-    if high <= low:
-        return Moments(low, 0.0, 0.0)
-    edges = [low, *(x for x in breaks if low < x < high)]
-    reach, cut = _dyadic(survival, low, high, scale)
-    edges += [x for x in reach if x < high]
-    edges.append(high if math.isfinite(high) else cut)
-    # Everything in units of the scale, around the shortest value: no overflow, no cancellation.
-    places = [(x - low) / scale for x in edges]
-
-    def integrand(z: Floats) -> Floats:
-        s = survival(low + scale * z)
-        return np.stack([s, 2 * z * s])
-
-    (first, second), (error, _) = integral(integrand, places)
-    tail_first, tail_second = (0.0, 0.0) if math.isfinite(high) else _beyond(survival, low, cut, scale)
-    if not math.isfinite(tail_first):
-        return Moments(math.inf, math.inf, math.inf)
-    variance = math.inf if not math.isfinite(tail_second) else max(0.0, second - first * first) * scale * scale
-    return Moments(low + float(first) * scale, variance, float(error + tail_first) * scale)
-
-
 @cache
 def gauss(count: int) -> tuple[Floats, Floats]:
     """Give nodes and weights of Gauss's quadrature over [0, 1]."""
@@ -116,32 +74,3 @@ def double_exponential(step: float, reach: float = 3.2) -> tuple[Floats, Floats]
     nodes = 1 / (1 + np.exp(-np.pi * np.sinh(t)))
     weights = np.cosh(t) * nodes * (1 - nodes)
     return np.minimum(nodes, 1 - 2.0**-53), weights / weights.sum()
-
-
-def _dyadic(survival: Callable[[Floats], Floats], low: float, high: float, scale: float) -> tuple[list[float], float]:
-    """Give edges at doubling distances from ``low``, until rounding hides the survival function."""
-    distances = scale * 2.0 ** np.arange(-6, 400)
-    distances = distances[np.isfinite(low + distances)]
-    points = low + distances
-    left = survival(points)
-    counts = (left > _NEGLIGIBLE) & (points < high)
-    last = int(np.flatnonzero(counts)[-1]) + 1 if counts.any() else 0
-    last = min(last, len(points) - 1)
-    return points[: last + 1].tolist(), float(points[last])
-
-
-def _beyond(survival: Callable[[Floats], Floats], low: float, cut: float, scale: float) -> tuple[float, float]:
-    """Bound both integrals beyond ``cut``, for a tail that stays as steep.
-
-    A tail like x^−α adds the 2^(1−α)-th part with every doubling; its mean is infinite for α ≤ 1.
-    """
-    distance = cut - low
-    near, far, last = survival(low + distance * np.array([0.125, 0.25, 1.0])).tolist()
-    if far <= 0 or near <= far:
-        return 0.0, 0.0
-    last, z = max(last, _NEGLIGIBLE), distance / scale
-    # Far from the shortest value, a light tail may fall from nearly 1 to nothing between the last points.
-    alpha = max(math.log2(near / far), math.log2(far / last) / 2)
-    first = math.inf if alpha <= 1.0001 else last * z / (alpha - 1)
-    second = math.inf if alpha <= 2.0001 else 2 * last * z * z / (alpha - 2)
-    return first, second
