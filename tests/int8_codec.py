@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from vflsim.protocol import Codec, DataError
+from vflsim.protocol import Codec, DataError, NonFiniteError
 
 
 class Int8(Codec):
@@ -32,6 +32,8 @@ class Int8(Codec):
         return self._rounded(x) * self.step
 
     def _rounded(self, x: torch.Tensor) -> torch.Tensor:
+        if x.isnan().any():
+            raise NonFiniteError("a tensor with an element that is no number", remedy="a smaller learning rate")
         return (x / self.step).round().clamp(-127, 127) + 0.0
 
 

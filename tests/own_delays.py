@@ -56,3 +56,57 @@ class Nothing(Delay):
     """A delay that nothing is known of."""
 
     kind: Literal["nothing"] = "nothing"
+
+
+class Rounded(Memoryless):
+    """Known by both, with a cdf that rounding takes out of [0, 1]."""
+
+    kind: Literal["rounded"] = "rounded"  # type: ignore[assignment]
+    offset: float = -5.6e-17
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return -np.expm1(-np.maximum(x, 0.0) / self.mean) + self.offset
+
+
+class Negative(Rounded):
+    offset: float = -1e-3
+
+
+class Falling(Erlang):
+    def cdf(self, x: ArrayLike) -> Floats:
+        return super().cdf(x) - 0.05 * (np.asarray(x) > self.mean)
+
+
+class Nan(Rounded):
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.where(np.asarray(x) > self.mean, np.nan, super().cdf(x))
+
+
+class Disagreeing(Memoryless):
+    def cdf(self, x: ArrayLike) -> Floats:
+        return -np.expm1(-np.maximum(x, 0.0) / self.mean / 2)
+
+
+class WrongMean(Memoryless):
+    def expectation(self) -> float:
+        return 1.01 * self.mean
+
+
+class WrongVariance(Lomax):
+    def variance(self) -> float:
+        return 100.0
+
+
+class WrongSample(Erlang):
+    def sample(self, u: Floats) -> Floats:
+        return 1.2 * super().sample(u)
+
+
+class Restless(Erlang):
+    def sample(self, u: Floats) -> Floats:
+        return super().sample(np.random.random(np.shape(u)))
+
+
+class Raising(Erlang):
+    def cdf(self, x: ArrayLike) -> Floats:
+        raise RuntimeError("no table")

@@ -4,12 +4,15 @@ import math
 import sys
 
 import numpy as np
+import own_delays
 import pytest
 from own_delays import Beta, Erlang, Lomax, Memoryless, Nothing
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 from vflsim.cli import main
+from vflsim.errors import ScenarioError
+from vflsim.scenario import load
 from vflsim.streams import BLOCK, Uniforms
 from vflsim.timing.delays import AnyDelay, Exponential, Maximum, Mixture, NoClosedFormError, Sum
 from vflsim.timing.sampler import Sampler
@@ -136,3 +139,47 @@ def test_a_delay_of_ones_own_is_analysed(printed, tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(SCENARIO)
     assert "4.16" in printed("analyze", path), "2 H_4 s and a little"
+
+
+WRONG = {
+    "Negative": "Negative.cdf is -0.001 at",
+    "Falling": "Falling.cdf falls",
+    "Nan": "Nan.cdf is nan at",
+    "Disagreeing": "Disagreeing.inverse_cdf disagrees with the cdf",
+    "WrongMean": "WrongMean.expectation is 2.02, where the cdf has 2",
+    "WrongSample": "WrongSample.sample are .* off its cdf",
+    "Restless": "Restless.sample gives other times for the same uniforms",
+    "Raising": "Raising fails: RuntimeError: no table; remedy: mend it; raised in .*own_delays.py",
+}
+
+
+@pytest.mark.parametrize(("name", "says"), WRONG.items(), ids=WRONG)
+def test_a_delay_that_contradicts_itself_is_refused(name, says):
+    with pytest.raises(ValidationError, match=says):
+        getattr(own_delays, name)(mean=2.0)
+
+
+def test_a_finite_variance_of_an_infinite_one_is_refused():
+    with pytest.raises(ValidationError, match=r"WrongVariance\.variance is 100, where the cdf has inf"):
+        own_delays.WrongVariance(shape=1.5)
+
+
+@pytest.mark.parametrize("offset", [-5.6e-17, -2.3e-16, 2.3e-16, -5e-13])
+def test_rounding_in_a_cdf_changes_no_closed_form(offset):
+    own = TypeAdapter(AnyDelay).validate_python(own_delays.Rounded(mean=2.0, offset=offset))
+    x = np.array([0.0, 0.5, 3.0, 1e3])
+    for parts in ([own, Exponential(mean=1.0)], [own, own]):
+        right = [Exponential(mean=2.0) if part is own else part for part in parts]
+        np.testing.assert_allclose(Maximum(parts=parts).cdf(x), Maximum(parts=right).cdf(x), atol=1e-11)
+        assert Maximum(parts=parts).expectation() == pytest.approx(Maximum(parts=right).expectation(), rel=1e-8)
+        assert np.all(Maximum(parts=parts).survival(x) >= 0)
+    assert np.all((own.cdf(x) >= 0) & (own.cdf(x) <= 1))
+
+
+def test_the_error_of_a_wrong_delay_names_file_line_key_and_class(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SCENARIO.replace('own_delays:Memoryless", mean: 2', 'own_delays:Disagreeing", mean: 2'))
+    with pytest.raises(
+        ScenarioError, match=r"(?s)tiny.yaml:9: timing.clients.*upload_delay.*Disagreeing.*own_delays.py"
+    ):
+        load(path)

@@ -8,18 +8,21 @@ negative, infinite or NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import model_validator
 from typing_extensions import override
 
 from vflsim.errors import NoClosedFormError
 from vflsim.timing.bisection import LARGEST_UNIFORM
-from vflsim.timing.floats import Floats
+from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law
 from vflsim.vocabulary import Part
+from vflsim.vocabulary.imported import tried_out
 
 if TYPE_CHECKING:
     import sympy
@@ -88,6 +91,12 @@ class Delay(Part, Law):
         """Give the states that the draws of a party in a role depend on; None if they depend on none."""
         return None
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for name in ("cdf", "survival"):
+            if name in cls.__dict__ and not cls.__module__.startswith("vflsim."):
+                setattr(cls, name, _without_rounding(cls.__dict__[name]))
+
     def __eq__(self, other: object) -> bool:
         # By the fields alone: cached arrays do not compare.
         return type(self) is type(other) and self._values() == other._values()
@@ -107,6 +116,10 @@ class Delay(Part, Law):
             name = type(self).__name__
             raise ValueError(f"{name} defines neither 'cdf' nor 'inverse_cdf'; allowed: at least one of them")
         self._check()
+        if not type(self).__module__.startswith("vflsim."):
+            from vflsim.timing.trial import try_out
+
+            tried_out(self, partial(try_out, self))
         shape = (2,) if self.uniforms == 1 else (2, self.uniforms)
         extremes = np.empty(shape)
         extremes[0], extremes[1] = 0.0, LARGEST_UNIFORM
@@ -117,6 +130,21 @@ class Delay(Part, Law):
             if not 0 <= seconds < math.inf:
                 raise ValueError(f"a {what} of {seconds} s could come out; allowed: finite and at least 0")
         return self
+
+
+def _without_rounding(method: Callable[[Any, ArrayLike], ArrayLike]) -> Callable[[Any, ArrayLike], Floats]:
+    """Wrap a cdf or survival function from outside: what rounding puts beyond [0, 1] becomes 0 or 1.
+
+    Closed forms take logarithms and products of probabilities, where -1e-17 gives nan. 1e-12 is the accuracy that they
+    assume of a cdf; a value further out stays, and is refused at load.
+    """
+
+    @wraps(method)
+    def within(self: Any, x: ArrayLike) -> Floats:
+        p = floats(method(self, x))
+        return np.where((p < 0) & (p >= -1e-12), 0.0, np.where((p > 1) & (p <= 1 + 1e-12), 1.0, p))
+
+    return within
 
 
 def columns(u: Floats, start: int, count: int) -> Floats:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.integrate import quad_vec
 
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.quadrature import gauss
@@ -110,6 +109,8 @@ def _integrals(
 
     Third, whether they are small, but for what rounding in the cdf may leave.
     """
+    from scipy.integrate import quad_vec  # brings scipy.optimize, which most runs do without
+
     left, width = edges[:-1], np.diff(edges)
     below = left < centre
 

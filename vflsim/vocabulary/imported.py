@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Annotated, Any
@@ -83,6 +84,27 @@ def origin(error: BaseException) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}, {own[-1].name}" if own else type(error).__name__
 
 
+def tried_out(part: Part, trial: Callable[[], None]) -> Part:
+    """Try out a part of a user's own class, and return it. Raises ValueError for what is wrong, and where."""
+    try:
+        trial()
+    except ValueError as error:
+        if origin(error).partition(":")[0].endswith("trial.py"):
+            raise ValueError(f"{error} in {_file_of(type(part))}") from error
+        raise _broken(type(part), error) from error
+    except Exception as error:  # the user's code may raise anything
+        raise _broken(type(part), error) from error
+    return part
+
+
+def _broken(part: type[Part], error: Exception) -> ValueError:
+    return ValueError(f"{part.__name__} fails: {reason(error)}; remedy: mend it; raised in {origin(error)}")
+
+
+def _file_of(part: type[Part]) -> str:
+    return str(getattr(sys.modules.get(part.__module__), "__file__", part.__module__))
+
+
 @dataclass(frozen=True)
 class OrModule:
     """Annotation of a union of kinds that adds users' own classes: ``{kind: module, path: "mine:Class", …}``.
@@ -116,6 +138,8 @@ class OrModule:
 
     def _validate(self, value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, self.base):
+            if not type(value).__module__.startswith("vflsim."):
+                tried_out(value, value.try_alone)
             return value
         if not isinstance(value, Mapping) or value.get("kind") != "module":
             return inner(value)
@@ -127,10 +151,13 @@ class OrModule:
         part = self._class_of(_import_path(path))
         fields = {key: item for key, item in value.items() if key not in ("kind", "path")}
         try:
-            return part.model_validate(fields, context=info.context)
+            made = part.model_validate(fields, context=info.context)
         except ValidationError as error:
             context = {"error": error, "part": part}
             raise PydanticCustomError(OWN_FIELDS, "the fields of a class of your own", context) from None
+        except Exception as error:  # the user's code may raise anything
+            raise _broken(part, error) from error
+        return tried_out(made, made.try_alone)
 
     def _class_of(self, path: str) -> type[Part]:
         found, base = imported(path), self.base
