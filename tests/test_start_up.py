@@ -29,7 +29,6 @@ NOT_FOR_TRAINING = {
     "sympy",
     "scipy.signal",
     "scipy.stats",
-    "scipy.optimize",
     "matplotlib",
     "sklearn",
     "dp_accounting",
