@@ -174,7 +174,7 @@ def test_the_maximum_of_exponentials_has_the_mean_of_renyi():
 def test_moments_of_maxima(parts, mean, variance):
     longest = Maximum(parts=parts)
     assert longest.expectation() == pytest.approx(mean, rel=1e-10)
-    assert longest.variance() == pytest.approx(variance, rel=1e-9, abs=2e-12)
+    assert longest.variance() == pytest.approx(variance, rel=1e-9, abs=1e-12)
 
 
 positive = st.floats(0.01, 100)

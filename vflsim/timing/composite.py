@@ -146,6 +146,14 @@ class Sum(Composite):
     def variance(self) -> float:
         return exact_sum(part.variance() for part in self.parts)
 
+    @override
+    def error(self) -> float:
+        return exact_sum(part.error() for part in self.parts)
+
+    @override
+    def variance_error(self) -> float:
+        return exact_sum(part.variance_error() for part in self.parts)
+
     @property
     @override
     def support(self) -> tuple[float, float]:

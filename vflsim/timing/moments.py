@@ -35,6 +35,8 @@ _LEVELS = (1e-8, 1e-4, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1 - 1e-4, 1
 _FINE = np.concatenate([np.linspace(0.001, 0.999, 999), 1 - 0.001 * 2.0 ** -np.arange(0, 30, 1 / 32)])
 """Levels whose quantiles show where a law jumps, by a five-hundredth or by a twentieth of what is left."""
 _MOST_ATOMS: Final = 1000
+_GRADE: Final = 4.0
+"""How much wider a panel may be than the one beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,7 @@ def moments(law: Law) -> Moments:
         return Moments(shortest, 0.0, 0.0, 0.0)
     quantiles = law.quantile(floats(_LEVELS))
     centre = float(quantiles[_LEVELS.index(0.5)])
-    above = quantiles[np.isfinite(quantiles) & (quantiles > centre)]
-    scale = centre - shortest or (float(above[0]) - centre if len(above) else min(longest - centre, 1.0))
+    scale = _spread(quantiles, shortest, longest)
     tail = Tail.none(longest - centre) if math.isfinite(longest) else tail_of(law, centre, scale)
     if math.isinf(tail.rest[0]):
         return Moments(math.inf, math.inf, math.inf, math.inf)
@@ -93,7 +94,30 @@ def _edges(law: Law, quantiles: Floats, centre: float, scale: float, reach: floa
     if len(atoms) <= _MOST_ATOMS:
         points.append(atoms)
     merged = np.unique(np.concatenate(points))
-    return floats(merged[(merged >= shortest) & (merged <= end)])
+    return _graded(merged[(merged >= shortest) & (merged <= end)])
+
+
+def _spread(quantiles: Floats, shortest: float, longest: float) -> float:
+    """Give the size of a typical distance from the median, positive, whatever atoms there are."""
+    centre = float(quantiles[_LEVELS.index(0.5)])
+    for level in (0.25, 0.1, 0.01, 1e-4, 1e-8):
+        below, above = (float(quantiles[_LEVELS.index(each)]) for each in (level, 1 - level))
+        if math.isfinite(distance := max(centre - below, above - centre)) and distance > 0:
+            return distance
+    return min(longest - centre, 1.0) or centre - shortest
+
+
+def _graded(edges: Floats) -> Floats:
+    """Add points in gaps beside much narrower ones: within a wide panel no node would see where a law changes."""
+    widths, more = np.diff(edges), [edges]
+    powers = _GRADE ** np.arange(1.0, 40.0)
+    for gap, beside, near, sign in (
+        (widths[1:], widths[:-1], edges[1:-1], 1.0),
+        (widths[:-1], widths[1:], edges[1:-1], -1.0),
+    ):
+        steps = beside[:, None] * powers
+        more.append((near[:, None] + sign * steps)[steps < gap[:, None] / 2])
+    return floats(np.unique(np.concatenate(more)))
 
 
 def _jumps(law: Law, end: float) -> Floats:
