@@ -42,6 +42,19 @@ class Lomax(Delay):
         return -np.expm1(-self.shape * np.log1p(np.maximum(x, 0.0)))
 
 
+class Bounded(Delay):
+    """Known by its cdf alone: 1 − (1 − z)^power over the range, uniform for the power 1."""
+
+    kind: Literal["bounded"] = "bounded"
+    low: float
+    high: float
+    power: float
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        z = np.clip((np.asarray(x, np.float64) - self.low) / (self.high - self.low), 0.0, 1.0)
+        return np.asarray(1 - (1 - z) ** self.power)
+
+
 class Memoryless(Delay):
     """Known by its quantiles, which are those of the built-in exponential delay."""
 

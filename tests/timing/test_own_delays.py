@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import own_delays
 import pytest
-from own_delays import Beta, Erlang, Lomax, Memoryless, Nothing
+from own_delays import Beta, Bounded, Erlang, Lomax, Memoryless, Nothing
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
@@ -183,3 +183,27 @@ def test_the_error_of_a_wrong_delay_names_file_line_key_and_class(tmp_path):
         ScenarioError, match=r"(?s)tiny.yaml:9: timing.clients.*upload_delay.*Disagreeing.*own_delays.py"
     ):
         load(path)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize(("low", "high"), [(1.0, 3.0), (0.0, 1e-6), (100.0, 100.001), (0.5, 1e4)])
+def test_a_bound_that_is_not_declared_is_found(low, high, power):
+    delay = Bounded(low=low, high=high, power=power)
+    np.testing.assert_allclose(delay.support, (low, high), rtol=1e-5)
+    longest = Maximum(parts=[Sum(parts=[delay, delay]), delay])
+    assert longest.expectation() > 2 * delay.expectation() - 1e-9
+    assert longest.expectation() < 2 * high
+    assert math.isfinite(longest.variance())
+
+
+def test_a_triangular_time_by_its_cdf_counts_as_bounded_in_compositions():
+    delay = Bounded(low=0.0, high=1.0, power=2.0)  # the smaller of two uniform times
+    twice = Maximum(parts=[Sum(parts=[delay, delay])])
+    assert twice.expectation() == pytest.approx(2 / 3, rel=1e-7)
+    assert twice.variance() == pytest.approx(2 / 18, rel=1e-6)
+
+
+@pytest.mark.parametrize("delay", [Lomax(shape=1.5), Lomax(shape=2.2), Erlang(mean=2.0)], ids=lambda each: repr(each))
+def test_a_tail_that_only_leaves_the_floats_is_no_bound(delay):
+    assert delay.support[1] == math.inf
+    assert math.isinf(delay.variance()) == (delay == Lomax(shape=1.5))

@@ -20,6 +20,8 @@ from vflsim.timing.floats import Floats, exact_sum, floats
 from vflsim.timing.moments import Moments, moments
 
 _NEXT_TO_NOTHING = 1e-9
+_LAST = 0.01
+"""The last part of the way from the median to a bound, where more than nothing is left: a light tail leaves less."""
 
 
 class Law:
@@ -27,7 +29,8 @@ class Law:
 
     Override ``cdf`` or ``inverse_cdf``. By default each follows from the other by bisection, moments by quadrature
     of the survival function, and the density from a Chebyshev interpolant of the cdf. Override also whatever has a
-    formula, ``support`` where the cdf alone is known and the law is bounded, and ``atoms`` where there are any.
+    formula, ``support`` where the cdf alone is known and hardly anything lies near a bound, and ``atoms`` where there
+    are any.
 
     Laws are values: equal laws describe the same distribution (the converse need not hold), and can be counted.
     """
@@ -71,7 +74,10 @@ class Law:
 
     @property
     def support(self) -> tuple[float, float]:
-        """The shortest and the longest possible time, in seconds (inf if unbounded, or if only the cdf is known)."""
+        """The shortest and the longest possible time, in seconds (inf if unbounded).
+
+        Where only the cdf is known they are where it leaves 0 and reaches 1, if that is no mere rounding of a tail.
+        """
         return self._support
 
     @cached_property
@@ -81,7 +87,13 @@ class Law:
             return shortest, longest
         ends = np.zeros(2), np.full(2, sys.float_info.max)
         shortest, median = first(lambda x: self.cdf(x) >= [sys.float_info.min, 0.5], *ends).tolist()
-        return shortest if shortest > _NEXT_TO_NOTHING * median else 0.0, math.inf
+        return shortest if shortest > _NEXT_TO_NOTHING * median else 0.0, self._upper_bound(median)
+
+    def _upper_bound(self, median: float) -> float:
+        """Find the time beyond which nothing is left; inf where a tail only gets too small for the floats."""
+        end = float(first(lambda x: self.survival(x) <= 0, np.array([median]), np.array([sys.float_info.max]))[0])
+        left = self.survival(np.array([end - _LAST * (end - median), end]))
+        return end if left[1] <= 0 and (left[0] > _NEXT_TO_NOTHING or end == median) else math.inf
 
     @property
     def breaks(self) -> Floats:
