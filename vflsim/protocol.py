@@ -59,6 +59,7 @@ from vflsim.learning.staleness import Staleness
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
 from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts, split_learners
 from vflsim.streams import SERVER, SHARED, generator, party_name, torch_seed
 from vflsim.timing.base import Delay
@@ -85,8 +86,11 @@ API_VERSION = 1
 
 __all__ = [
     "API_VERSION",
+    "REFERENCE",
+    "ROUNDS",
     "SERVER",
     "SHARED",
+    "TABLE",
     "Aggregate",
     "Batch",
     "BatchSequence",
@@ -141,6 +145,7 @@ __all__ = [
     "Split",
     "Staleness",
     "Synchronous",
+    "Traits",
     "VflsimError",
     "client_parts",
     "finite_loss",

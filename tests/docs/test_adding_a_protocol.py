@@ -1,8 +1,10 @@
 """The protocol of ``docs/adding-a-protocol.md``, as it stands there, when clients crash and return."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fault_worlds import availability, random
@@ -11,12 +13,14 @@ from tiny_worlds import data_of, rounds, run, tiny
 
 import vflsim
 from vflsim.protocols import Protocol
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.traits import ALL_ROWS, ROUNDS, Traits
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 
 PAGE = ROOT / "docs" / "adding-a-protocol.md"
 BEGINS_AT_0 = (
-    ("from typing import ClassVar", "from itertools import count\nfrom typing import ClassVar"),
+    ("from typing import Literal", "from itertools import count\nfrom typing import Literal"),
     ('for k in node.rounds(over="gradient")', "for k in count()"),
 )
 
@@ -38,6 +42,21 @@ def used_by(outcome: Outcome, client: int, since: float) -> list[bool]:
     """Whether each round that began ``since`` a time or later used the client."""
     frame = rounds(outcome)
     return [client in used for used in frame.loc[frame["start_s"] >= since, "used"]]
+
+
+def test_the_page_lists_every_trait_in_order_with_its_default() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("### Traits", 1)[1].split("\n### ", 1)[0]
+    listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section.split("| trait |", 1)[1], re.M)
+    words = {True: "true", False: "false", "": "empty", (): "none", ALL_ROWS: "a reason"}
+    assert listed == [(field.name, words[field.default]) for field in fields(Traits)]
+
+
+@pytest.mark.parametrize("wrong", [{"active_features": True}, ROUNDS.waits_for_all, None])
+def test_traits_that_are_no_traits_are_refused_when_the_class_is_made(wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"Wrong.traits is .*; allowed: Traits\(…\), from vflsim.protocol"):
+
+        class Wrong(Synchronous):
+            traits: ClassVar[Traits] = wrong
 
 
 @pytest.mark.parametrize("timing_only", [True, False], ids=["timing only", "training"])

@@ -30,6 +30,7 @@ from vflsim.protocol import (
     Setting,
     Split,
     Staleness,
+    Traits,
     finite_loss,
 )
 
@@ -50,9 +51,7 @@ class ThreeTensors(Protocol):
     local_steps: Count = 3
     rho: PositiveNumber = 1.0
     tolerance: NonNegativeNumber = 0.0
-    needs_shared_batches: ClassVar[bool] = True
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(waits_for_all=True, rounds_correspond=True)
 
     async def server(self, node: Node[Server]) -> None:
         for k in node.rounds():

@@ -32,6 +32,7 @@ from vflsim.protocol import (
     Setting,
     Split,
     Staleness,
+    Traits,
     finite_loss,
     party_name,
 )
@@ -53,13 +54,14 @@ class TwoTrip(Protocol):
     """Trip 1: embeddings up, their mean down. Trip 2: predictions up, the loss's gradients down. All parties step."""
 
     kind: Literal["two_trip"] = "two_trip"
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    scores_parties: ClassVar[bool] = True
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
-    takes_mechanism: ClassVar[bool] = False
-    awaited_replies: ClassVar[tuple[str, ...]] = ("prediction",)
+    traits: ClassVar[Traits] = Traits(
+        waits_for_all=True,
+        rounds_correspond=True,
+        active_features=True,
+        party_scores=True,
+        mechanism=False,
+        awaited_replies=("prediction",),
+    )
 
     async def server(self, node: Node[Active]) -> None:
         for k in node.rounds():

@@ -21,7 +21,7 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.studies.study import checked
 
-ABLE = {protocol.model_fields["kind"].default for protocol in PROTOCOLS if not protocol.refuses_absent_rows}
+ABLE = {protocol.model_fields["kind"].default for protocol in PROTOCOLS if not protocol.traits.refuses_absent_rows}
 TAKING = {name: said for name, said in KINDS.items() if said["kind"] in ABLE and "blinding" not in said}
 AGGREGATES = ["mean", "sum", "max", "concat", "weighted", "learned_mean"]
 ROUNDS = 20

@@ -52,7 +52,7 @@ def facts(outcome: Outcome) -> Any:
 
 
 def test_every_protocol_with_uploads_of_embeddings_is_in_the_list() -> None:
-    taking = {kind.model_fields["kind"].default for kind in PROTOCOLS if kind.takes_mechanism}
+    taking = {kind.model_fields["kind"].default for kind in PROTOCOLS if kind.traits.mechanism}
     assert {said["kind"] for said in KINDS.values()} == taking
 
 

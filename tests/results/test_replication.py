@@ -161,8 +161,8 @@ def test_too_few_rounds_have_no_pairing() -> None:
 
 
 def test_rounds_correspond_for_the_kinds_whose_clients_work_on_one_batch_together() -> None:
-    kinds = {kind for kind in PROTOCOLS if kind.needs_shared_batches and not kind.clients_at_server}
-    assert {kind for kind in PROTOCOLS if kind.rounds_correspond} == kinds
+    kinds = {kind for kind in PROTOCOLS if kind.traits.shared_batches and not kind.traits.reference}
+    assert {kind for kind in PROTOCOLS if kind.traits.rounds_correspond} == kinds
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from tiny_worlds import data_of, raw
 
 from vflsim.errors import ScenarioError
 from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.traits import ROUNDS, replace
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 
@@ -14,13 +15,13 @@ OWN = {"kind": "linear", "embedding": 6}
 
 
 def test_a_protocol_that_ignores_the_servers_features_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Synchronous, "uses_active_features", False)
+    monkeypatch.setattr(Synchronous, "traits", replace(ROUNDS, active_features=False))
     with pytest.raises(
         ScenarioError,
         match=r"partition\.active: protocol 'synchronous' (.|\n)*remedy: give 'synchronous' `models: {active: null}`",
     ):
         load(raw(partition={"clients": 3, "active": True}, models__active=OWN))
-    monkeypatch.setattr(Synchronous, "uses_active_features", True)
+    monkeypatch.setattr(Synchronous, "traits", ROUNDS)
     scenario = load(raw(partition={"clients": 3, "active": True}, models__active=OWN))
     assert scenario.clients == 3
 

@@ -1,7 +1,7 @@
 """One run: what it leaves behind, and what it says when it fails, in both worlds."""
 
 import asyncio
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pytest
 import torch
@@ -39,7 +39,6 @@ class Broken(Protocol):
 
     kind: Literal["broken"] = "broken"
     how: str
-    needs_shared_batches: ClassVar[bool] = True
 
     async def server(self, node: Node) -> None:
         while True:

@@ -1,7 +1,7 @@
 """Which clients a run has gone on without for good, and which only seem so."""
 
 from itertools import count
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pytest
 from tiny_worlds import data_of, tiny
@@ -19,7 +19,6 @@ class Uneven(Protocol):
     then: str
     keeps_mail: bool = False
     """Whether the server leaves unread what client 4 sends."""
-    needs_shared_batches: ClassVar[bool] = True
 
     async def server(self, node: Node) -> None:
         for k in count():

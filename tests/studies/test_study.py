@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pytest
 from tiny_worlds import RANDOM_TIMING, raw, tiny
@@ -136,7 +136,6 @@ class Chatty(Protocol):
 
     kind: Literal["chatty"] = "chatty"
     then: str = "raise"
-    needs_shared_batches: ClassVar[bool] = True
 
     async def server(self, node: Node) -> None:
         for k in range(100):

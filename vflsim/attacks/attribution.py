@@ -95,7 +95,7 @@ class Attribution(Attack):
         alike = [name for name in attacked.selected if scenario.models_of(name) == scenario.models_of(own)]
         for name in alike if len(alike) > 1 else ():
             protocol = scenario.protocols[name].protocol
-            apart = not protocol.clients_at_server and protocol.participants(scenario.clients, scenario.symbols)
+            apart = not protocol.traits.reference and protocol.participants(scenario.clients, scenario.symbols)
             if apart and scenario.codec_of(name).towards(SERVER).lossless:
                 return name
         raise ValueError(

@@ -95,7 +95,7 @@ class EquationSolving(AttackOfClients):
         maps = maps_of(attacked)
         truth = {client: _flat(models.data.features[client - 1]["test"][rows]) for client in maps}
         received = {client: _flat(h) for client, h in uploads.received.items()}
-        single = models.protocol.shows_uploads and models.setting.blinding is None
+        single = models.protocol.traits.shows_uploads and models.setting.blinding is None
         found: list[Equations] = []
         if single:
             for client, each in maps.items():

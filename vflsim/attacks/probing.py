@@ -35,7 +35,7 @@ class AttackOfClients(Attack, ABC):
     def clients(self, attacked: AttackedRun) -> list[int]:
         """Return the clients. Raises ``ValueError`` if they take no part, or are at the server."""
         models = attacked.models
-        if models.protocol.clients_at_server or not models.learners.clients:
+        if models.protocol.traits.reference or not models.learners.clients:
             raise ValueError("no client of it is apart from the server, so nobody receives anything")
         if self.client not in ("each", *models.learners.clients):
             raise ValueError(f"client {self.client} takes no part")

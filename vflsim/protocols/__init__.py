@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
@@ -17,6 +18,7 @@ from vflsim.protocols.fedvs import FedVS
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.t_synchronous import TSynchronous
+from vflsim.protocols.traits import Traits
 from vflsim.protocols.vim import Fdml, VimAdmm, VimAdmmJ, VimSgd
 from vflsim.vocabulary.imported import OrModule
 
@@ -42,4 +44,9 @@ ProtocolKind: TypeAlias = (
 PROTOCOLS: tuple[type[Protocol], ...] = get_args(ProtocolKind)
 AnyProtocol = Annotated[ProtocolKind, Field(discriminator="kind"), OrModule(Protocol)]
 
-__all__ = ["PROTOCOLS", "AnyProtocol", "CheckContext", "Protocol"]
+__all__ = ["PROTOCOLS", "AnyProtocol", "CheckContext", "Protocol", "Traits", "kinds_with"]
+
+
+def kinds_with(condition: Callable[[type[Protocol]], object]) -> str:
+    """Return the built-in kinds that meet a condition, for messages: ``synchronous, ignore``."""
+    return ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if condition(each))

@@ -23,6 +23,7 @@ from vflsim.learning.training import Training
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.contents import Contents, split_contents
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
+from vflsim.protocols.traits import Traits
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.setting import (
     Exchange,
@@ -81,44 +82,21 @@ class Protocol(Part, ABC):
     remember between operations beside models is ``kept`` (``PartyLearner``), which checkpoints hold.
     """
 
-    needs_shared_batches: ClassVar[bool] = False
-    """Whether all embeddings of a step must belong to the same batch."""
-    keeps_table: ClassVar[bool] = False
-    """Whether the server keeps the latest embedding of every (sample, client)."""
-    clients_at_server: ClassVar[bool] = False
-    """Whether the server computes the clients' models, too (a reference): clients cannot fail, and their FLOPs count
-    as the server's."""
-    scores_parties: ClassVar[bool] = False
-    """Whether parties have their own predictors, with metrics in columns such as ``test_accuracy.client-2``."""
-    uses_active_features: ClassVar[bool] = False
-    """Whether the server's learner uses its own features (``partition.active``)."""
-    uses_predictors: ClassVar[bool] = False
-    """Whether every party has a prediction net on an embedding of its own model's width (``models.predictor``)."""
-    uploads_nothing: ClassVar[str] = ""
-    """Why the server gets no embedding from anybody, so that none can be attacked. Empty if it does."""
+    traits: ClassVar[Traits] = Traits()
+    """What holds for every value of the keys."""
     runs_on_cpu: ClassVar[bool] = False
     """Whether runs stay on the CPU, regardless of a study's device."""
     vectorised_keys: ClassVar[frozenset[str] | None] = None
     """The keys of this protocol that its ``recurrence`` understands; None without a recurrence."""
     kept_values: ClassVar[tuple[type[KeptValue], ...]] = ()
     """The types of lazy values of this protocol's handles; checkpoints keep them as recipes."""
-    waits_for_all: ClassVar[bool] = False
-    """Whether each step waits for every client. Speed-ups refer to the first such protocol of a scenario."""
-    rounds_correspond: ClassVar[bool] = False
-    """Whether every participant begins its k-th work in round k. Rounds of two such protocols can be paired."""
-    awaited_replies: ClassVar[tuple[str, ...]] = ()
-    """Message kinds that a server step awaits, besides the messages of the clients that it uses."""
-    evaluates_uncompressed: ClassVar[bool] = False
-    """Whether the messages of an evaluation without virtual time do without the codec; with blinding they always do."""
-    refuses_absent_rows: ClassVar[str] = "its learners are its own, and need every row of every party"
-    """Why parties cannot lack rows (``data.align: outer``). Empty if they can: embeddings are joined by a
-    ``ServerLearner``, and clients are ``ClientLearner``."""
-    takes_mechanism: ClassVar[bool] = True
-    """Whether clients upload their own embeddings, which a mechanism (bound and noise) can protect."""
-    shows_uploads: ClassVar[bool] = True
-    """Whether the server can read what a single client uploads, unless it is blinded."""
     default_blinding: ClassVar[Blinding | None] = None
     """The blinding of an entry without the key ``blinding``."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if not isinstance(cls.traits, Traits):
+            raise TypeError(f"{cls.__name__}.traits is {cls.traits!r}; allowed: Traits(…), from vflsim.protocol")
 
     @property
     def labels_at_clients(self) -> bool:
@@ -135,7 +113,7 @@ class Protocol(Part, ABC):
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if the protocol cannot run with these clients, batches or models."""
-        if self.needs_shared_batches and context.batches == "own":
+        if self.traits.shared_batches and context.batches == "own":
             raise ValueError("this protocol's clients must work on the same batch; allowed: training.batches: shared")
 
     def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
@@ -173,7 +151,7 @@ class Protocol(Part, ABC):
 
         Initial weights depend on (seed, party) alone, so that they are equal across protocols.
         """
-        return split_learners(setting, seed, self.keeps_table, self.clients_at_server)
+        return split_learners(setting, seed, self.traits.table, self.traits.reference)
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
         """Return the linear head W_k of every participant, (d_f, d_c).
@@ -190,11 +168,11 @@ class Protocol(Part, ABC):
         """Compute alike clients together; return, in words, the clients that cannot be, and why."""
         if not learners.split:
             return ["clients with learners of their own are computed one by one"] if len(learners.clients) > 1 else []
-        return stack_split_learners(setting, learners, self.keeps_table)
+        return stack_split_learners(setting, learners, self.traits.table)
 
     def extra_bytes(self, setting: Setting) -> int:
         """Count the bytes of a run besides features, weights and gradients."""
-        return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if self.keeps_table else 0
+        return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if self.traits.table else 0
 
     def view_bytes(self, setting: Setting, rows: int) -> int:
         """Count the bytes of views of so many training rows: what every client sends and receives about them."""
@@ -238,10 +216,10 @@ class Protocol(Part, ABC):
     def facts(self) -> Mapping[str, Any]:
         """Return the fields of ``run.json`` that depend on the protocol alone."""
         return {
-            "waits_for_all": self.waits_for_all,
-            "rounds_correspond": self.rounds_correspond,
-            "reference": self.clients_at_server,
-            "awaited_replies": self.awaited_replies,
+            "waits_for_all": self.traits.waits_for_all,
+            "rounds_correspond": self.traits.rounds_correspond,
+            "reference": self.traits.reference,
+            "awaited_replies": self.traits.awaited_replies,
         }
 
     # --- the vectorised path ----------------------------------------------------------------------------------------

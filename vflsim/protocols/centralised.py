@@ -9,6 +9,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import centralised
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.traits import REFERENCE, Traits
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import ServerSteps
 from vflsim.setting import Setting
@@ -28,12 +29,7 @@ class Centralised(Protocol):
     """
 
     kind: Literal["centralised"] = "centralised"
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
-    clients_at_server: ClassVar[bool] = True
-    uploads_nothing: ClassVar[str] = "all features are at the server, which gets no embedding from anybody"
-    takes_mechanism: ClassVar[bool] = False
+    traits: ClassVar[Traits] = REFERENCE
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def placed(self, node: Node) -> Node:

@@ -13,6 +13,7 @@ from vflsim.analysis.rounds import ignoring
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
+from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.dropping import Dropping
 from vflsim.recurrences.synchronous import SynchronousRounds
@@ -41,11 +42,8 @@ class Ignore(Protocol):
     """Each round uses the first embeddings, this many."""
     deadline: PositiveSeconds | None = None
     """Each round uses the embeddings that arrive within this time (at least one)."""
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
+    traits: ClassVar[Traits] = replace(ROUNDS, waits_for_all=False)
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude", "fastest", "deadline"})
-    rounds_correspond: ClassVar[bool] = True
 
     async def server(self, node: ServerNode) -> None:
         """Take the embeddings that are in time; step; send everybody the end of the round."""

@@ -11,6 +11,7 @@ from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.ignore import Ignore
+from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting
@@ -25,12 +26,8 @@ class Synchronous(Protocol):
     """
 
     kind: Literal["synchronous"] = "synchronous"
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
+    traits: ClassVar[Traits] = ROUNDS
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
 
     async def server(self, node: ServerNode) -> None:
         """Wait for all embeddings of the round; step; return the gradients."""

@@ -12,6 +12,7 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.server import ServerStep
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.contents import Content, Contents, ids_of, single
+from vflsim.protocols.traits import TABLE, Traits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.quantities import Index
@@ -33,10 +34,7 @@ class TableProtocol(Protocol):
     """Rows about to be used that are older than so many server steps are queried again at once."""
     bounds: Literal["client_age", "row_age"] = "client_age"
     """The age that ``max_staleness`` limits: a client's latest embedding's, or each row's."""
-    keeps_table: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
-    awaited_replies: ClassVar[tuple[str, ...]] = ("answer",)
+    traits: ClassVar[Traits] = TABLE
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """An epoch is as many embeddings as all clients produce in one pass over the data."""

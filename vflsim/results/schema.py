@@ -182,8 +182,8 @@ class RunInfo(BaseModel):
     of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
     and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
     heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are
-    what the run trained with beside its timing (None without training). ``reference`` is the protocol's
-    ``clients_at_server``.
+    what the run trained with beside its timing (None without training). ``reference`` is the protocol's trait: the
+    server computes the clients' models, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

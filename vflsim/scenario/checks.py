@@ -10,7 +10,7 @@ from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.tasks import task_of
 from vflsim.privacy.base import Mechanism
-from vflsim.protocols import PROTOCOLS
+from vflsim.protocols import kinds_with
 from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
@@ -107,7 +107,7 @@ def _tops(scenario: Scenario, name: str) -> Iterator[tuple[str, str, ServerModel
     models, split, active = client_models(scenario, name), scenario.models_of(name), active_model(scenario, name)
     protocol = scenario.protocols[name].protocol
     clients = protocol.participants(scenario.clients, scenario.symbols)
-    if not protocol.uses_predictors:
+    if not protocol.traits.predictors:
         joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
         yield "server", "", split.server, split.aggregate.width([model.embedding for model in joined])
         return
@@ -172,9 +172,9 @@ def broken(name: str, error: Exception) -> Problem:
 
 def _mechanism(scenario: Scenario, name: str) -> Iterator[Problem]:
     entry = scenario.protocols[name]
-    if entry.mechanism is not None and not entry.protocol.takes_mechanism:
+    if entry.mechanism is not None and not entry.protocol.traits.mechanism:
         what = f"clients of a {entry.protocol.kind} protocol upload no embeddings that noise could protect"
-        kinds = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.takes_mechanism)
+        kinds = kinds_with(lambda each: each.traits.mechanism)
         yield Problem(("protocols", name, "mechanism"), what, f"in protocols of kind {kinds}", "leave it out")
     elif entry.mechanism is not None:
         yield from _accounting(scenario, name, entry.mechanism)
@@ -235,8 +235,8 @@ def _active(scenario: Scenario, name: str) -> Iterator[Problem]:
     entry = scenario.protocols[name]
     protocol, loc = entry.protocol, location_of(scenario, name, "models", "active")
     unused = entry.models is not None and "active" in entry.models.model_fields_set and entry.models.active is None
-    if scenario.partition.active and not protocol.uses_active_features and not unused:
-        users = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.uses_active_features)
+    if scenario.partition.active and not protocol.traits.active_features and not unused:
+        users = kinds_with(lambda each: each.traits.active_features)
         what = f"protocol {name!r} of kind {protocol.kind} cannot use the features of the server"
         allowed = f"true with protocols of kind {users}; otherwise false" if users else "false"
         remedy = f"give {name!r} `models: {{active: null}}`, which leaves them unused, or leave active out"
@@ -247,8 +247,8 @@ def _active(scenario: Scenario, name: str) -> Iterator[Problem]:
     if scenario.models_of(name).active is not None and not scenario.partition.active:
         what = "the server has a model for features of its own, and holds none"
         yield Problem(loc, what, remedy="set partition.active: true, or leave models.active out")
-    if scenario.models_of(name).predictor is not None and not protocol.uses_predictors:
-        users = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.uses_predictors)
+    if scenario.models_of(name).predictor is not None and not protocol.traits.predictors:
+        users = kinds_with(lambda each: each.traits.predictors)
         what = f"protocol {name!r} of kind {protocol.kind} has one model on all embeddings, and no prediction nets"
         remedy = "leave it out, or give it in the entries of the protocols that use it"
         key = location_of(scenario, name, "models", "predictor")
@@ -289,7 +289,7 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
 def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | None) -> Iterator[Problem]:
     for metric in targets.values:
         split, _, bare = column_of(metric).partition("_")
-        if belongs_to_a_party(metric) and not any(e.protocol.scores_parties for e in scenario.protocols.values()):
+        if belongs_to_a_party(metric) and not any(e.protocol.traits.party_scores for e in scenario.protocols.values()):
             what = f"{metric} is of one party's own predictor, and no protocol of this scenario has any"
             yield Problem((*loc, metric), what, column_of(metric), "leave out the party")
         metrics = ("loss", *task_of(task).metric_names) if task else (bare,)
@@ -313,7 +313,7 @@ def _end(scenario: Scenario, name: str) -> Iterator[Problem]:
 def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Check that no evaluation that takes time is lost with the client that works on it."""
     protocol = scenario.protocols[name].protocol
-    if not scenario.evaluate_of(name).costs_time or protocol.clients_at_server:
+    if not scenario.evaluate_of(name).costs_time or protocol.traits.reference:
         return
     timings, clients = party_timings(scenario), protocol.participants(scenario.clients, scenario.symbols)
     for client in clients:

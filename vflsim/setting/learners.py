@@ -69,13 +69,13 @@ class Algorithm(Protocol):
         """Make the learners of a run."""
 
 
-def split_learners(setting: Setting, seed: int, table: bool = False, clients_at_server: bool = False) -> SplitLearners:
+def split_learners(setting: Setting, seed: int, table: bool = False, reference: bool = False) -> SplitLearners:
     """Make the learners of plain split training.
 
-    ``table``: the server keeps the latest embedding of every row; ``clients_at_server``: their FLOPs are the server's.
+    ``table``: the server keeps the latest embedding of every row; ``reference``: the clients' FLOPs are the server's.
     """
     clients = {client: ClientLearner(client_parts(setting, client, seed)) for client in setting.clients}
-    beside = _flops_of(setting, clients) if clients_at_server else None
+    beside = _flops_of(setting, clients) if reference else None
     return Learners(ServerLearner(server_parts(setting, seed, table, beside)), clients)
 
 

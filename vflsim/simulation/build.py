@@ -51,7 +51,7 @@ def parties(
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = learners_of(protocol, setting, seed)
     alone = protocol.stack(setting, learners) if batched else []
-    outages = None if protocol.clients_at_server else _outages(setting, seed)
+    outages = None if protocol.traits.reference else _outages(setting, seed)
     gates = {} if outages is None else outages.gates()
     transport = Transport(world, setting.network, [timing.link for timing in timings], seed, recorder, gates)
     shared = RunContext(

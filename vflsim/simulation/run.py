@@ -105,7 +105,7 @@ def run_protocol(
         lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
         splits,
         report,
-        wired=not protocol.evaluates_uncompressed and resolved.blinding is None,
+        wired=not protocol.traits.evaluates_uncompressed and resolved.blinding is None,
         variation=variation,
     )
 

@@ -47,7 +47,7 @@ def _times(cycle: Cycle) -> int:
 
 
 def _parties(protocol: Protocol, setting: Setting) -> tuple[int, ...]:
-    return (SERVER,) if protocol.clients_at_server else (SERVER, *setting.clients)
+    return (SERVER,) if protocol.traits.reference else (SERVER, *setting.clients)
 
 
 def _heavy_delays(protocol: Protocol, setting: Setting) -> Iterator[str]:

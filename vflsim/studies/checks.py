@@ -13,7 +13,7 @@ from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.privacy.accounting import Released
 from vflsim.privacy.mechanisms import PerturbedLocalEmbedding
-from vflsim.protocols import PROTOCOLS
+from vflsim.protocols import kinds_with
 from vflsim.scenario.checks import broken, location_of, problems_in
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -151,8 +151,8 @@ def _absent_rows(scenario: Scenario, name: str, resolved: Setting) -> Iterator[P
     if resolved.present is None:
         return
     loc, remedy = ("data", "align"), f"set `align: inner`, or leave {name!r} out"
-    if why := protocol.refuses_absent_rows:
-        kinds = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if not each.refuses_absent_rows)
+    if why := protocol.traits.refuses_absent_rows:
+        kinds = kinds_with(lambda each: not each.traits.refuses_absent_rows)
         what = f"parties lack rows, and protocol {name!r} of kind {protocol.kind} cannot do without: {why}"
         yield Problem(loc, what, f"inner; outer with protocols of kind {kinds}", remedy)
     elif resolved.blinding is not None:
@@ -184,7 +184,7 @@ def _smallest_batch(scenario: Scenario, name: str, resolved: Setting) -> Iterato
     key = location_of(scenario, name, "training", "batch")
     protocol = scenario.protocols[name].protocol
     few = protocol.batches(rows, training, 0).smallest < 2
-    for who in _who_needs_two_rows(resolved, protocol.uses_predictors) if few else ():
+    for who in _who_needs_two_rows(resolved, protocol.traits.predictors) if few else ():
         what = f"{who} cannot train on one row (batch normalisation?), and "
         if resolved.batch == 1:
             yield Problem(key, f"{what}every batch has one", "at least 2", "raise batch, or change the model")

@@ -91,7 +91,7 @@ def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tupl
             "up": capacity_profile(timing.link.up).dry_from(),
             "down": capacity_profile(timing.link.down).dry_from(),
         }
-        if party and not protocol.clients_at_server:
+        if party and not protocol.traits.reference:
             if not isinstance(timing.availability, Always):
                 ends["availability"] = timing.availability.profile(seed, party).dry_from()
             if isinstance(timing.activation, Schedule):

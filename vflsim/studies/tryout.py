@@ -182,7 +182,7 @@ class _Tryout:
         timings = [self._resolved.timings[client] for client in self._resolved.clients]
         crashing = any(not isinstance(timing.availability, Always) for timing in timings)
         ending = any(settings_that_end(self._scenario, self._name, self._scenario.seeds[0]))
-        return ending or (crashing and not self._protocol.clients_at_server)
+        return ending or (crashing and not self._protocol.traits.reference)
 
 
 class _Limited(VirtualWorld):

@@ -88,7 +88,7 @@ class TrainedModels:
     @property
     def codec(self) -> Codec | None:
         """The codec that the embeddings of an evaluation go through; None if they go as they are."""
-        free = self.protocol.evaluates_uncompressed and not self.setting.evaluation_takes_time
+        free = self.protocol.traits.evaluates_uncompressed and not self.setting.evaluation_takes_time
         codec = self.setting.codec.towards(SERVER)
         return None if free or codec.lossless else codec
 
@@ -138,8 +138,8 @@ class TrainedModels:
 
         Raises ``ValueError`` as ``prediction`` does, and if the server gets nothing.
         """
-        if self.protocol.uploads_nothing:
-            raise ValueError(self.protocol.uploads_nothing)
+        if self.protocol.traits.uploads_nothing:
+            raise ValueError(self.protocol.traits.uploads_nothing)
         return self._uploads(rows, split)
 
     def _uploads(self, rows: Tensor, split: Split) -> Uploads:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from vflsim.protocols import PROTOCOLS
+from vflsim.protocols import kinds_with
 from vflsim.scenario.checks import location_of
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
@@ -52,7 +52,7 @@ def _recorded(scenario: Scenario) -> Iterator[Problem]:
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     protocol, loc = scenario.protocols[name].protocol, ("protocols", name)
     if protocol.vectorised_keys is None:
-        kinds = ", ".join(each.model_fields["kind"].default for each in PROTOCOLS if each.vectorised_keys is not None)
+        kinds = kinds_with(lambda each: each.vectorised_keys is not None)
         what = f"no recurrence is known for the rounds of {protocol.kind}"
         yield Problem(loc, what, kinds, "leave out --path vectorised")
         return
@@ -68,7 +68,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     timing, timings = scenario.timing, party_timings(scenario)
     participants = scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
     yield from _unknown(timing, lambda key: ("timing", key))
-    if scenario.protocols[name].protocol.clients_at_server:  # only the server's work takes time
+    if scenario.protocols[name].protocol.traits.reference:  # only the server's work takes time
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))

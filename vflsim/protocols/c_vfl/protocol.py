@@ -16,6 +16,7 @@ from vflsim.protocols.fedbcd.recomputed import (
     shared_content,
     shared_shapes,
 )
+from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -35,11 +36,7 @@ class CVfl(Protocol):
     kind: Literal["c_vfl"] = "c_vfl"
     local_steps: Count = 1
     """Q, the steps of every party in a round. Each is a computation; a client's counts as an update."""
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
+    traits: ClassVar[Traits] = ROUNDS
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Send everybody all C(h_m) of B(t), as they came, and C(θ_0); take Q steps, the first before sending."""

@@ -11,7 +11,9 @@ from vflsim.codecs.frame import ONLY
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.easter.features import need_features
+from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.easter.whole import WholeActive, WholeParty
+from vflsim.protocols.traits import Traits
 from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.protocols.vim.messages import Logits
@@ -33,15 +35,8 @@ class AggVfl(Protocol):
     kind: Literal["agg_vfl"] = "agg_vfl"
     combine: Combine = "mean"
     """The prediction is the ``mean`` of all parties' predictions, or their ``sum``."""
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    uses_predictors: ClassVar[bool] = True
-    scores_parties: ClassVar[bool] = True
-    takes_mechanism: ClassVar[bool] = False
-    refuses_absent_rows: ClassVar[str] = "every party predicts every row"
+    traits: ClassVar[Traits] = PREDICTORS
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "combine"})
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
 
     async def server(self, node: Node[WholeActive]) -> None:
         """Combine the predictions; send each client ∂ℓ/∂o_k."""

@@ -14,6 +14,7 @@ from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
+from vflsim.protocols.traits import Traits
 from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import ClientNode, Node
 
@@ -25,13 +26,14 @@ class Local(Protocol):
     """
 
     kind: Literal["local"] = "local"
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    uses_predictors: ClassVar[bool] = True
-    uploads_nothing: ClassVar[str] = "no client takes part, so the server gets no embedding from anybody"
-    takes_mechanism: ClassVar[bool] = False
-    refuses_absent_rows: ClassVar[str] = "the server predicts every row from its own features"
-    rounds_correspond: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        rounds_correspond=True,
+        active_features=True,
+        predictors=True,
+        mechanism=False,
+        refuses_absent_rows="the server predicts every row from its own features",
+        uploads_nothing="no client takes part, so the server gets no embedding from anybody",
+    )
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Nobody."""

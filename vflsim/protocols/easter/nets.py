@@ -8,8 +8,20 @@ from functools import partial
 from torch import Tensor
 
 from vflsim.learning.party import PartyLearner
+from vflsim.protocols.traits import Traits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name
+
+PREDICTORS = Traits(
+    waits_for_all=True,
+    rounds_correspond=True,
+    active_features=True,
+    predictors=True,
+    party_scores=True,
+    mechanism=False,
+    refuses_absent_rows="every party predicts every row",
+)
+"""Rounds in which every party trains a prediction net of its own."""
 
 
 class TwoNets(PartyLearner):

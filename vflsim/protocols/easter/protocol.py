@@ -22,7 +22,9 @@ from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
+from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.evaluation import Scores
+from vflsim.protocols.traits import Traits, replace
 from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
@@ -38,15 +40,7 @@ class Easter(Protocol):
     """
 
     kind: Literal["easter"] = "easter"
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    uses_predictors: ClassVar[bool] = True
-    scores_parties: ClassVar[bool] = True
-    takes_mechanism: ClassVar[bool] = False
-    refuses_absent_rows: ClassVar[str] = "every party predicts every row"
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
-    awaited_replies: ClassVar[tuple[str, ...]] = ("prediction",)
+    traits: ClassVar[Traits] = replace(PREDICTORS, awaited_replies=("prediction",))
     default_blinding: ClassVar[Blinding | None] = Blinding()
 
     async def server(self, node: Node[ActiveParty]) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.synchronous import Synchronous
+from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode
@@ -20,12 +21,8 @@ class PyVertical(Protocol):
     """
 
     kind: Literal["pyvertical"] = "pyvertical"
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
+    traits: ClassVar[Traits] = ROUNDS
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
 
     async def server(self, node: ServerNode) -> None:
         """Wait for all bottoms; step; return the gradients."""

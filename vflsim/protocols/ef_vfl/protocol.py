@@ -13,6 +13,7 @@ from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_content, shared_shapes
+from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -34,12 +35,7 @@ class EfVfl(Protocol):
     """Whether clients hold the labels (``shared``, Alg. 1), or the server alone."""
     local_steps: Count = 1
     """The steps of every party in a round. Each is a computation; a client's counts as an update."""
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
-    evaluates_uncompressed: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(ROUNDS, evaluates_uncompressed=True)
 
     async def server(self, node: Node[SurrogateServer]) -> None:
         """Add all differences to the surrogates; step on these; send gradients, or all differences and that of θ_0."""

@@ -16,6 +16,7 @@ from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
+from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -41,11 +42,7 @@ class FedBcd(Protocol):
     gradients: Literal["held", "recomputed"] = "held"
     """The ∂ℓ/∂h_m of a client's steps: the server's, ``held`` for all Q steps; or ``recomputed`` by the client in each
     step, at its present h_m, from the server's weights, the others' embeddings, and labels that it has."""
-    needs_shared_batches: ClassVar[bool] = True
-    uses_active_features: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = ""
-    waits_for_all: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
+    traits: ClassVar[Traits] = ROUNDS
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Run the server of ``order``."""

@@ -28,6 +28,7 @@ from vflsim.protocols.fedvs.learning.stack import stack_coded
 from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import coding_plan, expanded_columns
 from vflsim.protocols.fedvs.stages import CodedStages
+from vflsim.protocols.traits import Traits
 from vflsim.setting import Learners, Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.amounts import quantity
@@ -84,12 +85,11 @@ class FedVS(Protocol):
     """Seconds after which a round with too few coded embeddings is given up."""
     too_few: Literal["wait", "skip", "stop"] = "wait"
     """Action at the deadline: ``skip`` to the next batch, or ``stop`` the run; ``wait`` (no deadline) indefinitely."""
-    needs_shared_batches: ClassVar[bool] = True
-    rounds_correspond: ClassVar[bool] = True
-    takes_mechanism: ClassVar[bool] = False
-    shows_uploads: ClassVar[bool] = False
-    refuses_absent_rows: ClassVar[str] = (
-        "a coded sum is over the embeddings of all clients, and none can be left out of it"
+    traits: ClassVar[Traits] = Traits(
+        rounds_correspond=True,
+        mechanism=False,
+        shows_uploads=False,
+        refuses_absent_rows="a coded sum is over the embeddings of all clients, and none can be left out of it",
     )
     runs_on_cpu: ClassVar[bool] = True
     kept_values: ClassVar[tuple[type[KeptValue], ...]] = (HeldData, HeldModel, CodedSum, ModelSecret)

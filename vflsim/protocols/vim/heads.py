@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from vflsim.learning.models.server import LinearServer
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.contents import Contents
+from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vim.messages import AdmmVariables, Logits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
@@ -28,10 +29,11 @@ class LinearHeads(Protocol):
     """The name of this kind, as scenarios write it."""
     exclude: Selection | None = None
     """These clients never take part."""
-    needs_shared_batches: ClassVar[bool] = True
-    waits_for_all: ClassVar[bool] = True
-    refuses_absent_rows: ClassVar[str] = "each client's head and dual variables need all of its rows"
-    rounds_correspond: ClassVar[bool] = True
+    traits: ClassVar[Traits] = replace(
+        ROUNDS,
+        active_features=False,
+        refuses_absent_rows="each client's head and dual variables need all of its rows",
+    )
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Everybody who is not excluded."""
