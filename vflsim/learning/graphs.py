@@ -53,10 +53,10 @@ class KeptGraph:
         return output.detach()
 
     def backward(self, batch: Batch, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Step the models along ``gradient``, that of the output for ``batch``; return those of what was ``received``.
+        """Step the models along ``gradient``, that of the output for ``batch``; return those for ``received``.
 
-        They are what the chain rule hands on, to another graph or party; None where the output does not depend on a
-        tensor. Raises what ``take`` raises.
+        They are None where the output does not depend on a tensor. Another graph or party continues the chain rule with
+        them. Raises what ``take`` raises.
         """
         received = () if self._kept is None else self._kept[1]
         backward(batch, (self, gradient))

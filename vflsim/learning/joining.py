@@ -1,4 +1,4 @@
-"""The way of a server step from embeddings and table to the aggregate, and of its gradient back."""
+"""Joins embeddings and table rows to the aggregate of a server step, and passes its gradient back to them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from vflsim.streams import SERVER
 class Used:
     """The inputs of a server step for one batch.
 
-    ``joined`` is the aggregate, and ``leaves`` the tensors to differentiate by: the fresh embeddings one by one, or the
-    aggregate itself, where it is Σ c_m h_m; ``coefficients`` are then the fresh ones' c_m.
+    ``joined`` is the aggregate. ``leaves`` are the tensors to differentiate by: the fresh embeddings one by one. If the
+    aggregate is Σ c_m h_m, it is the only leaf, and ``coefficients`` are the c_m of the fresh embeddings.
     """
 
     batch: Batch
@@ -34,7 +34,7 @@ class Used:
     coefficients: Sequence[float] | None = None
 
     def spread(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return ∂ℓ/∂h_m for each fresh embedding, from those of the leaves: one tensor for all with the same c_m."""
+        """Return ∂ℓ/∂h_m for each fresh embedding, from the leaves' gradients. Equal c_m share one tensor."""
         if self.coefficients is None:
             return gradients
         (whole,) = gradients
@@ -46,10 +46,10 @@ class Used:
 class Joining:
     """Joins embeddings of these ``widths``, always in party order.
 
-    Where the aggregate is Σ c_m h_m, ∂ℓ/∂h_m = c_m ∂ℓ/∂H, and the graph between the two is not needed. ``trained`` is
+    If the aggregate is Σ c_m h_m, no graph leads from it to the embeddings, since ∂ℓ/∂h_m = c_m ∂ℓ/∂H. ``trained`` is
     the model of an aggregate that has one. In training, ``blinded_sum`` decodes the sum of the clients' embeddings.
-    ``present``, (rows, parties) by split, says which rows each party holds; None: all. Where it lacks one, its
-    embedding is missing, whatever arrived in its place, and has no gradient.
+    ``present``, (rows, parties) by split, says which rows each party holds (None: all). The embedding of a row that a
+    party lacks counts as missing, whatever has arrived in its place, and gets no gradient.
     """
 
     aggregate: Aggregate
@@ -59,9 +59,9 @@ class Joining:
     present: Mapping[Split, Tensor] | None = None
 
     def all_of(self, embeddings: Sequence[Handle[Tensor]], split: Split | None = None) -> Tensor:
-        """Join the embeddings of all parties; those of all rows of ``split``, where parties may lack some."""
+        """Join the embeddings of all parties. ``split`` is required when parties may lack rows."""
         if self.present is not None:
-            assert split is not None, "whoever admits absent rows says which rows these are"
+            assert split is not None, "`split` is required when parties may lack rows"
             return self.combined([handle.value for handle in embeddings], self.present[split])
         coefficients = self.aggregate.coefficients(range(len(embeddings)))
         if coefficients is None:
@@ -69,7 +69,7 @@ class Joining:
         return _sum(coefficients, None, embeddings)
 
     def used(self, batch: Batch, fresh: Sequence[Any], places: Sequence[int], table: EmbeddingTable | None) -> Used:
-        """Return the inputs for one batch: ``fresh`` messages of the parties at ``places``, the table otherwise."""
+        """Return the inputs for one batch: ``fresh`` messages of the parties at ``places``, table rows for others."""
         parties = range(len(self.widths))
         present = None if self.present is None else self.present["train"]
         coefficients = (
@@ -97,7 +97,7 @@ class Joining:
         return Used(batch, fresh, self.combined(values, rows), leaves)
 
     def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
-        """Return the sum of the embeddings of all clients, and of the server's own, if it is among ``fresh``."""
+        """Return the sum of all clients' embeddings, plus the server's own if ``fresh`` has it."""
         values = {message.sender: message.value.value for message in fresh}
         own = values.pop(SERVER, None)
         total = group.total(values)

@@ -1,4 +1,4 @@
-"""The base class of protocols: coroutines of server and clients, and hooks with defaults."""
+"""The base class of protocols: the coroutines of server and client, one set of traits, and hooks with defaults."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class CheckContext:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A table of the effects of other values of the parameter ``key``; ``rows`` begin with that value.
+    """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
 
-    ``same`` is equal for protocols that differ in this parameter alone: only one of their tables is shown.
+    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown.
     """
 
     key: str
@@ -75,21 +75,22 @@ class Choices:
 
 
 class Protocol(Part, ABC):
-    """A protocol is one final class: its fields are its keys in a scenario, its coroutines the algorithm.
+    """A protocol is one final class: its fields are its keys in a scenario, and its coroutines are the algorithm.
 
-    ``server`` and ``client`` run once per party and usually never return; the run's stop rule ends them. They see only
-    their node, keep their state in local variables, and so run unchanged in virtual and in real time. What learners
-    remember between operations beside models is ``kept`` (``PartyLearner``), which checkpoints hold.
+    ``server`` and ``client`` run once per party and usually never return: the run's stop rule ends them. They run
+    unchanged in virtual and in real time, because they see only their node and keep their state in local variables.
+    Learners store what they remember beside models in ``kept`` (``PartyLearner``), and checkpoints save it. ``traits``
+    tells the framework what it has to know of the protocol: begin with a preset, and change what differs.
     """
 
     traits: ClassVar[Traits] = Traits()
-    """What holds for every value of the keys."""
+    """Facts that hold for every value of the keys."""
     runs_on_cpu: ClassVar[bool] = False
-    """Whether runs stay on the CPU, regardless of a study's device."""
+    """Whether runs use the CPU even if the study has another device."""
     vectorised_keys: ClassVar[frozenset[str] | None] = None
-    """The keys of this protocol that its ``recurrence`` understands; None without a recurrence."""
+    """The keys that the ``recurrence`` of this protocol understands. None if it has no recurrence."""
     kept_values: ClassVar[tuple[type[KeptValue], ...]] = ()
-    """The types of lazy values of this protocol's handles; checkpoints keep them as recipes."""
+    """The types of lazy values in this protocol's handles. Checkpoints save how to compute them, not the values."""
     default_blinding: ClassVar[Blinding | None] = None
     """The blinding of an entry without the key ``blinding``."""
 
@@ -121,7 +122,7 @@ class Protocol(Part, ABC):
         raise ValueError("the server of this protocol needs each embedding by itself, not only the sum of all")
 
     def check_codec(self, codec: Codec, blinded: bool) -> None:
-        """Raise ``ValueError`` if the codec could transform nothing; ``blinded``: the embeddings are integers."""
+        """Raise ``ValueError`` if the codec has no tensor to transform. ``blinded`` embeddings are integers."""
         if blinded and codec.towards(1).lossless and not codec.towards(SERVER).lossless:
             raise ValueError(
                 f"{codec.kind} is for what goes up, and blinded embeddings are integers, which no codec changes; "
@@ -141,7 +142,7 @@ class Protocol(Part, ABC):
         return BatchSequence(rows, training.model_copy(update={"batches": "shared"}), seed, SHARED)
 
     def placed(self, node: Node) -> Node:
-        """Return the node for this protocol's party: a reference may make computations or messages free."""
+        """Return the node that a party of this protocol gets. A reference may make computations or messages free."""
         return node
 
     # --- the learning plane -----------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class Protocol(Part, ABC):
         return split_prediction(learners)
 
     def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
-        """Compute alike clients together; return, in words, the clients that cannot be, and why."""
+        """Compute alike clients together. Return, in words, which clients cannot be stacked, and why."""
         if not learners.split:
             return ["clients with learners of their own are computed one by one"] if len(learners.clients) > 1 else []
         return stack_split_learners(setting, learners, self.traits.table)
@@ -186,7 +187,7 @@ class Protocol(Part, ABC):
     # --- what is known without a run --------------------------------------------------------------------------------
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the laws of a round and of its parts, or raise ``Unanalysable`` with the reason why there are none.
+        """Return the laws of a round and of its parts. Raises ``Unanalysable`` with the reason if there are none.
 
         A round lasts from the end of one server step to the end of the next, as in ``rounds.parquet``.
         """
@@ -210,7 +211,7 @@ class Protocol(Part, ABC):
         return ()
 
     def describe(self, setting: Setting) -> str:
-        """Describe the consequences of the parameters in one line for ``vflsim check``; empty without any."""
+        """Describe the consequences of the parameters in one line for ``vflsim check``. Empty if there are none."""
         return ""
 
     def facts(self) -> Mapping[str, Any]:

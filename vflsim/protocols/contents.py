@@ -21,7 +21,7 @@ from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest
 class Content:
     """The tensors of a message by name, and its number of sample ``ids``.
 
-    The server has received what it has ``passed_on``, names of tensors, and sends it as it came.
+    ``passed_on`` names the tensors that the server forwards without re-encoding.
     """
 
     tensors: Mapping[str, Spec] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The error of a run that only the event path can decide."""
+"""Raised when the vectorised path cannot decide an ordering; the run is repeated event by event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vflsim.errors import RunError
 class UndecidedError(RunError):
     """Events fall on the same instant, and the run depends on their order, which only the event queue determines.
 
-    Rare for continuous delays; the event path executes such a run.
+    This is rare for continuous delays. The event path executes such a run.
     """
 
 

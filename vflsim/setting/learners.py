@@ -46,7 +46,8 @@ class Exchange:
     """What a client sends, receives and computes in a round on a batch: shapes of tensors, as in ``Message.carried``.
 
     ``steps`` is how many client steps it takes on what it receives; with ``anew``, those after the first repeat the
-    forward pass. The server has received what it has ``passed_on``, names in ``down``, and sends it as it came.
+    forward pass. ``passed_on`` names the tensors in ``down`` that the server forwards without
+    re-encoding.
     """
 
     up: Mapping[str, tuple[int, ...]]

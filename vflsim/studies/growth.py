@@ -1,4 +1,4 @@
-"""What becomes of the runs that a results folder holds when a study is run there: kept, continued, moved aside."""
+"""Decides for each run in a study's folder: keep it, continue it, or move it aside."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _ENTRY = re.compile(r"seed-(\d+)|\.seed-(\d+)\.(?:checkpoint|log)")
 class Growth:
     """The plan of a study in a folder: which runs are ``kept``, and which are ``left`` to do, in starting order.
 
-    ``continued`` are those of the runs left that continue from a checkpoint. ``aside`` has the runs that are moved
-    aside, each with the reasons, and ``entries`` their paths in the folder. ``notes`` tell how kept runs differ from
-    new ones, and which runs are repeated. ``there``: the folder holds any runs or checkpoints.
+    ``continued`` are the runs of ``left`` that start from a checkpoint. ``aside`` has the runs that are moved aside,
+    each with the reasons, and ``entries`` their paths in the folder. ``notes`` tell how kept runs differ from new
+    ones, and which runs are repeated. ``there`` says whether the folder holds any runs or checkpoints.
     """
 
     kept: Mapping[Run, RunInfo]
@@ -51,7 +51,7 @@ class Growth:
     there: bool
 
     def prepare(self, work: Work) -> Prepared:
-        """Move aside what does not fit, and write the new scenario. Raises ResultsError."""
+        """Move aside the runs that do not match, and write the new scenario. Raises ResultsError."""
         if self.kept or self.continued:
             return grow_folder(work.folder, work.text, self.entries, work.aside)
         return prepare_folder(work.folder, work.text, bool(self.entries), work.aside)
@@ -60,7 +60,7 @@ class Growth:
 def planned(work: Work) -> Growth:
     """Compare the runs in the folder of a study with those that it asks for. Raises ResultsError.
 
-    Only deletes what a killed process left half-written.
+    Nothing is deleted except what a killed process left half-written.
     """
     wanted = dict.fromkeys(work.runs)
     with errors_named(work.folder):
@@ -125,7 +125,7 @@ class _Earlier:
             self._damage = f"{SCENARIO} is {error.what}"
 
     def misfit(self, run: Run) -> tuple[str, ...]:
-        """Say why a run is none of the study; empty if its scenario is the same, as far as it depends on it."""
+        """Say why a run does not belong to the study. Empty if all that it depends on in the scenario is the same."""
         name, seed = run
         scenario = self._work.scenario
         if name not in scenario.protocols:
@@ -139,7 +139,7 @@ class _Earlier:
         return self._misfits[name]
 
     def ends_alike(self, run: Run, info: RunInfo) -> bool:
-        """Whether a finished run would have the same end under the study's stop rules, all else being equal."""
+        """Whether a finished run would end at the same place under the study's stop rules."""
         name, scenario = run[0], self._work.scenario
         before = None if info.status != "finished" or self._timing_only != self._work.timing_only else self._scenario
         if before is None or name not in before.protocols or course_part(before, name) != course_part(scenario, name):

@@ -1,4 +1,4 @@
-"""Resuming a study: which runs stay, and whether it is still the same study."""
+"""Decides which finished runs a resumed study keeps, and refuses to resume a different study."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vflsim.vocabulary.plain_yaml import parse_value
 
 
 def refuse_another(folder: Path, text: str) -> None:
-    """Raise ResultsError, with every differing key, if a folder holds results of another scenario."""
+    """Raise ResultsError if a folder holds results of another scenario. The error lists every differing key."""
     path = folder / SCENARIO
     if path.is_file() and path.read_bytes() != text.encode():
         try:
@@ -36,7 +36,7 @@ def refuse_another(folder: Path, text: str) -> None:
 
 
 def another(folder: Path, old: Any, new: Any) -> ResultsError:
-    """Make the error that lists how the scenario of earlier results differs from the one to resume."""
+    """Make the error that lists the differences between the scenario of earlier results and the one to resume."""
     changes = [*changed(old, new)] or ["training or timing alone (--timing-only)"]
     return ResultsError(
         "\n    ".join(["holds results of another scenario, which cannot be resumed", *at_most(changes)]),
@@ -47,7 +47,7 @@ def another(folder: Path, old: Any, new: Any) -> ResultsError:
 
 
 class Finished:
-    """The runs of a folder that have finished, or diverged (they would again), with all files unchanged."""
+    """The runs of a folder that need no repetition: finished or diverged (they would again), all files unchanged."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -75,7 +75,7 @@ class Finished:
 
 
 def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
-    """Say which files that a run has read are others now; runs of earlier versions had not noted them."""
+    """List the input files that have changed since the run. Old runs did not record their inputs."""
     before = info.inputs or {}
     return tuple(
         f"{Path(path).name} is defined in a notebook or a console, whose changes nobody can see"

@@ -1,6 +1,6 @@
-"""Stop rules compared: whether a run that got somewhere under some rules gets there under others, too.
+"""Decides whether a checkpoint reached under one set of stop rules is also reachable under another.
 
-Nothing before its end depends on when a run stops, except noise that is calibrated for the whole run
+When a run stops changes nothing before its end. The exception is noise that is calibrated for the whole run
 (``scenario.depends.course_part``).
 """
 
@@ -15,7 +15,7 @@ from vflsim.vocabulary.metrics import higher_is_better
 Rules = Mapping[str, Any]
 """Stop rules as plain values, by name."""
 Place = Mapping[str, float]
-"""Where a run has got: ``time``, ``rounds``, ``updates`` and ``wall_clock`` (seconds)."""
+"""The progress of a run: ``time``, ``rounds``, ``updates`` and ``wall_clock`` (times in seconds)."""
 
 
 def rules_of(stop: Stop) -> dict[str, Any]:
@@ -24,12 +24,12 @@ def rules_of(stop: Stop) -> dict[str, Any]:
 
 
 def hindrance(place: Place, before: Rules, now: Rules) -> str:
-    """Name a rule of ``now`` that may end a run before ``place``, which it passed under ``before``; empty if none."""
+    """Name a rule of ``now`` that may end a run before ``place``, which it reached under ``before``. Empty if none."""
     return next((rule for rule, limit in now.items() if not _passes(rule, limit, before.get(rule), place)), "")
 
 
 def ends_alike(reason: str | None, end: Place, before: Rules, now: Rules) -> bool:
-    """Whether a run that the rule ``reason`` ended at ``end`` ends there under ``now``, too."""
+    """Whether a run that the rule ``reason`` of ``before`` ended at ``end`` also ends there under ``now``."""
     if reason is None or reason not in now or now[reason] != before.get(reason):
         return False
     others = {rule: limit for rule, limit in now.items() if rule != reason}

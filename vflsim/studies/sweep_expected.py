@@ -22,7 +22,9 @@ _ALL_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRuns:
-    """The runs of a protocol at a point: ``owner`` is the point that runs them, itself or an earlier one.
+    """The runs of a protocol at a point.
+
+    ``owner`` is the point that executes these runs: this point, or an earlier one with identical runs.
 
     For a run: virtual and wall-clock seconds (infinite if only a target ends it, NaN if unknown), bytes of memory.
     """

@@ -1,4 +1,4 @@
-"""Make room for a sweep in a folder that may hold an earlier one: points stay there, or go aside."""
+"""Prepares a sweep's folder that may hold an earlier sweep: common points stay, others are moved aside."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vflsim.studies.resume import another, refuse_another
 class SweepRoom:
     """The folder of a sweep and its ``sweep.json``.
 
-    ``stay`` points have the same keys, values and folder as before; the others are ``gone`` to ``aside``. There the
-    runs of points that stay go, too, where they no longer fit. ``aside`` is a sweep of its own once it has a point.
-    A sweep without common points is moved as a whole, to ``moved_to``. Raises ResultsError for a folder that holds no
-    sweep, and for resuming a different sweep.
+    Points in ``stay`` have the same keys, values and folder as before. Those in ``gone`` are moved to ``aside``.
+    Outdated runs of kept points are moved there as well. ``aside`` is a sweep of its own once it has a point. An
+    earlier sweep without common points is moved as a whole, to ``moved_to``. Raises ResultsError for a folder that
+    holds no sweep, and for resuming a different sweep.
     """
 
     def __init__(self, folder: Path, plan: SweepPlan, options: RunOptions) -> None:
@@ -53,7 +53,7 @@ class SweepRoom:
 
     @property
     def grown(self) -> bool:
-        """Whether points of an earlier sweep stay, and it is not the same."""
+        """Whether the folder holds a different earlier sweep of which points stay."""
         return bool(self._earlier) and self._page.bare() != self._new.bare()
 
     def write(self) -> None:
@@ -61,7 +61,7 @@ class SweepRoom:
         write_file(self._folder / SWEEP, self._new.model_copy(update={"points": tuple(self._points)}).text())
 
     def opened(self, position: int) -> None:
-        """Enter a point whose folder now has the new scenario."""
+        """Note in ``sweep.json`` that a point's folder has the new scenario."""
         before, now = self._points[position], self._new.points[position]
         if before.scenario_sha256 != now.scenario_sha256:
             self._points[position] = now
@@ -69,12 +69,12 @@ class SweepRoom:
             self.write()
 
     def finished(self, position: int) -> None:
-        """Enter a point whose runs have ended."""
+        """Note in ``sweep.json`` that a point's runs have ended."""
         self._points[position] = self._new.points[position].model_copy(update={"finished": True})
         self.write()
 
     def withdraw(self) -> None:
-        """After an interruption: restore the folder if no run was written; else list what is where."""
+        """Clean up after an interruption: restore the folder if no run was written, otherwise list what is where."""
         with contextlib.suppress(OSError):
             if all(entry.name in (SWEEP, LOCK) for entry in self._folder.iterdir()):
                 (self._folder / SWEEP).unlink(missing_ok=True)
@@ -111,13 +111,13 @@ class SweepRoom:
                 self._points[position] = point.model_copy(update={"finished": before.finished}) if same else before
 
     def _holds(self, position: int) -> bool:
-        """Return whether a point's folder has the new scenario, or none."""
+        """Return whether a point's folder has the new scenario, or no scenario."""
         point = self._plan.points[position]
         path = self._folder / point.folder / SCENARIO
         return not path.exists() or path.read_bytes() == point.text.encode()
 
     def _describe_aside(self) -> None:
-        """Write the ``sweep.json`` of what is aside; without anything remove the folder."""
+        """Write the ``sweep.json`` of the points moved aside. Remove the folder if there are none."""
         there = [point for name, point in self._earlier.items() if (self.aside / name / SCENARIO).is_file()]
         if there:
             points = tuple(point.model_copy(update={"finished": self._readable(point)}) for point in there)

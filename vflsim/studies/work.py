@@ -37,8 +37,8 @@ TIMING_ONLY = "# run with --timing-only\n"
 class Work:
     """A study for the process that executes its runs: this one, or a worker, which gets nothing else.
 
-    ``only``: the runs that belong to it, by protocol and seed; None: all. ``aside``: where earlier runs go that do not
-    fit; None: beside the folder.
+    ``only``: the runs that belong to it, by protocol and seed (default: all). ``aside``: folder for earlier runs that
+    do not match the scenario (default: next to the results folder).
     """
 
     scenario: Scenario

@@ -54,10 +54,10 @@ def stack_clients(
 ) -> list[str]:
     """Stack the learners that can be stacked, and return, in words, the others and the reasons.
 
-    All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). Where the aggregate is a
-    sum or mean, and no ``table`` needs every row, clients that hold all rows and release their embeddings as they are
-    only ever need their sum; those that blind them, in evaluation. Clients of a stack have the same model and the same
-    optimiser.
+    All are keyed by client; ``joint`` and ``columns`` are the features (``StackedFeatures``). If the aggregate is a sum
+    or mean, and no ``table`` needs every row, then for clients that hold all rows and send unprotected embeddings, only
+    the sum is computed. For blinded clients this applies in evaluation only. Clients of a stack have the same model and
+    the same optimiser.
     """
     groups: dict[tuple[ClientModel, Optimizer], list[int]] = {}
     others: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Clients of one architecture, their parameters side by side: what is alike among their operations runs as one."""
+"""Stacks clients of one architecture, so that identical operations run as one batched call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PIECE = 2**20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackKernel:
-    """One thing that the clients of a stack do together, for so many rows each."""
+    """A function that runs equal operations of a stack's clients together, each for the same number of rows."""
 
     run: Callable[[Sequence[Operation[Any]]], None]
 
@@ -41,7 +41,7 @@ Backward: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Embeddings ``h`` of clients for their rows, or the sum of them, and the way back to the parameters."""
+    """A forward pass: the clients' embeddings ``h`` for their rows, or their sum, and its gradients ``back``."""
 
     places: Sequence[int]
     rows: Sequence[Rows]
@@ -52,15 +52,15 @@ class Graph:
 class Stack(ABC):
     """S clients of one architecture; client ``place`` is ``learners[place]``.
 
-    ``parameters`` are (S, …) each, and the models of the learners look into them: narrower clients see a part, and the
-    rest stays zero. With ``joint``, only sums of embeddings are needed in training, and with ``joint_evaluation``, in
-    evaluation; nothing is then computed client by client.
+    Each of ``parameters`` has the shape (S, …). The learners' models are views of them; a narrower client's model is a
+    view of a part, and the rest stays zero. If ``joint``, training needs only the sum of the embeddings, and if
+    ``joint_evaluation``, evaluation does; then no client's embedding is computed by itself.
 
-    What ``keeps_graph`` embeds once: the step that follows needs no second pass where the same clients step as have
-    embedded together, and takes one otherwise, at the same parameters.
+    If ``keeps_graph``, the forward graph is kept. The next step reuses it when exactly the same clients step; otherwise
+    it recomputes the forward pass with the same parameters.
 
-    Invariants: a client's parameters move by its own steps only; who computes together with whom changes results within
-    rounding only, and follows from the operations given.
+    Invariants: only a client's own steps change its parameters. Which clients are computed together follows from the
+    given operations, and changes results only within rounding.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Stack(ABC):
 
     @property
     def keeps_graph(self) -> bool:
-        """Whether gradients need what the forward pass has computed."""
+        """Whether gradients need the intermediate results of the forward pass."""
         return True
 
     @abstractmethod
     def _side_by_side(self) -> list[Tensor]:
-        """The parameters of all clients, (S, …) each; their models' become views of these."""
+        """Stack the parameters of all clients, (S, …) each, and make those of their models views of the stack."""
 
     @abstractmethod
     def through(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
@@ -141,7 +141,7 @@ class Stack(ABC):
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what ``state`` returned, and with it the clients' models, which are views of the parameters."""
+        """Restore what ``state`` returned. This restores the clients' models, which are views of the parameters."""
         for n, parameter in enumerate(self.parameters):
             parameter.copy_(state[f"parameter.{n}"])
         self.optimizer.load(under("optimizer", state))
@@ -200,7 +200,7 @@ class Stack(ABC):
         self.move(places, gradients)
 
     def _step_locally(self, gradient: Any, operations: Sequence[Operation[Any]]) -> None:
-        """Piece by piece, so that what a few clients' layers compute stays in the processor's cache."""
+        """Step a few clients at a time, so that their layers' outputs stay in the processor's cache."""
         work: list[LocalWork] = [operation.work for operation in operations]
         places = [each.place for each in work]
         parameters, x = self._of(places, self.parameters), self._x(places, [each.batch for each in work])
@@ -224,7 +224,7 @@ class Stack(ABC):
         return back(checked(gradient(h, *received), operations, LOCAL))
 
     def move(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
-        """Step the clients at ``places`` along their ``gradients``; whatever waits for their weights is settled."""
+        """Step the clients at ``places`` along their ``gradients``, after all that needs their present weights."""
         for joint in self.unsettled:
             joint.settle()
         self.unsettled.clear()
@@ -262,7 +262,7 @@ class Stack(ABC):
         return [parameter.index_select(0, index) for parameter in parameters]
 
     def _bounded(self, h: Tensor) -> Tensor:
-        """Bounded row by row, where there is a mechanism."""
+        """Bound the embeddings row by row, if there is a mechanism."""
         if self.mechanism is None:
             return h
         return self.mechanism.bounded(h.reshape(-1, h.shape[-1])).view(h.shape)
@@ -291,7 +291,8 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 def checked(gradients: Tensor, operations: Sequence[Operation[Any]], what: str = RECEIVED) -> Tensor:
     """Return the gradients of operations side by side. Raises ``NonFiniteError`` on the CPU.
 
-    Other devices would have to be waited for: the next loss shows it, too. One sum finds what is not finite.
+    On other devices the check would have to wait for the device, and the next loss shows the error, too. One sum is
+    enough: it is not finite if any of its terms is not.
     """
     if gradients.device == CPU and not torch.isfinite(gradients.sum()):
         for operation, gradient in zip(operations, gradients, strict=True):
