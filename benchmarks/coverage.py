@@ -23,12 +23,12 @@ import pandas as pd
 from scipy.signal import lfilter
 from scipy.stats import norm
 
-from vflsim.results.estimates import GEOMETRIC, estimate, paired
-from vflsim.results.heavy_tail import WORRYING
-from vflsim.results.quantiles import quantile_interval
-from vflsim.results.ratios import ratio
-from vflsim.results.statistics import Floats, holm
-from vflsim.results.steady import warm_up
+from vflsim.results.facts.heavy_tail import WORRYING
+from vflsim.results.statistics.estimates import GEOMETRIC, estimate, paired
+from vflsim.results.statistics.means import Floats, holm
+from vflsim.results.statistics.quantiles import quantile_interval
+from vflsim.results.statistics.ratios import ratio
+from vflsim.results.statistics.steady import warm_up
 from vflsim.timing.delays import Delay, Exponential, LogNormal, Mixture, Pareto
 from vflsim.timing.tail_share import tail_share
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
-from vflsim.results.open_rounds import Rounds, doubts, means
-from vflsim.results.statistics import Floats, t_interval
-from vflsim.results.variation import CYCLES, PERIODS, Variation
+from vflsim.results.facts.variation import CYCLES, PERIODS, Variation
+from vflsim.results.statistics.means import Floats, t_interval
+from vflsim.results.statistics.open_rounds import Rounds, doubts, means
 from vflsim.scenario.stop import Precision
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.simulation.variation import FEW, rounds_for

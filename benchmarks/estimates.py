@@ -31,14 +31,14 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     import vflsim
     from vflsim.scenario.data import ScenarioData
     from vflsim.scenario.stop import Stop
-    from vflsim.studies.calibrate import calibrated
-    from vflsim.studies.checks import read_and_check
-    from vflsim.studies.expected import expectation
-    from vflsim.studies.interrupt import Interrupt
-    from vflsim.studies.options import RunOptions
-    from vflsim.studies.paths import Choice
-    from vflsim.studies.watching import StudyRun
-    from vflsim.studies.work import Work
+    from vflsim.studies.checks.calibrate import calibrated
+    from vflsim.studies.checks.data import read_and_check
+    from vflsim.studies.checks.expected import expectation
+    from vflsim.studies.runs.interrupt import Interrupt
+    from vflsim.studies.runs.options import RunOptions
+    from vflsim.studies.runs.progress import StudyRun
+    from vflsim.studies.runs.simulator_choice import Choice
+    from vflsim.studies.runs.work import Work
 
     scenario = vflsim.load(path, ["seeds=0:1"])
     data, options = ScenarioData(scenario), RunOptions(checkpoint_every=None)

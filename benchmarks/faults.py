@@ -2,7 +2,7 @@
 
 After each fault the same command runs again, on mended ground: results must be those of a quiet study to the last byte,
 and sound. Whatever is refused must be refused with a message (exit status 2), never with a traceback. Small disks need
-root, for ``mount -t tmpfs``. Kills are in kills.py, a killed worker of Ray in tests/studies/test_ray_engine.py.
+root, for ``mount -t tmpfs``. Kills are in kills.py, a killed worker of Ray in tests/studies/engines/test_ray.py.
 Run: python benchmarks/faults.py [faults of each sort] [seed]   (8 take about five minutes on two busy cores)
 """
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from vflsim.checkpoints import Keeper
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import run_protocol

@@ -74,7 +74,7 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
         os.dup2(said.fileno(), 1)
         os.dup2(file.fileno(), 2)
     from vflsim.cli import main
-    from vflsim.studies import workers
+    from vflsim.studies.engines import processes as workers
 
     counts, heard = _counting(os.path.dirname(tally), blow), workers._heard
 
@@ -95,7 +95,7 @@ def _struck(argv: list[str], errors: str, blow: Blow | None, tally: str) -> None
 
 def _serve(folder: str, blow: Blow | None, link: Connection) -> None:
     """Be a worker, struck by a blow if it is the first one that gets there."""
-    from vflsim.studies.worker import serve
+    from vflsim.studies.engines.worker import serve
 
     _counting(folder, blow, "worker ")
     serve(link)
@@ -118,8 +118,8 @@ class _Counts:
 
 def _counting(folder: str, blow: Blow | None, who: str = "") -> _Counts:
     """Count what this process does from now on; let it write checkpoints after so many events."""
-    from vflsim.checkpoints import Keeper
     from vflsim.learning.deferred import DeferredExecutor
+    from vflsim.simulation.checkpoints import Keeper
 
     counts, submit = _Counts(folder, blow, who), DeferredExecutor.submit
 
@@ -193,7 +193,7 @@ def files_in(out: Path) -> dict[str, bytes]:
 
 def trouble(out: Path, wanted: dict[str, bytes]) -> list[str]:
     """What is wrong with a folder: files that differ, and what ``vflsim verify`` finds."""
-    from vflsim.results.verify import verify_folder
+    from vflsim.results.verify.runs import verify_folder
 
     files = files_in(out)
     others = sorted(name for name in files.keys() | wanted.keys() if files.get(name) != wanted.get(name))

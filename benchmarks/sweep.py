@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflsim.studies.axes import axes_of
-from vflsim.studies.options import RunOptions
-from vflsim.studies.planned import planned
-from vflsim.studies.sweep import run_sweep
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.sweeps.axes import axes_of
+from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.sweep import run_sweep
 
 OVER = {"t-sync.t": [2, 4], "training.batch": [512, 1078]}
 OVERRIDES = ["seeds=[0, 1]", "protocols.ignore=null", "protocols.fedvs=null", "protocols.centralised=null"]

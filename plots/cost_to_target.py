@@ -3,7 +3,7 @@
 import argparse
 
 from vflsim.plotting.script import main
-from vflsim.results.targets import target_from_text
+from vflsim.results.statistics.targets import target_from_text
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -14,13 +14,13 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.plotting.looks import kinds_of, protocol_styles
-from vflsim.plotting.places import picture_file
+from vflsim.plotting.output_paths import picture_file
+from vflsim.plotting.protocol_style import kinds_of, protocol_styles
 from vflsim.plotting.style import Picture, legend, picture, plain_number, remark, target_label
 from vflsim.results import Results, write_file
-from vflsim.results.summary import outcomes
-from vflsim.results.sweep import Sweep
-from vflsim.results.targets import target_from_text
+from vflsim.results.statistics.summary import outcomes
+from vflsim.results.statistics.targets import target_from_text
+from vflsim.results.sweeps.sweep import Sweep
 
 
 def communication_times(training: Results, sweep: Sweep, target: str) -> pd.DataFrame:

@@ -7,8 +7,8 @@ from typing import Any
 
 from vflsim.errors import VflsimError
 from vflsim.results import Results
-from vflsim.results.statistics import t_interval
-from vflsim.results.sweep import Sweep
+from vflsim.results.statistics.means import t_interval
+from vflsim.results.sweeps.sweep import Sweep
 
 COLUMNS = {"mlp": "MLP", "cnn": "CNN", "polynomial": "PN"}
 

@@ -10,12 +10,12 @@ from fedvs_leads import table as leads_table
 
 from vflsim.errors import VflsimError
 from vflsim.results import Results
-from vflsim.results.layout import markdown_table
-from vflsim.results.plateau import plateau_of
-from vflsim.results.statistics import t_interval
-from vflsim.results.tuning import Tuning, leaf
-from vflsim.results.tuning_table import tuning_markdown
+from vflsim.results.statistics.means import t_interval
+from vflsim.results.statistics.plateau import plateau_of
+from vflsim.results.sweeps.tuning import Tuning, leaf
+from vflsim.results.sweeps.tuning_table import tuning_markdown
 from vflsim.scenario.emit import flow
+from vflsim.text_table import markdown_table
 
 
 def results_table(tuning: Tuning, common: Results, own: Results) -> Iterator[str]:

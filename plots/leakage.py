@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError, VflsimError
-from vflsim.plotting.looks import protocol_styles
-from vflsim.plotting.places import picture_file
+from vflsim.plotting.output_paths import picture_file
+from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.style import Picture, legend, picture, remark, target_label, x_axis
 from vflsim.results import Results, write_file
-from vflsim.results.layout import markdown_table
+from vflsim.text_table import markdown_table
 
 FEATURES, LABELS = "features", "labels"
 LABEL_OF = {FEATURES: "features: explained variance R²", LABELS: "labels: advantage [points]"}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from vflsim.errors import VflsimError
-from vflsim.results.layout import markdown_table
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
+from vflsim.text_table import markdown_table
 
 
 def table(sweep: Sweep) -> Iterator[str]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from tiny_worlds import data_of, tiny
 
-from vflsim.results.verify import verify_run
-from vflsim.results.write import write_run
+from vflsim.results.store.write import write_run
+from vflsim.results.verify.runs import verify_run
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.vectorised import obstacles, run_vectorised
+from vflsim.simulation.vectorised import obstacles, run_vectorised
 
 
 def quick(protocol: dict[str, Any], **changes: Any) -> Scenario:

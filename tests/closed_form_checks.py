@@ -25,12 +25,12 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.rounds import AGE, ROUND
 from vflsim.cli.findings import rows
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
-from vflsim.results.closed_forms import curves_of, table_of
+from vflsim.results.store.closed_forms import curves_of, table_of
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.closed_forms import analyse
+from vflsim.studies.checks.closed_forms import analyse
 
 
 @dataclass

@@ -44,4 +44,4 @@ def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of studies that have imported PyTorch already."""
     from warm import CONTEXT
 
-    monkeypatch.setattr("vflsim.studies.workers._CONTEXT", CONTEXT)
+    monkeypatch.setattr("vflsim.studies.engines.processes._CONTEXT", CONTEXT)

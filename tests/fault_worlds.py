@@ -19,7 +19,7 @@ from vflsim.learning.operations import Operation
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.protocols.fedvs.learning.server import CodedServerLearner
-from vflsim.results.verify import verify_run
+from vflsim.results.verify.runs import verify_run
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation import run as runs

@@ -9,15 +9,15 @@ from typing import Any
 
 from tiny_worlds import raw
 
-from vflsim.results.folder import Prepared
-from vflsim.results.verify import verify_folder
+from vflsim.results.store.folder import Prepared
+from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.growth import Growth
-from vflsim.studies.growth_text import sentences
-from vflsim.studies.options import RunOptions
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.runs.progress import StudyRun, Watcher
+from vflsim.studies.runs.reuse import Growth
+from vflsim.studies.runs.reuse_text import sentences
 from vflsim.studies.study import run_study
-from vflsim.studies.watching import StudyRun, Watcher
 
 OFTEN = RunOptions(checkpoint_every=3600.0)
 """Checkpoints are on; ``by_events`` says when."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from tiny_worlds import run
 
-from vflsim.checkpoints import Keeper
 from vflsim.learning.deferred import DeferredExecutor
-from vflsim.results.write import write_run
+from vflsim.results.store.write import write_run
 from vflsim.scenario.models import Scenario
+from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.run import Outcome
 from vflsim.world.virtual import VirtualWorld
 

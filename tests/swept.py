@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflsim.studies.axes import Axis
-from vflsim.studies.planned import planned
-from vflsim.studies.sweep import SweepDone
-from vflsim.studies.sweep import run_sweep as run_plan
+from vflsim.studies.sweeps.axes import Axis
+from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.sweep import SweepDone
+from vflsim.studies.sweeps.sweep import run_sweep as run_plan
 
 
 def run_sweep(

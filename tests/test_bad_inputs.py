@@ -493,7 +493,7 @@ def test_a_full_disk_leaves_nothing_half_written(
     if earlier == "another scenario":
         place("small.yaml", SCENARIO.replace("rounds: 3", "rounds: 2"))
     before = tree()
-    monkeypatch.setattr("vflsim.results.write.os.fsync", full_disk(after))
+    monkeypatch.setattr("vflsim.results.store.write.os.fsync", full_disk(after))
 
     ended = vflsim("run", "small.yaml", "--out", "deep/results")
 
@@ -505,7 +505,7 @@ def test_runs_written_before_the_disk_was_full_are_kept(
     vflsim: Callable[..., Ended], finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place("small.yaml", SCENARIO)
-    monkeypatch.setattr("vflsim.results.write.os.fsync", full_disk(1 + 5 + 1 + 2))
+    monkeypatch.setattr("vflsim.results.store.write.os.fsync", full_disk(1 + 5 + 1 + 2))
     one_message(vflsim("run", "small.yaml"), "results/small/two/seed-0", "No space left")
     kept = {path.relative_to("results/small").as_posix() for path in Path("results/small").rglob("*") if path.is_file()}
     assert kept == {
@@ -525,7 +525,7 @@ def test_pyarrow_meeting_a_full_disk_is_one_message(
         file.write(b"PAR1")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("vflsim.results.write.pq.write_table", write_table)
+    monkeypatch.setattr("vflsim.results.store.write.pq.write_table", write_table)
     one_message(vflsim("run", "small.yaml"), "results/small/wait/seed-0: cannot be written: No space left on device")
     assert tree() == before
 

@@ -17,7 +17,7 @@ import pytest
 from command_line import Ended
 
 from vflsim.learning.server import ServerLearner
-from vflsim.results.write import write_run
+from vflsim.results.store.write import write_run
 
 SCENARIO = """\
 name: tiny
@@ -194,7 +194,7 @@ def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vflsim.studies.work.write_run", interrupted)
+        patch.setattr("vflsim.studies.runs.work.write_run", interrupted)
         ended = vflsim(*argv)
     assert ended.status == 130
     assert ended.err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny-timing\n")
@@ -341,7 +341,7 @@ def test_a_sweep_resumes_too_and_refuses_other_values(vflsim: Callable[..., Ende
 def test_options_reach_the_runs(vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     from vflsim.results import Results
 
-    monkeypatch.setattr("vflsim.studies.options.cuda_available", lambda: False)
+    monkeypatch.setattr("vflsim.studies.runs.options.cuda_available", lambda: False)
     ended = vflsim("run", "tiny.yaml", "--eager", "--threads", "2", "--device", "cuda", "--checkpoint-every", "off")
     assert ended.status == 0
     assert ended.out.splitlines()[0] == "no CUDA device here: running on the CPU"

@@ -10,8 +10,8 @@ from tiny_worlds import raw
 
 import vflsim
 from vflsim.cli.app import app
-from vflsim.studies import options as module
-from vflsim.studies.options import RunOptions
+from vflsim.studies.runs import options as module
+from vflsim.studies.runs.options import RunOptions
 from vflsim.vocabulary.execution_options import DEFAULTS, ExecutionOptions
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]

@@ -20,14 +20,14 @@ import pytest
 
 from vflsim import files
 from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
-from vflsim.results.manifest import Manifest
-from vflsim.results.pages import read_info, read_scenario
 from vflsim.results.read import StoredRun
-from vflsim.results.sweep import SweepPage
-from vflsim.results.tuning import Tuning
+from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.results.store.manifest import Manifest
+from vflsim.results.sweeps.sweep import SweepPage
+from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load
 from vflsim.scenario.document import read
-from vflsim.studies.checks import read_and_check
+from vflsim.studies.checks.data import read_and_check
 from vflsim.vocabulary.plain_yaml import MAX_VALUES
 
 BASE = """\
@@ -304,7 +304,7 @@ def test_nothing_else_reads_json_or_yaml(package: str) -> None:
             assert not loads or own, f"{path}:{call.lineno}: {said}"
 
 
-WRITERS = {"results/write.py", "results/lock.py"}
+WRITERS = {"results/store/write.py", "results/store/lock.py"}
 PACKAGED = {"learning/data/sources/embedded.py"}
 """Reads a file that comes with a library."""
 

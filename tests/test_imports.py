@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"files", "shipped", "vocabulary", "streams"},
+    {"files", "shipped", "vocabulary", "streams", "text_table"},
     {"coding", "privacy"},
     {"timing", "learning", "codecs"},
     {"world"},
@@ -24,13 +24,11 @@ LAYERS: list[set[str]] = [
     {"kinds", "protocol", "scenario"},
     {"results"},
     {"simulation"},
-    {"checkpoints", "vectorised"},
     {"studies", "trained"},
     {"explaining", "attacks"},
     {"plotting"},
     {"report", "live"},
     {"terminal"},
-    {"sweep_terminal"},
     {"cli"},
     {"__main__"},
 ]

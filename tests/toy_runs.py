@@ -12,7 +12,7 @@ import numpy as np
 from protocol_facts import protocol_facts
 
 from vflsim.results import Results, RunInfo, RunTables, run_folder, write_file, write_run
-from vflsim.results.manifest import ManifestWriter
+from vflsim.results.store.manifest import ManifestWriter
 
 SCENARIO = """\
 name: toy

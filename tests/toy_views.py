@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from vflsim.results.views import PartyView
+from vflsim.results.store.views import PartyView
 
 
 def view(receiver: str, sender: str, kind: str, name: str = "", values: torch.Tensor | None = None) -> PartyView:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
-    from vflsim.results.sweep import Sweep
-    from vflsim.results.tuning import Tuning
+    from vflsim.results.sweeps.sweep import Sweep
+    from vflsim.results.sweeps.tuning import Tuning
     from vflsim.scenario.models import Scenario
     from vflsim.trained.results import ComparedResults, StudyResults
     from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -68,9 +68,9 @@ def run(
     ``open_results`` reads the results.
     """
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.options import RunOptions
+    from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
-    from vflsim.terminal import Display, shown
+    from vflsim.terminal.study import Display, shown
     from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(**execution)
@@ -109,10 +109,10 @@ def tune(
     """
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.overrides import values_of
-    from vflsim.studies.options import RunOptions
-    from vflsim.studies.tune import one_axis, tune_protocols
-    from vflsim.sweep_terminal import SweepDisplay
-    from vflsim.terminal import shown
+    from vflsim.studies.runs.options import RunOptions
+    from vflsim.studies.sweeps.tune import one_axis, tune_protocols
+    from vflsim.terminal.study import shown
+    from vflsim.terminal.sweep import SweepDisplay
 
     options = RunOptions.of(**execution)
     key, values = values_of(over, "--over") if isinstance(over, str) else one_axis(over)
@@ -154,12 +154,12 @@ def sweep(
     kept, a warning counts them, and the frame has their errors.
     """
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.axes import axes_of
-    from vflsim.studies.options import RunOptions
-    from vflsim.studies.planned import planned
-    from vflsim.studies.sweep import run_sweep
-    from vflsim.sweep_terminal import SweepDisplay
-    from vflsim.terminal import shown
+    from vflsim.studies.runs.options import RunOptions
+    from vflsim.studies.sweeps.axes import axes_of
+    from vflsim.studies.sweeps.plan import planned
+    from vflsim.studies.sweeps.sweep import run_sweep
+    from vflsim.terminal.study import shown
+    from vflsim.terminal.sweep import SweepDisplay
 
     options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
@@ -203,7 +203,7 @@ def verify(
     runs that cannot repeat themselves, such as those that the wall clock ends. Modules that the scenario names are
     imported with ``trust`` alone, which runs their code. Raises ``ResultsError``, ``ScenarioError``, ``DataError``.
     """
-    from vflsim.results.verify import verify_folder
+    from vflsim.results.verify.runs import verify_folder
     from vflsim.studies.rerun import Sample
     from vflsim.studies.rerun import rerun as computed_again
 
@@ -235,11 +235,11 @@ def compare(
 def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Read all runs of a sweep as one tidy frame: a row per run, its keys, protocol, seed and measures as columns.
 
-    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweep_frame.sweep_frame`.
+    ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweeps.frame.sweep_frame`.
     Raises ``ResultsError``.
     """
-    from vflsim.results.sweep import Sweep
-    from vflsim.results.sweep_frame import sweep_frame
+    from vflsim.results.sweeps.frame import sweep_frame
+    from vflsim.results.sweeps.sweep import Sweep
 
     return sweep_frame(Sweep.open(folder, target))
 

@@ -18,8 +18,8 @@ from vflsim.analysis import ClosedForm
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.closed_forms import analyse, closed_forms
-from vflsim.vectorised import obstacles, run_vectorised
+from vflsim.simulation.vectorised import obstacles, run_vectorised
+from vflsim.studies.checks.closed_forms import analyse, closed_forms
 
 FAST_SERVER: dict[str, Any] = {"compute": 0, "link": {}}
 

@@ -14,13 +14,13 @@ from tiny_worlds import raw, tiny
 import vflsim
 from vflsim.analysis import ClosedForm, Law, OfDelay, Point, maximum, order_statistic
 from vflsim.protocols import synchronous
-from vflsim.results.closed_forms import LeftOut, read_closed_forms, read_left_out
+from vflsim.results.store.closed_forms import LeftOut, read_closed_forms, read_left_out
 from vflsim.scenario import load
-from vflsim.studies import closed_forms as analysis
-from vflsim.studies.options import RunOptions
+from vflsim.studies.checks import closed_forms as analysis
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.study import run_study
-from vflsim.studies.sweep import SweepWatcher
-from vflsim.studies.watching import Watcher
+from vflsim.studies.sweeps.sweep import SweepWatcher
 from vflsim.timing.delays import Exponential
 
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}

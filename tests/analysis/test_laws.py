@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from vflsim.analysis.of_delay import OfDelay
+from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.sums import Convolution, SumLaw, shifted, total
 from vflsim.timing.base import Delay
 from vflsim.timing.delays import (

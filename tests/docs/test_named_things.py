@@ -16,7 +16,7 @@ from vflsim.learning.training import TrainingOverride
 from vflsim.scenario import load
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.split_model import ModelsOverride
-from vflsim.studies.described import overrides
+from vflsim.studies.checks.describe import overrides
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()

@@ -16,7 +16,7 @@ from vflsim.errors import ResultsError, ScenarioError
 from vflsim.explaining import Explanation, explain, save, summarised
 from vflsim.explaining.clients import client_table, noisy_test, rank_correlation
 from vflsim.explaining.embedded import TOGETHER, plane
-from vflsim.explaining.headed import HeadedModels
+from vflsim.explaining.heads import HeadedModels
 from vflsim.explaining.report import explanation_markdown
 from vflsim.results.read import Results
 from vflsim.scenario import load

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from vflsim.results import Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 TARGETS = ("time_s", "round", "bytes")
 

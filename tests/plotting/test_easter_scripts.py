@@ -9,7 +9,7 @@ from swept import run_sweep
 from tiny_worlds import raw
 
 import vflsim
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 PLOTS = Path(__file__).parents[2] / "plots"
 WORLD: dict[str, Any] = {

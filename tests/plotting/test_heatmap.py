@@ -9,7 +9,7 @@ from story import Story
 from toy_runs import toy_results
 
 from vflsim.plotting import plot, save_all
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 
 def swept(folder: Path, keys: list[str], points: dict[tuple, list[float]], finished: int = 99) -> Sweep:

@@ -21,7 +21,7 @@ from vflsim.plotting.breakdown import WAITING
 from vflsim.plotting.delays import fits, law
 from vflsim.plotting.panels import metric_panels
 from vflsim.results import Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 from vflsim.timing.delays import Constant, Exponential, Sum
 
 TARGET = 0.25

@@ -8,7 +8,7 @@ import pytest
 from vflsim.errors import ResultsError
 from vflsim.plotting.panels import metric_panels
 from vflsim.results import Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 SCRIPT = Path(__file__).parents[2] / "plots" / "fedvs_fig2.py"
 

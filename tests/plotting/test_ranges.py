@@ -10,7 +10,7 @@ from vflsim.attacks.table import ATTACKS
 from vflsim.plotting.costs import _costs
 from vflsim.plotting.curves import numbers_of
 from vflsim.plotting.explained import _means
-from vflsim.results.statistics import t_interval
+from vflsim.results.statistics.means import t_interval
 from vflsim.vocabulary.metrics import METRICS, range_of
 
 

@@ -13,9 +13,9 @@ from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
 from vflsim.plotting import open_folder, plot, save_all
-from vflsim.plotting.closed import LOOK
+from vflsim.plotting.closed_form_curves import LOOK
 from vflsim.results import NotRecordedError
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 
 def page(folder: Path, key: str, values: list, finished: int | None = None) -> Sweep:

@@ -9,7 +9,7 @@ from story import Story
 from vflsim.plotting import plot
 from vflsim.plotting.utilisation import LINKS, utilisation
 from vflsim.results import NotRecordedError, Results
-from vflsim.results.activities import activities
+from vflsim.results.events import activities
 
 
 def shares(results: Results, edges: list[float]) -> dict[str, list[float]]:

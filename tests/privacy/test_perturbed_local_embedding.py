@@ -21,7 +21,7 @@ from vflsim.privacy.mechanisms import PerturbedLocalEmbedding
 from vflsim.privacy.releases import Releases
 from vflsim.scenario.models import Scenario
 from vflsim.streams import generator
-from vflsim.studies.checks import read_and_check
+from vflsim.studies.checks.data import read_and_check
 
 DEADLY = {"kind": "module", "path": "deadly_models:Deadly", "arguments": {"flag": "no/file"}, "embedding": 6}
 MLP = {"kind": "mlp", "hidden": [7, 5], "activation": "tanh", "embedding": 6}

@@ -13,8 +13,8 @@ from vflsim.privacy.accounting import Released, epsilon_of, noise_multiplier_for
 from vflsim.privacy.releases import Releases
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.studies.checks import read_and_check
-from vflsim.vectorised import obstacles
+from vflsim.simulation.vectorised import obstacles
+from vflsim.studies.checks.data import read_and_check
 
 NOISE = {"kind": "gaussian", "clip": 1.0, "delta": 1e-5, "noise_multiplier": 2.0}
 TIMING = {**RANDOM_TIMING, "network": "dedicated"}

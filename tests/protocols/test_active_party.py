@@ -13,7 +13,7 @@ from tiny_worlds import EAGER, apart, data_of, events, metrics, raw, run, same_w
 
 from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
-from vflsim.studies.described import overrides
+from vflsim.studies.checks.describe import overrides
 
 COMPUTABLE = {"kind": "polynomial", "degree": 1, "bias": False, "embedding": 6}
 PARTITION = {"clients": 3, "active": True}

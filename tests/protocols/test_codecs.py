@@ -15,12 +15,12 @@ from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, metrics, raw, roun
 
 import vflsim
 from vflsim.errors import ScenarioError
-from vflsim.results.report import comparison_table
+from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import Recording
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.vectorised import obstacles
+from vflsim.simulation.vectorised import obstacles
 
 SILENT = {"centralised", "local"}
 """They send nothing."""

@@ -18,7 +18,7 @@ from vflsim.protocols import PROTOCOLS
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.streams import generator
-from vflsim.studies.checks import read_and_check
+from vflsim.studies.checks.data import read_and_check
 
 NOISE = {"kind": "gaussian", "clip": 1.0, "delta": 1e-5, "noise_multiplier": 0.5}
 KINDS: dict[str, dict[str, Any]] = {
@@ -173,7 +173,7 @@ def test_a_budget_for_the_run_is_never_overdrawn() -> None:
 
 
 def test_timing_alone_has_nothing_to_protect_and_stays_vectorised() -> None:
-    from vflsim.vectorised import obstacles, run_vectorised
+    from vflsim.simulation.vectorised import obstacles, run_vectorised
 
     scenario = tiny(
         {"dp": noisy(KINDS["wait"]), "plain": KINDS["wait"]}, timing={**RANDOM_TIMING, "network": "dedicated"}

@@ -13,7 +13,7 @@ from toy_runs import toy_results
 from vflsim.report.answer import answer, joined, ranking
 from vflsim.report.waits import percent, time_spent, waited_for
 from vflsim.results import Results
-from vflsim.results.estimates import Estimate, estimate, paired
+from vflsim.results.statistics.estimates import Estimate, estimate, paired
 
 NO_REFERENCE: Any = SimpleNamespace(runs=())
 

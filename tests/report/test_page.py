@@ -13,7 +13,7 @@ from toy_runs import toy_results
 from vflsim.report import write_report
 from vflsim.report.tables import amount, from_markdown
 from vflsim.results import write_file
-from vflsim.results.layout import TextTable, markdown_page
+from vflsim.text_table import TextTable, markdown_page
 
 
 def test_it_is_one_small_file_that_names_no_other(toy_page: Path) -> None:

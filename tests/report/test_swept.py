@@ -13,7 +13,7 @@ from vflsim.errors import ResultsError
 from vflsim.report import write_report
 from vflsim.report.figures import Ink
 from vflsim.report.swept import SweepSection, sweep_section
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 
 def swept(folder: Path, keys: dict[str, list], unfinished: int = 0) -> Path:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from vflsim.errors import ResultsError, printable
 from vflsim.live import InTerminal
-from vflsim.results.layout import SafeConsole, TextTable, markdown_page, say
-from vflsim.results.pages import read_info, read_scenario
+from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.text_table import SafeConsole, TextTable, markdown_page, say
 
 TITLE = "\x1b]0;gotcha\x07"
 STEERING = {

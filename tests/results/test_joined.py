@@ -17,11 +17,11 @@ from vflsim.errors import ResultsError
 from vflsim.plotting import PLOTS, Picture
 from vflsim.results import Results
 from vflsim.results.joined import JoinedResults
-from vflsim.results.pages import read_scenario
-from vflsim.results.ratios import ratio
 from vflsim.results.read import NotRecordedError
-from vflsim.results.report import comparison_table
-from vflsim.results.summary import outcomes
+from vflsim.results.statistics.ratios import ratio
+from vflsim.results.statistics.summary import outcomes
+from vflsim.results.store.json_files import read_scenario
+from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario import emit, load
 from vflsim.studies.study import run_study
 

@@ -11,9 +11,9 @@ from vflsim.protocols import PROTOCOLS, Protocol
 from vflsim.scenario import dump, load, schema
 from vflsim.scenario.depends import course_digest
 from vflsim.scenario.resolve import setting
-from vflsim.studies.described import overrides
-from vflsim.studies.expected import expectation
-from vflsim.vectorised import obstacles
+from vflsim.simulation.vectorised import obstacles
+from vflsim.studies.checks.describe import overrides
+from vflsim.studies.checks.expected import expectation
 
 ACCEPTS = {"synchronous", "ignore", "easter"}
 """The kinds whose server needs only the sum."""

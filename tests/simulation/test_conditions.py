@@ -13,8 +13,8 @@ from tiny_worlds import EAGER, data_of, run, tiny
 
 from vflsim import run as run_study
 from vflsim.report import write_report
-from vflsim.results.conditions import Conditions
-from vflsim.studies.expected import expectation
+from vflsim.results.facts.conditions import Conditions
+from vflsim.studies.checks.expected import expectation
 
 SGD = ("sgd 0.2",), ("sgd 0.1",)
 ACTIVE: dict[str, Any] = {

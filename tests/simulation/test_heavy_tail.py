@@ -10,8 +10,8 @@ import pytest
 from timed_runs import write_timed
 
 from vflsim.results import Results
-from vflsim.results.heavy_tail import HeavyTail
-from vflsim.results.report import comparison_table
+from vflsim.results.facts.heavy_tail import HeavyTail
+from vflsim.results.tables.comparison import comparison_table
 from vflsim.simulation import heavy_tail as module
 from vflsim.simulation.heavy_tail import heaviest
 from vflsim.timing.base import Delay

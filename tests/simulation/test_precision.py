@@ -10,18 +10,18 @@ from scipy.signal import lfilter
 from tiny_worlds import RANDOM_TIMING, data_of, metrics, raw, rounds, run, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.results.steady import steady_mean
-from vflsim.results.variation import CYCLES, PERIODS, Variation
+from vflsim.results.facts.variation import CYCLES, PERIODS, Variation
+from vflsim.results.statistics.steady import steady_mean
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Precision, Stop
 from vflsim.simulation.precision import FIRST, INDEPENDENT, PrecisionRule, checkpoints, expected_rounds
 from vflsim.simulation.variation import variation_of
-from vflsim.studies.checks import read_and_check
-from vflsim.studies.expected import expectation
-from vflsim.studies.expected_table import expectation_table
+from vflsim.simulation.vectorised.run import run_vectorised
+from vflsim.studies.checks.data import read_and_check
+from vflsim.studies.checks.expected import expectation
+from vflsim.studies.checks.expected_table import expectation_table
 from vflsim.studies.study import run_study
-from vflsim.vectorised.run import run_vectorised
 
 LOOKS = [*itertools.islice(checkpoints(), 30)]
 

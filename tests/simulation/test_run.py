@@ -26,7 +26,7 @@ from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import ImmediateExecutor
 from vflsim.protocols import Protocol
 from vflsim.simulation.run import Outcome, run_protocol
-from vflsim.studies.expected import expectation
+from vflsim.studies.checks.expected import expectation
 from vflsim.world.messages import Query
 from vflsim.world.node import Node
 from vflsim.world.virtual import VirtualWorld

@@ -17,7 +17,7 @@ from tiny_worlds import EAGER, RANDOM_TIMING, coding_plan_of, data_of, events, l
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.operations import Operation
-from vflsim.results.views import PartyView, RecordedViews
+from vflsim.results.store.views import PartyView, RecordedViews
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome

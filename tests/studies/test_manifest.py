@@ -10,10 +10,10 @@ from tiny_worlds import tiny
 
 from vflsim.errors import RunError
 from vflsim.results import verify_folder
-from vflsim.results.manifest import Manifest, ManifestWriter
-from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
+from vflsim.results.store.manifest import Manifest, ManifestWriter
+from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
+from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import Study, run_study
-from vflsim.studies.watching import Report, StudyRun, Watcher
 
 RESUME = RunOptions(resume=True)
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}
@@ -80,7 +80,7 @@ def test_the_manifest_lists_every_run_and_page_once_a_study_has_ended(tmp_path: 
 
 
 def test_the_manifest_grows_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflsim.results.manifest._SHARE", 0)
+    monkeypatch.setattr("vflsim.results.store.manifest._SHARE", 0)
     seen: list[int] = []
 
     class Looking(Watcher):

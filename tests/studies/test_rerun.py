@@ -18,16 +18,16 @@ from safetensors.torch import load_file, save_file
 from tiny_worlds import raw
 
 import vflsim as front
-from vflsim.results.digests import facts_of
-from vflsim.results.verify import verify_folder
-from vflsim.results.write import run_folder
+from vflsim.results.store.digests import facts_of
+from vflsim.results.store.write import run_folder
+from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
-from vflsim.studies.axes import axes_of
-from vflsim.studies.options import RunOptions
-from vflsim.studies.planned import planned
 from vflsim.studies.rerun import Repeated, Sample, rerun
+from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import run_study
-from vflsim.studies.sweep import run_sweep
+from vflsim.studies.sweeps.axes import axes_of
+from vflsim.studies.sweeps.plan import planned
+from vflsim.studies.sweeps.sweep import run_sweep
 
 pytestmark = pytest.mark.usefixtures("by_events")
 EVERY = {"evaluate": {"every": "2 rounds"}}
@@ -265,7 +265,7 @@ def test_a_checkpoint_of_other_versions_is_named(study: Path) -> None:
     (page,) = (study / "wait/.seed-0.checkpoint").glob("*.json")
     stored = json.loads(page.read_text())
     stored["content"]["fingerprint"]["torch"] = "1.0"
-    from vflsim.checkpoints.files import _digest_of
+    from vflsim.simulation.checkpoints.files import _digest_of
 
     page.write_text(json.dumps({"content": stored["content"], "digest": _digest_of(stored["content"])}))
     (problem,) = problems_of(study, Sample(from_checkpoint=True))

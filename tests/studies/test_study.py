@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, RunError, ScenarioError
 from vflsim.protocols import Protocol
-from vflsim.results.verify import verify_folder
+from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
-from vflsim.studies.options import RunOptions
+from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.study import StudyRun, Watcher, run_study
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import Node

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.kept import KeptValue
+from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.operations import Handle
 from vflsim.world.views import Views
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.ages import Geometric, used_probabilities
 from vflsim.analysis.findings import ClosedForm, Finding, Formula, NoClosedForm, Range
 from vflsim.analysis.memoryless import working_on
-from vflsim.analysis.of_delay import OfDelay
 from vflsim.analysis.race import Race, exponential_ratio, race
 from vflsim.analysis.renewal import pooled_interval, repairman_rates
 from vflsim.analysis.sums import shifted, total

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vflsim.analysis.of_delay import OfDelay
+from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.sums import total
 from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.batches import Batch

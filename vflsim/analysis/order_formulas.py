@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vflsim.analysis.of_delay import OfDelay
+from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.sums import SumLaw
 from vflsim.errors import NoClosedFormError
 from vflsim.timing.base import Delay, exact

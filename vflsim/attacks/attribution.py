@@ -15,7 +15,7 @@ from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.attacks.labelled import logits_of
 from vflsim.learning.tasks import PredictionTask
 from vflsim.results.read import Results
-from vflsim.results.statistics import Floats
+from vflsim.results.statistics.means import Floats
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER, party_name
 from vflsim.trained import Uploads

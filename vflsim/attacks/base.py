@@ -14,7 +14,7 @@ from scipy.special import betaincinv
 
 from vflsim.learning.batches import Split
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.statistics import CONFIDENCE
+from vflsim.results.statistics.means import CONFIDENCE
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SHARED, generator

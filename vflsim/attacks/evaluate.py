@@ -12,8 +12,8 @@ import pandas as pd
 from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.report import costs_to_target
-from vflsim.results.stored_scenario import stored_scenario
+from vflsim.results.store.scenario import stored_scenario
+from vflsim.results.tables.comparison import costs_to_target
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflsim.attacks.base import Attack, AttackedRun, OneOrEach
 from vflsim.results.read import Results
-from vflsim.results.statistics import CONFIDENCE, Floats
+from vflsim.results.statistics.means import CONFIDENCE, Floats
 from vflsim.scenario.models import Scenario
 
 Indices = NDArray[np.int64]

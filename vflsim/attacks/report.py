@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from vflsim.attacks.base import Attack
 from vflsim.attacks.evaluate import VALUES, Evaluation
-from vflsim.results.layout import TextTable, markdown_page
-from vflsim.results.statistics import t_interval
-from vflsim.results.write import write_file
+from vflsim.results.statistics.means import t_interval
+from vflsim.results.store.write import write_file
+from vflsim.text_table import TextTable, markdown_page
 from vflsim.vocabulary.amounts import quantity
 
 _TYPES = {"f": pa.float64(), "i": pa.int64()}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vflsim.analysis.findings import ClosedForm, Formula
     from vflsim.learning.data.loaded import LoadedData
     from vflsim.scenario.models import Scenario
-    from vflsim.studies.closed_forms import Analysis
+    from vflsim.studies.checks.closed_forms import Analysis
 
 
 @app.command()
@@ -29,8 +29,8 @@ def analyze(
 ) -> None:
     """Print the closed forms of a scenario's timing: formulas and numbers, or why there are none."""
     loaded = load(scenario, overrides)
-    from vflsim.studies.checks import read_and_check
-    from vflsim.studies.closed_forms import analyse
+    from vflsim.studies.checks.closed_forms import analyse
+    from vflsim.studies.checks.data import read_and_check
 
     for name in protocol or ():
         known(name, loaded.protocols, "protocol", "vflsim analyze --protocol")
@@ -51,7 +51,7 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     """Print the numbers of all protocols in one table, then the formulas and conditions of each protocol."""
     from vflsim.analysis.findings import ClosedForm
     from vflsim.cli.findings import HEADER, rows
-    from vflsim.results.layout import TextTable, say
+    from vflsim.text_table import TextTable, say
 
     shown = {each.protocol: list(rows(each.protocol, each.findings)) for each in analyses}
     cells = [row for each in shown.values() for row, _ in each]
@@ -81,8 +81,8 @@ def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
     from vflsim.analysis.cycles import Unanalysable
     from vflsim.analysis.findings import NoClosedForm
-    from vflsim.results.layout import TextTable, say
     from vflsim.scenario.resolve import setting
+    from vflsim.text_table import TextTable, say
 
     try:
         tables = scenario.protocols[name].protocol.choices(setting(scenario, name, data))

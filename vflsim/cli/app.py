@@ -92,7 +92,7 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the sce
 
 def console(stderr: bool = False) -> Console:
     """Make the console that commands print to."""
-    from vflsim.results.layout import SafeConsole
+    from vflsim.text_table import SafeConsole
 
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return SafeConsole(stderr=stderr, width=None if terminal else PLAIN_WIDTH)
@@ -100,9 +100,9 @@ def console(stderr: bool = False) -> Console:
 
 def say(text: str) -> None:
     """Print a line, wrapped to the console."""
-    from vflsim.results import layout
+    from vflsim import text_table
 
-    layout.say(console(), text)
+    text_table.say(console(), text)
 
 
 def load(scenario: Path, overrides: list[str] | None, seeds: str | None = None) -> Scenario:
@@ -148,6 +148,6 @@ def known(name: str, known: object, what: str, where: str) -> None:
 
 def complain(text: str) -> None:
     """Print a line to the standard error."""
-    from vflsim.results import layout
+    from vflsim import text_table
 
-    layout.say(console(stderr=True), text)
+    text_table.say(console(stderr=True), text)

@@ -27,14 +27,14 @@ def check(
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
-    from vflsim.results.conditions import conditions_table
-    from vflsim.studies.calibrate import Speed, calibrated
-    from vflsim.studies.checks import read_and_check
-    from vflsim.studies.described import described
-    from vflsim.studies.expected import expectation
-    from vflsim.studies.expected_table import expectation_table
-    from vflsim.studies.options import RunOptions
-    from vflsim.studies.tryout import refuse_broken
+    from vflsim.results.facts.conditions import conditions_table
+    from vflsim.studies.checks.calibrate import Speed, calibrated
+    from vflsim.studies.checks.data import read_and_check
+    from vflsim.studies.checks.describe import described
+    from vflsim.studies.checks.expected import expectation
+    from vflsim.studies.checks.expected_table import expectation_table
+    from vflsim.studies.checks.tryout import refuse_broken
+    from vflsim.studies.runs.options import RunOptions
 
     options = RunOptions.of(workers=workers, threads=threads)
     try:

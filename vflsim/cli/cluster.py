@@ -46,11 +46,11 @@ def plan(
     execution: ExecutionOptions,
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
-    from vflsim.studies.axes import axes_given
-    from vflsim.studies.paths import choices
-    from vflsim.studies.planned import planned
+    from vflsim.studies.runs.simulator_choice import choices
+    from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
     from vflsim.studies.study import checked
-    from vflsim.studies.unit_file import PlanHead, UnitPlan
+    from vflsim.studies.sweeps.axes import axes_given
+    from vflsim.studies.sweeps.plan import planned
 
     head = PlanHead.model_validate({"timing_only": timing_only, "path": path, **execution})
     head.options()
@@ -81,15 +81,15 @@ def work(
     execution: ExecutionOptions,
 ) -> None:
     """Compute a share of the units that `vflsim plan` has listed; repeated, it continues where it was interrupted."""
-    from vflsim.results.sweep_axis import setting_of
-    from vflsim.studies.interrupt import exit_status
-    from vflsim.studies.options import remark
-    from vflsim.studies.shards import Shard, work_on
-    from vflsim.studies.sweep import Step
-    from vflsim.studies.unit_file import PlannedStudy, UnitPlan
-    from vflsim.studies.watching import Watcher
-    from vflsim.sweep_terminal import SweepDisplay
-    from vflsim.terminal import Display, interrupted
+    from vflsim.results.sweeps.axis import setting_of
+    from vflsim.studies.runs.interrupt import exit_status
+    from vflsim.studies.runs.options import remark
+    from vflsim.studies.runs.progress import Watcher
+    from vflsim.studies.shards.compute import Shard, work_on
+    from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
+    from vflsim.studies.sweeps.sweep import Step
+    from vflsim.terminal.study import Display, interrupted
+    from vflsim.terminal.sweep import SweepDisplay
 
     own = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
@@ -134,11 +134,11 @@ def collect(
     ] = None,
 ) -> None:
     """Merge the results of shards into one folder, as a single process would have written it."""
-    from vflsim.results.sweep_table import sweep_tables
-    from vflsim.studies.collected import collect_study, collect_sweep, otherwise
-    from vflsim.studies.unit_file import UnitPlan
-    from vflsim.sweep_terminal import SweepDisplay
-    from vflsim.terminal import Display, show_comparison
+    from vflsim.results.sweeps.table import sweep_tables
+    from vflsim.studies.shards.collect import collect_study, collect_sweep, otherwise
+    from vflsim.studies.shards.unit_file import UnitPlan
+    from vflsim.terminal.study import Display, show_comparison
+    from vflsim.terminal.sweep import SweepDisplay
 
     read, page = UnitPlan.read(units), console()
     if read.head.keys:
@@ -165,7 +165,7 @@ def collect(
 
 
 def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) -> None:
-    from vflsim.terminal import failure
+    from vflsim.terminal.study import failure
 
     for (protocol, seed), error in failures.items():
         complain(failure(protocol, seed, error, results))

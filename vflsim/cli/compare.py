@@ -11,8 +11,8 @@ from vflsim.cli.app import app, console, must_be_folder, say
 from vflsim.errors import ResultsError
 
 if TYPE_CHECKING:
-    from vflsim.results.layout import TextTable
     from vflsim.results.read import Results
+    from vflsim.text_table import TextTable
 
 
 @app.command()
@@ -40,8 +40,8 @@ def compare(
     ] = None,
 ) -> None:
     """Print the comparison of results; those of several studies are in one table."""
-    from vflsim.results.folder_tables import opened, table_of, tables_of
-    from vflsim.results.targets import target_from_text
+    from vflsim.results.compared import opened, table_of, tables_of
+    from vflsim.results.statistics.targets import target_from_text
 
     targets = None if target is None else target_from_text(target)
     found, sweeps = opened(results, baseline, targets)
@@ -64,8 +64,8 @@ def _written(folder: Path, results: Results | None, table: TextTable) -> list[Pa
     """Write the comparison as Markdown, and every figure that the results have data for. Raises ResultsError."""
     from vflsim.plotting import save_all
     from vflsim.plotting.style import FORMATS
-    from vflsim.results.layout import markdown_table
-    from vflsim.results.write import SCENARIO, SWEEP, write_file
+    from vflsim.results.store.write import SCENARIO, SWEEP, write_file
+    from vflsim.text_table import markdown_table
 
     if results is None:
         raise ResultsError("there are only sweeps, and a sweep has figures of its own", "--out", remedy="vflsim plot")

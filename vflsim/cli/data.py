@@ -21,7 +21,7 @@ def data_list_command() -> None:
     """List the data sets that a scenario can name, and where each was found."""
     from vflsim.learning.data.download import data_list
     from vflsim.learning.data.files import folders
-    from vflsim.results.layout import TextTable
+    from vflsim.text_table import TextTable
 
     rows, page = data_list(), console()
     header = ("name", "rows", "features", "classes", "task", "licence", "where")

@@ -41,8 +41,8 @@ def show_command(
     import numpy as np
 
     from vflsim.plotting import delays as plots
-    from vflsim.plotting.places import picture_file
-    from vflsim.results.write import write_file
+    from vflsim.plotting.output_paths import picture_file
+    from vflsim.results.store.write import write_file
     from vflsim.streams import BLOCK, Uniforms
 
     place = picture_file(out, _file_name(law), "vflsim delays show --out")
@@ -78,8 +78,8 @@ def fit_command(
 ) -> None:
     """Fit every family to measured delays by maximum likelihood; rank by AIC, an exponential before its near equals."""
     from vflsim.plotting import delays as plots
-    from vflsim.plotting.places import picture_file
-    from vflsim.results.write import write_file
+    from vflsim.plotting.output_paths import picture_file
+    from vflsim.results.store.write import write_file
     from vflsim.scenario import emit
     from vflsim.timing.fitting import LEVEL, fit_all, rounded
     from vflsim.timing.goodness import SAMPLES
@@ -160,7 +160,7 @@ def _observed(file: Path, column: str | None, unit: str) -> Any:
 
 
 def _ranking(fits: list[Fit]) -> Any:
-    from vflsim.results.layout import TextTable
+    from vflsim.text_table import TextTable
 
     header = ("family", "AIC", "log-likelihood", "KS", "p", "parameters")
     rows = []

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import ResultsFolder, app
-from vflsim.cli.shown import Protocols, Seeds, Trust, beside, opened, written_and_shown
+from vflsim.cli.output import Protocols, Seeds, Trust, beside, opened, written_and_shown
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import ResultsFolder, app, say
-from vflsim.cli.shown import Protocols, Seeds, Trust, beside, opened, written_and_shown
+from vflsim.cli.output import Protocols, Seeds, Trust, beside, opened, written_and_shown
 from vflsim.errors import ScenarioError
 
 
@@ -36,7 +36,7 @@ def explain(
     from vflsim.explaining import explain as explain_runs
     from vflsim.explaining import explanation_tables, save, summarised
     from vflsim.plotting.explained import explained_figures
-    from vflsim.results.write import write_file
+    from vflsim.results.store.write import write_file
 
     found = opened(results, protocol, seed, "explain", trust)
     shares = [_share(text) for text in top.split(",")] if top is not None else []

@@ -46,8 +46,8 @@ def plot(
     from vflsim.plotting import open_folder, plots_of, save_all
     from vflsim.plotting import plot as draw
     from vflsim.plotting.options import given
-    from vflsim.plotting.places import picture_file, picture_folder
-    from vflsim.results.write import write_file
+    from vflsim.plotting.output_paths import picture_file, picture_folder
+    from vflsim.results.store.write import write_file
 
     found = open_folder(results)
     for name in kind or ():

@@ -11,7 +11,7 @@ import typer
 
 from vflsim.cli.app import ResultsFolder, app, say
 from vflsim.cli.options import Workers
-from vflsim.cli.shown import Protocols, Seeds, Trust
+from vflsim.cli.output import Protocols, Seeds, Trust
 from vflsim.errors import ResultsError, ScenarioError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def verify(
 
     With --rerun, also that they come out again: runs that are computed once more have the same bytes.
     """
-    from vflsim.results.verify import runs_in, verify_folder
+    from vflsim.results.verify.runs import runs_in, verify_folder
     from vflsim.studies.rerun import Sample
 
     sample = Sample(protocol or (), seed or (), rounds, from_checkpoint)

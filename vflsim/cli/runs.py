@@ -39,10 +39,10 @@ def run(
 ) -> None:
     """Run every protocol of a scenario with every seed, and compare them."""
     loaded = load(scenario, overrides, seeds)
-    from vflsim.studies.interrupt import exit_status
-    from vflsim.studies.options import RunOptions, remark
+    from vflsim.studies.runs.interrupt import exit_status
+    from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
-    from vflsim.terminal import Display, failure, interrupted, show_comparison
+    from vflsim.terminal.study import Display, failure, interrupted, show_comparison
 
     options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)

@@ -38,7 +38,7 @@ def new(
     ] = None,
 ) -> None:
     """Write a commented scenario to start from, NAME.yaml, into the working directory."""
-    from vflsim.results.write import write_file
+    from vflsim.results.store.write import write_file
     from vflsim.scenario.load import load
 
     file = Path(f"{name}.yaml")

@@ -44,14 +44,14 @@ def sweep(
     execution: ExecutionOptions,
 ) -> None:
     """Run a scenario with every combination of values of its keys, and compare round times."""
-    from vflsim.results.sweep_table import sweep_tables
-    from vflsim.studies.axes import axes_given
-    from vflsim.studies.interrupt import exit_status
-    from vflsim.studies.options import RunOptions, remark
-    from vflsim.studies.planned import planned
-    from vflsim.studies.sweep import run_sweep
-    from vflsim.studies.sweep_expected import expected_runs, expected_runs_table
-    from vflsim.sweep_terminal import SweepDisplay
+    from vflsim.results.sweeps.table import sweep_tables
+    from vflsim.studies.runs.interrupt import exit_status
+    from vflsim.studies.runs.options import RunOptions, remark
+    from vflsim.studies.sweeps.axes import axes_given
+    from vflsim.studies.sweeps.expected import expected_runs, expected_runs_table
+    from vflsim.studies.sweeps.plan import planned
+    from vflsim.studies.sweeps.sweep import run_sweep
+    from vflsim.terminal.sweep import SweepDisplay
 
     options = RunOptions.of(**execution)
     page = console()

@@ -46,12 +46,12 @@ def tune(
     execution: ExecutionOptions,
 ) -> None:
     """Tune every protocol by the same procedure, and write scenarios with the chosen values."""
-    from vflsim.results.tuning_table import tuning_table
-    from vflsim.studies.axes import axes_of
-    from vflsim.studies.interrupt import exit_status
-    from vflsim.studies.options import RunOptions, remark
-    from vflsim.studies.tune import tune_protocols
-    from vflsim.sweep_terminal import SweepDisplay
+    from vflsim.results.sweeps.tuning_table import tuning_table
+    from vflsim.studies.runs.interrupt import exit_status
+    from vflsim.studies.runs.options import RunOptions, remark
+    from vflsim.studies.sweeps.axes import axes_of
+    from vflsim.studies.sweeps.tune import tune_protocols
+    from vflsim.terminal.sweep import SweepDisplay
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"

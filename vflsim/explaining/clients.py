@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from vflsim.errors import DataError
-from vflsim.explaining.headed import HeadedModels
+from vflsim.explaining.heads import HeadedModels
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.results.read import StoredRun

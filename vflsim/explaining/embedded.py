@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vflsim.explaining.headed import HeadedModels
+from vflsim.explaining.heads import HeadedModels
 from vflsim.streams import SHARED, generator, party_name
 
 PERPLEXITY = 30.0

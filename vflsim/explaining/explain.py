@@ -10,9 +10,9 @@ import pandas as pd
 from vflsim.errors import ResultsError
 from vflsim.explaining.clients import client_table
 from vflsim.explaining.embedded import planes
-from vflsim.explaining.headed import HeadedModels
+from vflsim.explaining.heads import HeadedModels
 from vflsim.results.read import Results
-from vflsim.results.stored_scenario import stored_scenario
+from vflsim.results.store.scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 

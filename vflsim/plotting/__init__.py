@@ -9,7 +9,6 @@ from typing import Any
 
 from vflsim.errors import ResultsError
 from vflsim.plotting.ages import staleness
-from vflsim.plotting.appearance import appearance
 from vflsim.plotting.breakdown import time_breakdown
 from vflsim.plotting.costs import costs_to_target
 from vflsim.plotting.curves import (
@@ -19,17 +18,18 @@ from vflsim.plotting.curves import (
     metric_against_time,
 )
 from vflsim.plotting.durations import round_durations, survival
-from vflsim.plotting.looks import protocol_styles
+from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.selection import known_protocols, only
 from vflsim.plotting.speedup import speed_up
 from vflsim.plotting.style import Picture
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
+from vflsim.plotting.theme import appearance
 from vflsim.plotting.timeline import timeline
 from vflsim.plotting.utilisation import link_utilisation
-from vflsim.plotting.waited import waited_for
+from vflsim.plotting.waits_by_client import waited_for
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.sweep import Sweep
-from vflsim.results.write import SWEEP, write_file
+from vflsim.results.store.write import SWEEP, write_file
+from vflsim.results.sweeps.sweep import Sweep
 
 PLOTS: dict[str, Callable[..., Picture]] = {
     "time": metric_against_time,
@@ -78,7 +78,7 @@ def plot(
     """Draw the figure named ``kind``, of these ``protocols`` alone if there are any.
 
     ``size`` is in inches, or text with a unit (``85x60 mm``); ``style`` is a name in
-    :data:`vflsim.plotting.appearance.STYLES` or a Matplotlib style file. ``options`` are the function's own. Raises
+    :data:`vflsim.plotting.theme.STYLES` or a Matplotlib style file. ``options`` are the function's own. Raises
     ResultsError for an unknown figure, an option that it does not take, or an unknown protocol.
     """
     known = plots_of(results)

@@ -10,16 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from vflsim.plotting import closed
-from vflsim.plotting.looks import Style, protocol_styles
+from vflsim.plotting import closed_form_curves as closed
 from vflsim.plotting.numbers import frame, stacked
+from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.selection import finished
 from vflsim.plotting.step_waits import named
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
 from vflsim.plotting.window import Place, Window
-from vflsim.results.activities import Ints
+from vflsim.results.events import Ints
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics import Floats
+from vflsim.results.statistics.means import Floats
 from vflsim.vocabulary.quantities import PURE
 
 

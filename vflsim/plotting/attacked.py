@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from vflsim.attacks import Attack, Evaluation
 from vflsim.attacks.report import means_of, settings_of
-from vflsim.plotting.looks import kinds_in, protocol_styles
+from vflsim.plotting.protocol_style import kinds_in, protocol_styles
 from vflsim.plotting.style import Picture, legend, picture, remark
 
 

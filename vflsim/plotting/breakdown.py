@@ -16,9 +16,9 @@ from vflsim.plotting.selection import finished, length
 from vflsim.plotting.spans import Spans
 from vflsim.plotting.step_waits import step_waits
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
-from vflsim.results.activities import Activities, activities
+from vflsim.results.events import Activities, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics import Floats
+from vflsim.results.statistics.means import Floats
 from vflsim.streams import SERVER
 
 PARTS: dict[str, tuple[tuple[str, ...], str]] = {

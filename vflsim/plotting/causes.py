@@ -6,8 +6,8 @@ from typing import final
 
 import numpy as np
 
-from vflsim.results.activities import Activities, Floats, Ints, Mask
-from vflsim.results.schema import OUTCOMES
+from vflsim.results.events import Activities, Floats, Ints, Mask
+from vflsim.results.store.schema import OUTCOMES
 from vflsim.streams import SERVER
 
 _UNCOUNTED = "transfer.evaluation"

@@ -13,12 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
-from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
+from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, spread_widely, x_axis
-from vflsim.results.estimates import GEOMETRIC, estimate
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.summary import outcomes, statistic_of
+from vflsim.results.statistics.estimates import GEOMETRIC, estimate
+from vflsim.results.statistics.summary import outcomes, statistic_of
 
 PANELS = (("time_to_target", "time", "s"), ("rounds_to_target", "server steps", ""), ("bytes_to_target", "bytes", "B"))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from vflsim.plotting.causes import Causes
 from vflsim.plotting.spans import Spans
-from vflsim.results.activities import NOBODY, Floats, Ints
+from vflsim.results.events import NOBODY, Floats, Ints
 from vflsim.streams import SERVER
 
 IDLE, OUT, QUEUE, DEADLINE = "idle", "outage", "queue", "deadline"

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import Numbers, frame, stacked
+from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import (
     Picture,
     failures,
@@ -27,11 +27,11 @@ from vflsim.plotting.style import (
     x_axis,
 )
 from vflsim.plotting.window import Place, Window
-from vflsim.results.plateau import distinct, plateau_of
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.schema import EPSILON
-from vflsim.results.statistics import Floats, band, step_values
-from vflsim.results.targets import targets_of
+from vflsim.results.statistics.means import Floats, band, step_values
+from vflsim.results.statistics.plateau import distinct, plateau_of
+from vflsim.results.statistics.targets import targets_of
+from vflsim.results.store.schema import EPSILON
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import range_of
 from vflsim.vocabulary.quantities import Dimension

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from vflsim.plotting.looks import Style, look
 from vflsim.plotting.numbers import Numbers, stacked
+from vflsim.plotting.protocol_style import Style, look
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
 from vflsim.timing.base import Delay, Floats
 

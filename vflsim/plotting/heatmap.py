@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vflsim.plotting.style import Picture, picture, plain_number, spread_widely
 from vflsim.plotting.sweep_lines import axis_label, tick_labels
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 _COLOURS = colormaps["cividis"]
 """Perceptually uniform, and readable for the colour-blind and in grey."""

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 
-from vflsim.plotting.looks import protocol_styles
+from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.style import Picture, legend, picture, sides
 from vflsim.plotting.sweep_lines import (
     BOUND,
@@ -20,7 +20,7 @@ from vflsim.plotting.sweep_lines import (
     time_axis,
     value_axis,
 )
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 _PANEL = (2.3, 1.9)
 """Inches of one panel."""

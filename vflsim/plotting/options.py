@@ -9,7 +9,7 @@ from typing import Any
 from vflsim.errors import ResultsError
 from vflsim.plotting import LOOKS, options_of, plots_of
 from vflsim.results.read import Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 OPTIONS = {
     "protocol": "protocols",

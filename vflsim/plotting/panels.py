@@ -19,11 +19,11 @@ from vflsim.plotting.curves import (
     shown_of,
     without_references,
 )
-from vflsim.plotting.looks import kinds_of, protocol_styles
 from vflsim.plotting.numbers import Numbers, stacked
+from vflsim.plotting.protocol_style import kinds_of, protocol_styles
 from vflsim.plotting.style import Picture, failures, legend, metric_label, picture, remark, sides, x_axis
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 PANEL = (3.0, 2.6)
 """Inches of one panel."""

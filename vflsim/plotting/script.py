@@ -9,10 +9,10 @@ from pathlib import Path
 
 from vflsim.errors import VflsimError, printable
 from vflsim.plotting import open_folder, plot
-from vflsim.plotting.appearance import appearance
 from vflsim.plotting.options import add_options, given
+from vflsim.plotting.output_paths import picture_file
 from vflsim.plotting.panels import metric_panels
-from vflsim.plotting.places import picture_file
+from vflsim.plotting.theme import appearance
 from vflsim.results import write_file
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.schema import TableName
-from vflsim.results.sweep import Sweep
+from vflsim.results.store.schema import TableName
+from vflsim.results.sweeps.sweep import Sweep
 
 
 def only(results: Results | Sweep, protocols: Sequence[str]) -> Results | Sweep:

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from vflsim.results.statistics import Floats
+from vflsim.results.statistics.means import Floats
 
 
 @final

@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.numbers import frame
+from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, target_label, x_axis
-from vflsim.results.ratios import Ratio, ratio, three_digits
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.summary import outcomes
+from vflsim.results.statistics.ratios import Ratio, ratio, three_digits
+from vflsim.results.statistics.summary import outcomes
 
 MEASURES = {"round_duration": "mean round", "time_to_target": "time to target"}
 

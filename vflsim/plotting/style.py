@@ -22,8 +22,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vflsim.errors import ResultsError
-from vflsim.plotting.appearance import RC, current
 from vflsim.plotting.numbers import Numbers
+from vflsim.plotting.theme import RC, current
 from vflsim.results.read import Results
 
 DPI = 200

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from vflsim.plotting.looks import Style
+from vflsim.plotting.protocol_style import Style
 from vflsim.plotting.style import plain_number, spread_widely
-from vflsim.results.statistics import Floats
-from vflsim.results.sweep_axis import SweepAxis
+from vflsim.results.statistics.means import Floats
+from vflsim.results.sweeps.axis import SweepAxis
 
 _NAMED = 9
 """Most values that are all written on the axis."""

@@ -7,18 +7,18 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from vflsim.plotting import closed
+from vflsim.plotting import closed_form_curves as closed
 from vflsim.plotting.heatmap import heat_map
-from vflsim.plotting.looks import Style, protocol_styles
 from vflsim.plotting.multiples import small_multiples
 from vflsim.plotting.numbers import frame, stacked
+from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, target_label
 from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, places, time_axis, value_axis
-from vflsim.results.estimates import GEOMETRIC
 from vflsim.results.read import NotRecordedError
-from vflsim.results.statistics import Floats
-from vflsim.results.summary import STEADY
-from vflsim.results.sweep import Sweep
+from vflsim.results.statistics.estimates import GEOMETRIC
+from vflsim.results.statistics.means import Floats
+from vflsim.results.statistics.summary import STEADY
+from vflsim.results.sweeps.sweep import Sweep
 
 
 def round_time_against(sweep: Sweep) -> Picture:

@@ -18,9 +18,9 @@ from matplotlib.patches import Patch
 from vflsim.plotting.selection import one_seed
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
 from vflsim.plotting.window import Place, Window
-from vflsim.results.activities import Floats, activity
+from vflsim.results.events import Floats, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.schema import SERVER
+from vflsim.results.store.schema import SERVER
 
 ACTIVITIES = {
     "compute": ("compute", "#3B5B92", (0.34, 0.94)),

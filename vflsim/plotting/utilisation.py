@@ -17,9 +17,9 @@ from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.spans import Spans
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, sides, x_axis
 from vflsim.plotting.window import Place, Window
-from vflsim.results.activities import Activities, Ints, activities
+from vflsim.results.events import Activities, Ints, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics import Floats
+from vflsim.results.statistics.means import Floats
 from vflsim.streams import SERVER
 
 BINS = 100

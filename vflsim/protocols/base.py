@@ -15,7 +15,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence, Split
-from vflsim.learning.kept import KeptValue
+from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.operations import Handle

@@ -12,7 +12,7 @@ from vflsim.analysis.rounds import starting_afresh, synchronous
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.table import TableProtocol
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
-from vflsim.recurrences.cancel import FirstOfAll
+from vflsim.recurrences.first_t import FirstOfAll
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Embedding, Gradient

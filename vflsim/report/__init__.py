@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vflsim.results.read import Results
-    from vflsim.results.sweep import Sweep
+    from vflsim.results.sweeps.sweep import Sweep
 
 
 def write_report(
@@ -24,7 +24,7 @@ def write_report(
     """
     from vflsim.plotting import open_folder
     from vflsim.report.page import page
-    from vflsim.results.write import REPORT, write_file
+    from vflsim.results.store.write import REPORT, write_file
 
     found = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]
     place = Path(out) if out is not None else (found[0].folder if len(found) == 1 else Path()) / REPORT

@@ -12,13 +12,13 @@ import pandas as pd
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import metric_label
 from vflsim.report.waits import whereabouts
-from vflsim.results.estimates import Estimate
-from vflsim.results.notes import baseline_of, final_label, round_measure, select, targets_in
-from vflsim.results.ratios import ratio, three_digits
 from vflsim.results.read import Results
-from vflsim.results.report import describe
-from vflsim.results.statistics import CONFIDENCE, holm
-from vflsim.results.summary import outcomes
+from vflsim.results.statistics.estimates import Estimate
+from vflsim.results.statistics.means import CONFIDENCE, holm
+from vflsim.results.statistics.ratios import ratio, three_digits
+from vflsim.results.statistics.summary import outcomes
+from vflsim.results.tables.comparison import describe
+from vflsim.results.tables.footnotes import baseline_of, final_label, round_measure, select, targets_in
 from vflsim.vocabulary.amounts import quantity
 from vflsim.vocabulary.metrics import higher_is_better, is_share
 

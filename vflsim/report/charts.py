@@ -15,11 +15,11 @@ from vflsim.plotting.numbers import Numbers, frame
 from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.style import metric_label
 from vflsim.plotting.timeline import ACTIVITIES
-from vflsim.results.activities import activities, activity
+from vflsim.results.events import activities, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.schema import OUTCOMES
-from vflsim.results.statistics import Floats, step_values
-from vflsim.results.targets import targets_of
+from vflsim.results.statistics.means import Floats, step_values
+from vflsim.results.statistics.targets import targets_of
+from vflsim.results.store.schema import OUTCOMES
 
 AXES = {"time": ("virtual time", "s"), "rounds": ("server steps", ""), "bytes": ("bytes sent by all parties", "B")}
 """The horizontal axes of curves, by the name of the figure with the same numbers: label and unit."""

@@ -14,7 +14,7 @@ from vflsim.plotting import plots_of
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import Picture
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 CAPTIONS = {
     "time": "The metric against virtual time",

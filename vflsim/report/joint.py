@@ -12,8 +12,8 @@ from vflsim.report.figures import CAPTIONS, Drawn, Ink, drawn
 from vflsim.report.section import ROWS
 from vflsim.report.tables import Sheet
 from vflsim.results.joined import JoinedResults
-from vflsim.results.notes import targets_in
-from vflsim.results.report import comparison_table
+from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables.footnotes import targets_in
 
 KEY = "together"
 FIGURES = {True: ("time", "target", "speedup"), False: ("time", "speedup", "durations")}

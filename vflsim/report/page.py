@@ -18,10 +18,10 @@ from vflsim.report.figures import Drawn, Ink
 from vflsim.report.joint import Together, joint
 from vflsim.report.section import Section, section
 from vflsim.report.swept import SweepSection, sweep_section
-from vflsim.results.folder_tables import united
+from vflsim.results.compared import united
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results
-from vflsim.results.sweep import Sweep
+from vflsim.results.sweeps.sweep import Sweep
 
 ASSETS = Path(__file__).parent / "assets"
 SIZE = 1_900_000

@@ -12,10 +12,10 @@ from vflsim.report import charts, compared, tables
 from vflsim.report.answer import Conclusion, answer
 from vflsim.report.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
 from vflsim.report.tables import Sheet
-from vflsim.results.manifest import Manifest
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.report import comparison_table
-from vflsim.results.write import MANIFEST, SCENARIO
+from vflsim.results.store.manifest import Manifest
+from vflsim.results.store.write import MANIFEST, SCENARIO
+from vflsim.results.tables.comparison import comparison_table
 from vflsim.vocabulary.amounts import quantity
 
 ROWS = 300

@@ -13,11 +13,11 @@ from vflsim.report.answer import Conclusion, Ranking, joined, ranking
 from vflsim.report.figures import Drawn, Ink, drawn
 from vflsim.report.section import ROWS, failed, versions
 from vflsim.report.tables import Sheet
-from vflsim.results.folder_tables import tables_of_sweep
-from vflsim.results.notes import round_measure, targets_in
+from vflsim.results.compared import tables_of_sweep
 from vflsim.results.read import Results
-from vflsim.results.sweep import Sweep, SweepPage
-from vflsim.results.write import RUN, SCENARIO
+from vflsim.results.store.write import RUN, SCENARIO
+from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.tables.footnotes import round_measure, targets_in
 from vflsim.scenario.emit import flow
 
 CAPTIONS = {"sweep": "The mean round at every point", "sweep-target": "The time to the target at every point"}

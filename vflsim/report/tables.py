@@ -10,15 +10,15 @@ from typing import final
 import numpy as np
 import pandas as pd
 
-from vflsim.plotting import closed
+from vflsim.plotting import closed_form_curves as closed
 from vflsim.plotting.numbers import Numbers
 from vflsim.report.waits import mean_round, time_spent, waited_for
-from vflsim.results.estimates import Estimate
-from vflsim.results.layout import TextTable
-from vflsim.results.notes import round_measure
-from vflsim.results.open_rounds import Rounds, ages_of, pooled_mean
 from vflsim.results.read import Results
-from vflsim.results.report import costs_to_target, describe
+from vflsim.results.statistics.estimates import Estimate
+from vflsim.results.statistics.open_rounds import Rounds, ages_of, pooled_mean
+from vflsim.results.tables.comparison import costs_to_target, describe
+from vflsim.results.tables.footnotes import round_measure
+from vflsim.text_table import TextTable
 from vflsim.vocabulary.amounts import quantity, span
 from vflsim.vocabulary.metrics import is_share
 
@@ -153,7 +153,7 @@ def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
 
 
 def from_markdown(text: str) -> list[Sheet]:
-    """Read the tables of a Markdown page that vflsim has written (:func:`vflsim.results.layout.markdown_page`)."""
+    """Read the tables of a Markdown page that vflsim has written (:func:`vflsim.text_table.markdown_page`)."""
     sheets: list[Sheet] = []
     title, rows, notes = "", list[tuple[str, ...]](), list[str]()
     for line in [*text.splitlines(), "## "]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from vflsim.errors import VflsimError
 from vflsim.report.serving import LocalHandler, LocalServer
-from vflsim.results.pages import read_scenario
-from vflsim.results.write import RUN, SCENARIO, SUMMARIES
+from vflsim.results.store.json_files import read_scenario
+from vflsim.results.store.write import RUN, SCENARIO, SUMMARIES
 
 _SHARE = 4
 """Least time between two pages, in durations of making one: a study needs the processor, too."""

@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vflsim.results.folder import Prepared, prepare_folder
     from vflsim.results.read import NotRecordedError, Results, StoredRun
-    from vflsim.results.report import comparison_table, write_summary
-    from vflsim.results.schema import RunInfo, RunTables
-    from vflsim.results.summary import summarise
-    from vflsim.results.verify import verify_folder, verify_run
-    from vflsim.results.write import run_folder, write_file, write_run
+    from vflsim.results.statistics.summary import summarise
+    from vflsim.results.store.folder import Prepared, prepare_folder
+    from vflsim.results.store.schema import RunInfo, RunTables
+    from vflsim.results.store.write import run_folder, write_file, write_run
+    from vflsim.results.tables.comparison import comparison_table, write_summary
+    from vflsim.results.verify.runs import verify_folder, verify_run
 
 _MODULES = {
-    "folder": ("Prepared", "prepare_folder"),
+    "store.folder": ("Prepared", "prepare_folder"),
     "read": ("NotRecordedError", "Results", "StoredRun"),
-    "report": ("comparison_table", "write_summary"),
-    "schema": ("RunInfo", "RunTables"),
-    "summary": ("summarise",),
-    "verify": ("verify_folder", "verify_run"),
-    "write": ("run_folder", "write_file", "write_run"),
+    "tables.comparison": ("comparison_table", "write_summary"),
+    "store.schema": ("RunInfo", "RunTables"),
+    "statistics.summary": ("summarise",),
+    "verify.runs": ("verify_folder", "verify_run"),
+    "store.write": ("run_folder", "write_file", "write_run"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

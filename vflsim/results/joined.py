@@ -13,9 +13,9 @@ from typing import Any, Self
 import pandas as pd
 
 from vflsim.errors import ResultsError
-from vflsim.results.notes import baseline_of
-from vflsim.results.pairing import differences
 from vflsim.results.read import Results
+from vflsim.results.statistics.pairing import differences
+from vflsim.results.tables.footnotes import baseline_of
 from vflsim.streams import few
 from vflsim.vocabulary.targets import Target
 

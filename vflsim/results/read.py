@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from vflsim.errors import ResultsError, no_results
-from vflsim.results.pages import read_info, read_scenario
-from vflsim.results.schema import TableName, split_of
-from vflsim.results.stored import NotRecordedError, StoredRun
-from vflsim.results.write import SCENARIO, SWEEP
+from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.results.store.run import NotRecordedError, StoredRun
+from vflsim.results.store.schema import TableName, split_of
+from vflsim.results.store.write import SCENARIO, SWEEP
 
 if TYPE_CHECKING:
     import torch
 
-    from vflsim.results.layout import TextTable
+    from vflsim.text_table import TextTable
     from vflsim.vocabulary.targets import Target
 
 __all__ = ["NotRecordedError", "Results", "StoredRun"]
@@ -117,22 +117,22 @@ class Results:
     @cached_property
     def closed_forms(self) -> pd.DataFrame | None:
         """Closed-form distributions on grids: protocol, quantity, client (−1: none), x, cdf; None if there are none."""
-        from vflsim.results.closed_forms import read_closed_forms
+        from vflsim.results.store.closed_forms import read_closed_forms
 
         return read_closed_forms(self.folder)
 
     @cached_property
     def closed_forms_left_out(self) -> pd.DataFrame:
         """Missing closed forms: protocol, quantity, reason, failed (an error is the reason)."""
-        from vflsim.results.closed_forms import LeftOut, read_left_out
+        from vflsim.results.store.closed_forms import LeftOut, read_left_out
 
         rows = [asdict(each) for each in read_left_out(self.folder)]
         return pd.DataFrame(rows, columns=[field.name for field in fields(LeftOut)])
 
     @cached_property
     def declared(self) -> tuple[Target, ...]:
-        """The targets that the scenario names: see :func:`vflsim.results.targets.declared`."""
-        from vflsim.results.targets import declared
+        """The targets that the scenario names: see :func:`vflsim.results.statistics.targets.declared`."""
+        from vflsim.results.statistics.targets import declared
 
         return declared(self.scenario, self.folder)
 
@@ -193,7 +193,7 @@ class Results:
 
         Raises ResultsError if they are invalid, or name a metric that was not evaluated.
         """
-        from vflsim.results.targets import wanted_targets
+        from vflsim.results.statistics.targets import wanted_targets
 
         found = self._copy()
         found._chosen = self._chosen if targets is None else wanted_targets(self, targets)
@@ -223,32 +223,32 @@ class Results:
         return ()
 
     def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> TextTable:
-        """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.report.comparison_table`."""
-        from vflsim.results.report import comparison_table
+        """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.comparison_table`."""
+        from vflsim.results.tables.comparison import comparison_table
 
         return comparison_table(self, targets, pairing)
 
     def estimates(self, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Estimate means, costs to targets and paired differences: see :func:`vflsim.results.summary.summarise`."""
-        from vflsim.results.summary import summarise
+        """Estimate means, costs to targets and paired differences: see :func:`vflsim.results.summarise`."""
+        from vflsim.results.statistics.summary import summarise
 
         return summarise(self, targets)
 
     def steady_rounds(self) -> pd.DataFrame:
-        """Compute mean round durations after warm-up: see :func:`vflsim.results.replication.steady_rounds`."""
-        from vflsim.results.replication import steady_rounds
+        """Compute mean round durations after warm-up: see :mod:`vflsim.results.statistics.replication`."""
+        from vflsim.results.statistics.replication import steady_rounds
 
         return steady_rounds(self)
 
     def round_pairs(self) -> pd.DataFrame:
-        """Pair runs round by round: see :func:`vflsim.results.replication.round_pairs`."""
-        from vflsim.results.replication import round_pairs
+        """Pair runs round by round: see :func:`vflsim.results.statistics.replication.round_pairs`."""
+        from vflsim.results.statistics.replication import round_pairs
 
         return round_pairs(self)
 
     def round_quantiles(self, levels: Sequence[float] | None = None) -> pd.DataFrame:
-        """Compute quantiles of round durations: see :func:`vflsim.results.quantiles.round_quantiles`."""
-        from vflsim.results.quantiles import LEVELS, round_quantiles
+        """Compute quantiles of round durations: see :func:`vflsim.results.statistics.quantiles.round_quantiles`."""
+        from vflsim.results.statistics.quantiles import LEVELS, round_quantiles
 
         return round_quantiles(self, LEVELS if levels is None else levels)
 

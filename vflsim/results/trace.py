@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from vflsim.errors import ResultsError
-from vflsim.results.activities import Activities, Floats, Ints, activities, activity
+from vflsim.results.events import Activities, Floats, Ints, activities, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.schema import OUTCOMES, split_of
-from vflsim.results.write import write_file
+from vflsim.results.store.schema import OUTCOMES, split_of
+from vflsim.results.store.write import write_file
 from vflsim.streams import party_name
 
 LANES = ("compute", "activation", "upload", "share", "latency", "link up", "link down", "outage", "other")

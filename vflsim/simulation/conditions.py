@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols.base import Protocol
-from vflsim.results.conditions import Conditions
+from vflsim.results.facts.conditions import Conditions
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 

@@ -11,7 +11,7 @@ from typing import Any
 from vflsim.learning.client import Split
 from vflsim.learning.operations import Operation
 from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
-from vflsim.results.variation import Variation
+from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from vflsim.errors import NonFiniteError, VflsimError
-from vflsim.results.network import NetworkFacts
-from vflsim.results.schema import RunInfo
+from vflsim.results.facts.network import NetworkFacts
+from vflsim.results.store.schema import RunInfo
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.simulation.heavy_tail import heaviest

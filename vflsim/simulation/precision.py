@@ -9,9 +9,9 @@ from typing import final
 
 import numpy as np
 
-from vflsim.results.statistics import Floats
-from vflsim.results.steady import SteadyMean, steady_mean
-from vflsim.results.variation import Variation, lacking
+from vflsim.results.facts.variation import Variation, lacking
+from vflsim.results.statistics.means import Floats
+from vflsim.results.statistics.steady import SteadyMean, steady_mean
 from vflsim.scenario.stop import Precision, Stop
 
 FIRST = 200
@@ -69,8 +69,8 @@ class PrecisionRule:
     """Decides from the durations of a run's rounds, given in order, when to end.
 
     The decision depends on the durations alone, whether they come one by one or in chunks. The run ends at the first
-    checkpoint at which :func:`~vflsim.results.steady.steady_mean` is sound (settled, batches uncorrelated, enough
-    cycles of the slow changes that the scenario's ``variation`` names) and half its interval is at most
+    checkpoint at which :func:`~vflsim.results.statistics.steady.steady_mean` is sound (settled, batches uncorrelated,
+    enough cycles of the slow changes that the scenario's ``variation`` names) and half its interval is at most
     ``round_duration`` times the mean. Where a variance may be infinite, it never ends.
 
     Rounds that count like fewer than half as many independent ones must count like ``INDEPENDENT``: batches that are

@@ -23,21 +23,21 @@ from vflsim.learning.randomness import drawing_from
 from vflsim.privacy.base import GaussianNoise
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.made import coroutine_of
-from vflsim.results.blinding import BlindingFacts
-from vflsim.results.codec import CodecFacts
-from vflsim.results.privacy import PrivacyFacts
-from vflsim.results.schema import RunInfo, RunTables
-from vflsim.results.stalled import StalledClient, stalled_note
+from vflsim.results.facts.blinding import BlindingFacts
+from vflsim.results.facts.codec import CodecFacts
+from vflsim.results.facts.privacy import PrivacyFacts
+from vflsim.results.facts.stalled import StalledClient, stalled_note
+from vflsim.results.store.schema import RunInfo, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
 from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Conductor, Progress
-from vflsim.simulation.course import Course, CourseKeeper
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
 from vflsim.simulation.precision import not_ended
+from vflsim.simulation.resumable import Course, CourseKeeper
 from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.protocols.base import Protocol
-from vflsim.results.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
+from vflsim.results.facts.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
 from vflsim.timing.base import Delay

@@ -13,22 +13,22 @@ from typing import Any, TypeAlias
 
 from vflsim.errors import CheckpointError, check_known
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.repeated import differences, first_differences, rows_in_common
-from vflsim.results.stored_scenario import stored_scenario
-from vflsim.results.sweep import SweepPage
-from vflsim.results.write import RUN, SCENARIO, SWEEP, run_folder
+from vflsim.results.store.scenario import stored_scenario
+from vflsim.results.store.write import RUN, SCENARIO, SWEEP, run_folder
+from vflsim.results.sweeps.sweep import SweepPage
+from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
 from vflsim.scenario.depends import run_text
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
-from vflsim.studies.inputs import inputs_of
-from vflsim.studies.interrupt import Interrupt
-from vflsim.studies.options import RunOptions, cuda_available
-from vflsim.studies.paths import choices
-from vflsim.studies.resume import executed_otherwise, outdated
+from vflsim.studies.engines.base import Unit
+from vflsim.studies.runs.inputs import inputs_of
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.options import RunOptions, cuda_available
+from vflsim.studies.runs.progress import Report, StudyRun, Watcher
+from vflsim.studies.runs.resume import executed_otherwise, outdated
+from vflsim.studies.runs.simulator_choice import choices
+from vflsim.studies.runs.work import Work
 from vflsim.studies.study import checked, engine_of
-from vflsim.studies.unit import Unit
-from vflsim.studies.watching import Report, StudyRun, Watcher
-from vflsim.studies.work import Work
 
 _Same: TypeAlias = tuple[Any, ...]
 """What tells runs apart that have to be computed each: equal ones have equal bytes."""

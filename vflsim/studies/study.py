@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import Self
 
 from vflsim.errors import VflsimError
-from vflsim.results.closed_forms import write_closed_forms
-from vflsim.results.folder import Prepared, withdraw
-from vflsim.results.lock import locked
-from vflsim.results.manifest import ManifestWriter
 from vflsim.results.read import Results
-from vflsim.results.report import write_summary
-from vflsim.results.write import PAGES, SCENARIO, SUMMARIES, write_file
+from vflsim.results.store.closed_forms import write_closed_forms
+from vflsim.results.store.folder import Prepared, withdraw
+from vflsim.results.store.lock import locked
+from vflsim.results.store.manifest import ManifestWriter
+from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, write_file
+from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.checks import location_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
 from vflsim.simulation.execution import patient_collector
-from vflsim.studies.checks import read_and_check
-from vflsim.studies.closed_forms import closed_forms
-from vflsim.studies.described import described
-from vflsim.studies.growth import planned
-from vflsim.studies.here import Here
-from vflsim.studies.hopeless import refuse_hopeless
-from vflsim.studies.interrupt import Interrupt
-from vflsim.studies.options import DEFAULT_OPTIONS, RunOptions
-from vflsim.studies.paths import PathWish, choices
-from vflsim.studies.resume import refuse_another
-from vflsim.studies.tryout import refuse_broken
-from vflsim.studies.unit import Engine, Unit
-from vflsim.studies.watching import Report, StudyRun, Watcher
-from vflsim.studies.work import Work
-from vflsim.studies.workers import Crew
+from vflsim.studies.checks.closed_forms import closed_forms
+from vflsim.studies.checks.data import read_and_check
+from vflsim.studies.checks.describe import described
+from vflsim.studies.checks.first_round import refuse_hopeless
+from vflsim.studies.checks.tryout import refuse_broken
+from vflsim.studies.engines.base import Engine, Unit
+from vflsim.studies.engines.local import Here
+from vflsim.studies.engines.processes import Crew
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
+from vflsim.studies.runs.progress import Report, StudyRun, Watcher
+from vflsim.studies.runs.resume import refuse_another
+from vflsim.studies.runs.reuse import planned
+from vflsim.studies.runs.simulator_choice import PathWish, choices
+from vflsim.studies.runs.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def run_study(
 def engine_of(options: RunOptions, units: int, work: Work | None = None, data: ScenarioData | None = None) -> Engine:
     """Choose what executes units: this process, which may hold a study's data already, workers, or a cluster."""
     if options.cluster is not None:
-        from vflsim.studies.ray_engine import RayEngine  # needs an optional library
+        from vflsim.studies.engines.ray import RayEngine  # needs an optional library
 
         return RayEngine(options.cluster)
     return Here(work, data) if options.workers == 1 else Crew(min(options.workers, units))

@@ -16,7 +16,7 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.operations import Handle
 from vflsim.learning.states import under
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.stored_scenario import stored_scenario
+from vflsim.results.store.scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

@@ -14,7 +14,7 @@ from torch import Tensor
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.executor import Executor
-from vflsim.learning.kept import KeptValue
+from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.operations import Handle, Operation
 from vflsim.streams import SHARED, generator, party_name
 from vflsim.world.messages import Message

@@ -19,7 +19,7 @@ from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.closed_forms import analyse, closed_forms
+from vflsim.studies.checks.closed_forms import analyse, closed_forms
 from vflsim.timing.delays import Exponential
 
 ROUNDS = 800

@@ -28,7 +28,7 @@ from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.checks import read_and_check
+from vflsim.studies.checks.data import read_and_check
 
 PRIMES = ["2^31-1", "2^61-1", "auto"]
 ROWS = 4

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
+from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.interpolation import Interpolated
-from vflsim.analysis.of_delay import OfDelay
 from vflsim.analysis.sums import knows_quantiles, total
 from vflsim.timing.chebyshev import NARROW
 from vflsim.timing.floats import Floats, floats

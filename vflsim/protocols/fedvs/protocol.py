@@ -11,7 +11,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.kept import KeptValue
+from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.training import Training
 from vflsim.protocols.base import CheckContext, Choices, Protocol
 from vflsim.protocols.contents import Contents

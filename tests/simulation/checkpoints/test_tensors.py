@@ -1,0 +1,71 @@
+"""Tensors come back as they lay in memory: a product of the same numbers laid out otherwise has other last bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from vflsim.errors import CheckpointError
+from vflsim.simulation.checkpoints.tensors import DTYPES, TensorReader, TensorWriter
+
+
+def back(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors, by way of a file."""
+    writer = TensorWriter()
+    numbers = [writer.add(tensor) for tensor in tensors]
+    reader = TensorReader(writer.places, load(save(writer.storages)))
+    return [reader[number] for number in numbers]
+
+
+def test_strides_and_offsets_come_back() -> None:
+    whole = torch.arange(60.0).view(3, 4, 5)
+    views = [whole, whole[1], whole[:, 1:3, 2], whole[2].T, whole[0, 0, 3], whole[:, :0], whole[0].expand(2, 4, 5)]
+    for before, after in zip(views, back(*views), strict=True):
+        assert torch.equal(before, after)
+        assert (before.stride(), before.storage_offset()) == (after.stride(), after.storage_offset())
+        assert before.data_ptr() % 64 == after.data_ptr() % 64
+
+
+def test_what_shares_memory_is_written_once_and_shares_it_again() -> None:
+    whole = torch.zeros(1000)
+    writer = TensorWriter()
+    for n in range(10):
+        writer.add(whole[n * 100 : (n + 1) * 100])
+    assert sum(len(content) for content in writer.storages.values()) == 4000
+    first, second = back(whole[:10], whole[5:15])
+    first[5:] = 1.0
+    assert second[:5].tolist() == [1.0] * 5
+
+
+def test_the_same_tensor_is_the_same_again_and_an_equal_one_is_not() -> None:
+    one = torch.ones(3)
+    first, second, third = back(one, one, one.clone())
+    assert first is second
+    assert first is not third
+
+
+def test_the_numbers_are_copied_when_they_are_read() -> None:
+    writer = TensorWriter()
+    number = writer.add(torch.ones(3))
+    TensorReader(writer.places, writer.storages)[number].zero_()
+    assert TensorReader(writer.places, writer.storages)[number].tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_kind_of_number_comes_back(name: str) -> None:
+    tensor = torch.tensor([0, 1, 2]).to(DTYPES[name])
+    (again,) = back(tensor)
+    assert again.dtype == tensor.dtype
+    assert torch.equal(again, tensor)
+
+
+def test_parameters_come_back_as_tensors() -> None:
+    (again,) = back(torch.nn.Parameter(torch.ones(2)))
+    assert type(again) is torch.Tensor
+    assert not again.requires_grad
+
+
+def test_a_kind_of_number_that_is_not_known_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="a tensor of float8_e4m3fn cannot be kept"):
+        TensorWriter().add(torch.zeros(1, dtype=torch.float8_e4m3fn))

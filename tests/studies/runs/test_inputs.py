@@ -1,0 +1,59 @@
+"""What a run reads beside its scenario: files by their digests, and classes without a file by a word."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from tiny_worlds import raw, tiny
+
+from vflsim.protocols.synchronous import Synchronous
+from vflsim.results.store.schema import RunInfo
+from vflsim.scenario import load
+from vflsim.studies.runs.inputs import UNSEEN, inputs_of
+from vflsim.studies.runs.resume import outdated
+
+
+class Mine(Synchronous):
+    kind: Literal["mine"] = "mine"
+
+
+def digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def info(inputs: dict[str, str] | None) -> RunInfo:
+    return RunInfo(
+        scenario="a", protocol="b", seed=0, status="finished", wall_clock_s=0, participants=(), inputs=inputs
+    )
+
+
+def test_a_trace_counts_for_the_runs_that_read_it(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("0.001\n0.002\n")
+    slow = {"clients": {"upload_delay": {"kind": "empirical", "file": str(trace), "unit": "s"}}}
+    scenario = load(raw(timing=slow))
+    assert inputs_of(scenario, "synchronous") == {str(trace): digest(trace)}
+    before = inputs_of(scenario, "synchronous")
+    trace.write_text("0.001\n0.0025\n")
+    assert outdated(info(before), inputs_of(scenario, "synchronous")) == ("trace.csv has changed since",)
+    assert outdated(info(None), before) == ("trace.csv may have changed since",)
+    assert outdated(info(before), before) == ()
+
+
+def test_a_scenario_without_files_has_no_inputs_and_old_runs_of_it_are_kept() -> None:
+    assert inputs_of(tiny(), "synchronous") == {}
+    assert outdated(info(None), {}) == ()
+
+
+def test_code_of_ones_own_counts_for_its_protocol_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = tiny().with_protocols({"mine": Mine()})
+    found = inputs_of(scenario, "mine")
+    assert found[__file__] == digest(Path(__file__))
+    assert str(Path(__file__).parents[2] / "tiny_worlds.py") not in found  # of another folder
+    assert inputs_of(scenario, "synchronous") == {}
+    monkeypatch.setattr(Mine, "__module__", "a_console")
+    (reason,) = outdated(info({"a_console": UNSEEN}), inputs_of(scenario, "mine"))
+    assert reason == "a_console is defined in a notebook or a console, whose changes nobody can see"

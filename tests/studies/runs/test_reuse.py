@@ -1,0 +1,167 @@
+"""A results folder grows: after a change of its scenario it holds the bytes of a fresh folder, and nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from growing import OFTEN, PROTOCOLS, TIMING, assert_like_fresh, begin, bytes_of, grown, said
+from tiny_worlds import raw
+
+from vflsim.results.verify.runs import verify_folder
+from vflsim.scenario import load
+from vflsim.scenario.models import Scenario
+from vflsim.simulation.checkpoints.snapshot import Return, went_elsewhere
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.runs.progress import Report, StudyRun, Watcher
+from vflsim.studies.study import run_study
+
+pytestmark = pytest.mark.usefixtures("by_events")
+
+
+# --- what stays -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "new"),
+    [
+        (said(seeds=[0, 1, 2]), [("wait", 2), ("async", 2)]),
+        (said("wait", "async", "t-sync"), [("t-sync", 0), ("t-sync", 1)]),
+        (said(name="another"), []),
+        (said(target={"test_accuracy": 0.2}), []),
+        (said(stop={"rounds": 8, "time": "1000 s"}), []),
+    ],
+    ids=["more seeds", "another protocol", "another name", "a target", "a limit that no run reaches"],
+)
+def test_what_still_fits_stays(now: Scenario, new: list[tuple[str, int]], tmp_path: Path) -> None:
+    begin(said(), tmp_path / "out")
+    watcher = grown(now, tmp_path / "out")
+    assert (watcher.runs, watcher.continued, watcher.place) == (new, [], None)
+    assert_like_fresh(tmp_path / "out", now)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_later_end_continues_from_checkpoints_and_keeps_the_shorter_runs_aside(tmp_path: Path) -> None:
+    begin(said(), tmp_path / "out")
+    before, longer = bytes_of(tmp_path / "out"), said(stop={"rounds": 14})
+    watcher = grown(longer, tmp_path / "out")
+    assert (watcher.runs, len(watcher.continued)) == ([], 4)
+    assert "continued from checkpoints: 4 runs: seeds 0–1 of wait, async (from " in watcher.lines[1]
+    assert watcher.lines[2].endswith("4 runs: seeds 0–1 of wait, async (stop.rounds: 8 → 14)")
+    assert_like_fresh(tmp_path / "out", longer)
+    assert_like_fresh(tmp_path / "out.previous-1", said())
+    assert bytes_of(tmp_path / "out.previous-1") == before
+
+
+def test_a_run_that_its_checkpoint_misleads_is_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(_: Return) -> None:
+        raise went_elsewhere("rounds 3, not 4")
+
+    notes: list[str] = []
+
+    class Noting(Watcher):
+        def ended(self, run: StudyRun, report: Report) -> None:
+            notes.append(report.note)
+
+    begin(said("wait", seeds=[0]), tmp_path)
+    longer = said("wait", seeds=[0], stop={"rounds": 14})
+    with monkeypatch.context() as patch:
+        patch.setattr(Return, "arrive", elsewhere)
+        run_study(longer, tmp_path, options=OFTEN, watcher=Noting())
+    assert notes == ["computed anew: the run did not come back to its checkpoint: rounds 3, not 4"]
+    assert_like_fresh(tmp_path, longer)
+
+
+def test_without_a_checkpoint_a_run_with_a_later_end_is_computed_anew(tmp_path: Path) -> None:
+    begin(said(), tmp_path / "out", checkpoints=False)
+    longer = said(stop={"rounds": 14})
+    watcher = grown(longer, tmp_path / "out")
+    assert (len(watcher.runs), watcher.continued) == (4, [])
+    assert_like_fresh(tmp_path / "out", longer)
+
+
+def test_an_earlier_end_keeps_the_longer_runs_and_their_checkpoints_aside(tmp_path: Path) -> None:
+    longer = said(stop={"rounds": 14})
+    begin(longer, tmp_path / "out")
+    shorter = grown(said(stop={"rounds": 3}), tmp_path / "out")
+    assert (len(shorter.runs), shorter.continued) == (4, [])
+    assert_like_fresh(tmp_path / "out", said(stop={"rounds": 3}))
+    longest = said(stop={"rounds": 20})
+    assert len(grown(longest, tmp_path / "out.previous-1").continued) == 4
+    assert_like_fresh(tmp_path / "out.previous-1", longest)
+
+
+NOISE = {"kind": "gaussian", "clip": 1, "epsilon": 5, "delta": 1e-5, "per": "run"}
+
+
+def test_noise_that_is_calibrated_for_a_whole_run_is_computed_anew(tmp_path: Path) -> None:
+    private = {"wait": {"kind": "synchronous"}, "private": {"kind": "synchronous", "mechanism": NOISE}}
+    short, long = (load(raw(private, timing=TIMING, stop={"rounds": rounds})) for rounds in (8, 14))
+    begin(short, tmp_path)
+    watcher = grown(long, tmp_path)
+    assert (watcher.runs, watcher.continued) == ([("private", 0)], [("wait", 0)])
+    assert_like_fresh(tmp_path, long)
+
+
+# --- what no longer fits ----------------------------------------------------------------------------------------------
+
+
+def test_what_no_longer_fits_is_named_and_kept_aside_as_results_of_its_own(tmp_path: Path) -> None:
+    begin(said(), tmp_path / "out")
+    before = bytes_of(tmp_path / "out")
+    own = {"wait": PROTOCOLS["wait"], "async": {**PROTOCOLS["async"], "training": {"batch": 30}}}
+    now = load(raw(own, timing=TIMING, stop={"rounds": 8}, seeds=[0, 1]))
+    watcher = grown(now, tmp_path / "out")
+    assert watcher.lines[0].endswith("out: 2 of 4 runs are there and stay")
+    assert watcher.lines[1] == "  to compute: 2 runs: seeds 0–1 of async"
+    assert watcher.lines[2].endswith("out.previous-1: 2 runs: seeds 0–1 of async (training.batch: 20 → 30)")
+    assert_like_fresh(tmp_path / "out", now)
+    aside = bytes_of(tmp_path / "out.previous-1")
+    assert {name for name in aside if name.startswith("async")} == {name for name in before if name.startswith("async")}
+    assert all(aside[name] == before[name] for name in aside if not name.startswith("summary"))
+    missing = [f"wait/seed-{seed} is missing: a run of this scenario" for seed in (0, 1)]
+    assert verify_folder(tmp_path / "out.previous-1") == missing
+
+
+def test_seeds_and_protocols_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
+    begin(said("wait", "async", "t-sync"), tmp_path / "out")
+    now = said("wait", "async", seeds=[1])
+    watcher = grown(now, tmp_path / "out")
+    assert (watcher.runs, watcher.continued) == ([], [])
+    assert_like_fresh(tmp_path / "out", now)
+    assert len(list((tmp_path / "out.previous-1").glob("*/seed-*"))) == 4
+
+
+def test_anew_keeps_nothing(tmp_path: Path) -> None:
+    begin(said(), tmp_path / "out")
+    watcher = grown(said(), tmp_path / "out", RunOptions(anew=True))
+    assert (len(watcher.runs), watcher.continued) == (4, [])
+    assert_like_fresh(tmp_path / "out", said())
+    assert_like_fresh(tmp_path / "out.previous-1", said())
+
+
+def test_timing_alone_is_no_training(tmp_path: Path) -> None:
+    begin(said(), tmp_path / "out")
+    watcher = grown(said(), tmp_path / "out", timing_only=True)
+    assert len(watcher.runs) == 4
+    watcher = grown(said(seeds=[0, 1, 2]), tmp_path / "out", timing_only=True)
+    assert watcher.runs == [("wait", 2), ("async", 2)]
+
+
+# --- files that runs read ---------------------------------------------------------------------------------------------
+
+
+def test_runs_of_changed_code_of_ones_own_no_longer_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "own_of_growth.py").write_text("import helping_growth\nfrom normed_module import Normed as Mine\n")
+    (tmp_path / "helping_growth.py").write_text("NUMBER = 1\n")
+    client = {"kind": "module", "path": "own_of_growth:Mine", "embedding": 6}
+    protocols = {"own": {"kind": "synchronous", "models": {"client": client}}, "wait": PROTOCOLS["wait"]}
+    now = load(raw(protocols, timing=TIMING, stop={"rounds": 3}, modules=str(tmp_path)))
+    run_study(now, tmp_path / "out")
+    assert grown(now, tmp_path / "out").runs == []
+    (tmp_path / "helping_growth.py").write_text("NUMBER = 2\n")
+    watcher = grown(now, tmp_path / "out")
+    assert watcher.runs == [("own", 0)]
+    assert watcher.lines[2].endswith("1 run: seed 0 of own (helping_growth.py has changed since)")

@@ -1,0 +1,150 @@
+"""All points' runs go to one engine without a barrier, and a run that several points share is done once."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tiny_worlds import raw
+
+from vflsim.errors import RunError
+from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.verify.runs import verify_folder
+from vflsim.studies.engines.base import Reports, Unit
+from vflsim.studies.engines.local import Here
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.study import run_study
+from vflsim.studies.sweeps import sweep as sweeping
+from vflsim.studies.sweeps.axes import axes_of
+from vflsim.studies.sweeps.plan import SweepPlan, planned
+from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
+
+BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
+
+
+class Engine:
+    """Takes ``size`` units before it executes the latest of them; notes them all."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._here = size, Here()
+        self.done: list[tuple[str, str, int]] = []
+        self.under_way: list[set[str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        left, taken = iter(units), []
+        while True:
+            while len(taken) < self._size and (unit := next(left, None)) is not None:
+                taken.append(unit)
+            if not taken:
+                return
+            self.under_way.append({unit.work.folder.name for unit in taken})
+            unit = taken.pop()
+            self.done.append((unit.work.folder.name, unit.run.protocol, unit.run.seed))
+            yield from self._here.carry_out([unit], interrupt)
+
+
+def plan(over: dict[str, Any] | None = None, **changes: Any) -> SweepPlan:
+    world = raw(BOTH, **{"stop": {"rounds": 4}, "seeds": [0, 1], "record": "rounds", **changes})
+    return planned(world, axes_of(world, over or {"fast.t": [1, 3], "training.batch": [20, 50]}))
+
+
+def run(made: SweepPlan, out: Path, monkeypatch: pytest.MonkeyPatch, size: int = 1, **how: Any) -> tuple[Any, Engine]:
+    engine = Engine(size)
+    monkeypatch.setattr(sweeping, "engine_of", lambda *_: engine)
+    return run_sweep(made, out, options=RunOptions(**how)), engine
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    kept = (".parquet", ".safetensors", "scenario.yaml", "summary.md")
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name.endswith(kept))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_every_point_has_the_files_of_a_study_of_its_own_and_shared_runs_are_done_once(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan()
+    done, engine = run(made, tmp_path / "sweep", monkeypatch, size)
+    assert len(engine.done) == len(set(engine.done)) == 12  # wait at two of four points
+    assert {folder for folder, name, _ in engine.done if name == "wait"} == {"t-1_batch-20", "t-1_batch-50"}
+    for point in made.points:
+        run_study(point.scenario, tmp_path / "alone" / point.folder)
+        assert contents(tmp_path / "sweep" / point.folder) == contents(tmp_path / "alone" / point.folder)
+    assert verify_folder(done.sweep.folder) == []
+    one, other = (done.sweep.folder / name / "wait/seed-0/run.json" for name in ("t-1_batch-20", "t-3_batch-20"))
+    assert one.samefile(other)
+
+
+def test_units_of_different_points_are_handed_out_without_a_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, engine = run(plan(), tmp_path / "sweep", monkeypatch, size=3)
+    assert any(len(folders) > 1 for folders in engine.under_way)
+    assert engine.under_way[0] == {"t-1_batch-20"}  # point after point, none opened before its time
+
+
+def test_where_links_are_impossible_shared_runs_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    done, _ = run(plan({"fast.t": [1, 3]}), tmp_path / "sweep", monkeypatch)
+    assert verify_folder(done.sweep.folder) == []
+
+
+def test_resuming_places_a_shared_run_again_without_running_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "sweep"
+    run(plan(), out, monkeypatch)
+    before = contents(out)
+    shutil.rmtree(out / "t-3_batch-50" / "wait")
+    studies: list[str] = []
+
+    class Listening(SweepWatcher):
+        def ended(self, step: Any, study: Any) -> None:
+            studies.append(study.summary)
+
+    engine = Engine(1)
+    monkeypatch.setattr(sweeping, "engine_of", lambda *_: engine)
+    run_sweep(plan(), out, options=RunOptions(resume=True), watcher=Listening())
+    assert engine.done == []
+    assert studies == ["4 runs, all kept from before"] * 3 + ["4 runs: 2 kept from before, 2 shared with other values"]
+    assert contents(out) == before
+
+
+def test_a_shared_run_that_fails_fails_at_every_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wild = {"kind": "synchronous", "training": {"server_optimizer": {"kind": "sgd", "lr": 1e300}}}
+    world = raw(BOTH | {"wait": wild}, stop={"rounds": 4}, seeds=[0], record="rounds")
+    made = planned(world, axes_of(world, {"fast.t": [1, 3]}))
+    done: SweepDone = run(made, tmp_path / "sweep", monkeypatch, size=100)[0]
+    assert set(done.failures) == {(0, "wait", 0), (1, "wait", 0)}
+    assert all(isinstance(error, RunError) for error in done.failures.values())
+    assert [len(found.failed) for found in done.sweep.results] == [1, 1]
+
+
+def test_two_workers_write_the_files_of_one_process(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        run_sweep(plan(), tmp_path / str(workers), options=RunOptions(workers=workers))
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+def test_a_page_of_an_earlier_version_is_read_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, made = tmp_path / "sweep", plan({"fast.t": [1, 3]})
+    run(made, out, monkeypatch)
+    page = SweepPage.read(out)
+    values = [{"value": point.values[0], **point.model_dump(mode="json", exclude={"values"})} for point in page.points]
+    old = {"scenario": "tiny", "key": "protocols.fast.t", "timing_only": False, "values": values}
+    (out / "sweep.json").write_text(json.dumps(old))
+    assert SweepPage.read(out) == page
+    assert Sweep.open(out).values == (1, 3)
+    _, engine = run(made, out, monkeypatch, resume=True)
+    assert engine.done == []
+    assert SweepPage.read(out) == page

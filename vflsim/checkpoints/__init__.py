@@ -1,3 +1,0 @@
-"""Checkpoints of runs: the state to resume from an event boundary with unchanged results."""
-
-from vflsim.checkpoints.keeper import Keeper as Keeper

@@ -1,0 +1,111 @@
+"""Closed forms in figures: dashed black lines over the simulated ones, bounds as areas in the protocol's colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from vflsim.plotting.protocol_style import Style, shaded
+from vflsim.results.read import Results
+from vflsim.results.statistics.means import Floats
+
+LOOK: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": (0, (4, 2.5))}
+LABEL = "closed form"
+_AREA: dict[str, Any] = {"alpha": 0.25, "linewidth": 0}
+_DARKER = -0.45
+"""Shade of the edges of an area, which may be as narrow as a line."""
+BOUNDS_LABEL = "between the bounds of a closed form"
+_BEGINNING = 1e-3
+"""Below this value a curve would run along the figure's edge."""
+EVERYBODY = -1
+"""Client number of a closed form that is not about one client."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """P(quantity ≤ x) at ascending ``x``: between ``lower`` and ``upper``, which are equal if it is known."""
+
+    x: Floats
+    lower: Floats
+    upper: Floats
+
+    @property
+    def exact(self) -> bool:
+        """Whether the distribution itself is known, not only bounds."""
+        return bool(np.array_equal(self.lower, self.upper))
+
+    def sides(self) -> tuple[Floats, ...]:
+        """Return the distribution function, or its two bounds."""
+        return (self.lower,) if self.exact else (self.lower, self.upper)
+
+    def means(self) -> tuple[float, ...]:
+        """Return the mean of a non-negative quantity, or its two bounds: ∫ P(> x) dx by the trapezoidal rule."""
+        return tuple(float(self.x[0] + np.trapezoid(1 - cdf, self.x)) for cdf in self.sides())
+
+    def at(self, x: Floats) -> Floats:
+        """Evaluate the (lower) distribution function of an integer quantity at integers."""
+        return np.concatenate([[0.0], self.lower])[np.searchsorted(self.x, x, side="right")]
+
+
+def round_duration(results: Results, protocol: str) -> Curve | None:
+    """Return the distribution of a protocol's round durations in seconds; None without a closed form."""
+    found = _curves(results, protocol, "round_duration")
+    return found.get(EVERYBODY)
+
+
+def client_age(results: Results, protocol: str, ages: Floats) -> Floats | None:
+    """Return P(client age = a) for ``ages`` from 0 up, averaged over clients; None without a closed form."""
+    found = _curves(results, protocol, "client_age")
+    if not found:
+        return None
+    cdf: Floats = np.mean([curve.at(ages) for curve in found.values()], axis=0)
+    return np.diff(cdf, prepend=0.0)
+
+
+def draw(axes: Axes, curve: Curve, style: Style, *, survival: bool) -> None:
+    """Draw the distribution function (or the survival function), or the area between its bounds."""
+    first = max(int(np.searchsorted(curve.upper, _BEGINNING)) - 1, 0)  # keep the point before a step
+    sides = [(1 - cdf if survival else cdf)[first:] for cdf in curve.sides()]
+    area(axes, curve.x[first:], sides[0], sides[-1], style)
+
+
+def area(axes: Axes, x: Floats, lower: Floats, upper: Floats, style: Style) -> None:
+    """Draw a known curve as a line, and an area in the protocol's colour where only bounds are known."""
+    if np.array_equal(lower, upper):
+        axes.plot(x, lower, **LOOK, zorder=3)
+    else:
+        axes.fill_between(x, lower, upper, color=style.color, **_AREA, zorder=1.2)
+        for side in (lower, upper):
+            axes.plot(x, side, **{**LOOK, "color": shaded(style.color, _DARKER)}, zorder=3)
+
+
+def handles(exact: Iterable[bool]) -> dict[str, Artist]:
+    """Make the legend handles, by label, of closed forms that are exact, or bounds."""
+    found = {*exact}
+    known: dict[str, Artist] = {LABEL: Line2D([], [], **LOOK)} if True in found else {}
+    edges = {"facecolor": "#88888840", "edgecolor": "#444444", "linestyle": LOOK["linestyle"]}
+    return known | ({BOUNDS_LABEL: Patch(**edges)} if False in found else {})
+
+
+def _curves(results: Results, protocol: str, quantity: str) -> dict[int, Curve]:
+    """Return the curves of a quantity by client."""
+    table = results.closed_forms
+    if table is None:
+        return {}
+    own = table[(table["protocol"] == protocol) & (table["quantity"] == quantity)]
+    clients = own["client"].unique().tolist()
+    return {client: _curve(own[own["client"] == client]) for client in sorted(clients)}
+
+
+def _curve(points: pd.DataFrame) -> Curve:
+    points = points.sort_values("x", kind="stable")
+    return Curve(*(points[name].to_numpy(dtype=np.float64) for name in ("x", "cdf", "cdf_upper")))

@@ -1,0 +1,125 @@
+"""The events of one run as NumPy columns, for traces and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vflsim.results.read import StoredRun
+from vflsim.results.store.schema import OUTCOMES, SERVER
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+NOBODY = -1
+"""Party number for "no party"; the server is 0, client m is m."""
+DONE = OUTCOMES.index("done")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Activities:
+    """Events in the order of the table: one array per column, all of the same length.
+
+    ``party`` and ``peer`` are party numbers, ``kind`` indexes ``kinds`` and ``outcome`` indexes ``OUTCOMES``.
+    """
+
+    start: Floats
+    end: Floats
+    party: Ints
+    peer: Ints
+    kind: Ints
+    round: Ints
+    bytes: Ints
+    index: Ints
+    drawn: Floats
+    sent: Floats
+    outcome: Ints
+    kinds: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def is_a(self, *activities: str) -> Mask:
+        """Select events of these activities (the first part of a kind: ``compute``, ``transfer``, …)."""
+        wanted = np.array([activity(kind) in activities for kind in self.kinds], dtype=np.bool_)
+        mask: Mask = wanted[self.kind] if len(wanted) else np.zeros(len(self), np.bool_)
+        return mask
+
+    def activities(self, places: Ints) -> tuple[str, ...]:
+        """List the activities of the events at these places, in the order of their kinds."""
+        codes = np.unique(self.kind[places]).tolist()
+        return tuple(dict.fromkeys(activity(self.kinds[code]) for code in codes))
+
+    def is_kind(self, *kinds: str) -> Mask:
+        """Select events of exactly these kinds."""
+        return np.isin(self.kind, [code for code, kind in enumerate(self.kinds) if kind in kinds])
+
+    @property
+    def done(self) -> Mask:
+        """Select the events that were completed."""
+        mask: Mask = self.outcome == DONE
+        return mask
+
+    def where(self, chosen: Mask | Ints | slice) -> Activities:
+        """Select by a mask, a slice, or positions in a new order."""
+        columns = {name: getattr(self, name)[chosen] for name in _COLUMNS}
+        return Activities(**columns, kinds=self.kinds)
+
+
+_COLUMNS = tuple(field.name for field in fields(Activities) if field.name != "kinds")
+
+
+def activity(kind: str) -> str:
+    """Return the first part of an event's kind: ``transfer.embedding`` -> ``transfer``."""
+    return kind.partition(".")[0]
+
+
+def party_number(name: str) -> int:
+    """Map a party's name to its number: ``server`` -> 0, ``client-3`` -> 3."""
+    return 0 if name == SERVER else int(name.rpartition("-")[2])
+
+
+def activities(run: StoredRun) -> Activities:
+    """Read the events of a run. Raises NotRecordedError if they were not kept, ResultsError if they are damaged."""
+    table = run.table("events").unify_dictionaries()
+    party, parties = _coded(table.column("party"))
+    peer, peers = _coded(table.column("peer"))
+    kind, kinds = _coded(table.column("kind"))
+    outcome, outcomes = _coded(table.column("outcome"))
+    return Activities(
+        start=_plain(table, "start_s"),
+        end=_plain(table, "end_s"),
+        party=_renamed(party, [party_number(name) for name in parties]),
+        peer=_renamed(peer, [party_number(name) for name in peers]),
+        kind=kind,
+        round=_plain(table, "round"),
+        bytes=_plain(table, "bytes"),
+        index=_plain(table, "index"),
+        drawn=_plain(table, "drawn_s"),
+        sent=_plain(table, "sent_s"),
+        outcome=_renamed(outcome, [OUTCOMES.index(name) for name in outcomes]),
+        kinds=tuple(kinds),
+    )
+
+
+def _plain(table: pa.Table, name: str) -> Any:
+    return table.column(name).to_numpy()
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """Return codes (-1: null) and the words that they index."""
+    if not column.num_chunks:
+        return np.empty(0, np.int64), []
+    array = column.combine_chunks()
+    return array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), array.dictionary.to_pylist()
+
+
+def _renamed(codes: Ints, numbers: list[int]) -> Ints:
+    """Replace codes by the numbers that they index; -1 stays."""
+    return np.array([*numbers, NOBODY], dtype=np.int64)[codes]

@@ -1,0 +1,1 @@
+"""Statistics of results: means, intervals, quantiles, costs to targets."""

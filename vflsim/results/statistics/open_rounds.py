@@ -1,0 +1,188 @@
+"""The round in progress when a run stops by time: leaving it out biases means, since long rounds are rarely complete.
+
+Its duration is censored at its age. It counts as long as rounds that were still in progress at that age last on average
+(Kaplan and Meier, by redistribution to the right: Efron 1967), over all runs of a protocol. The mean over runs is the
+ratio of totals, all rounds' time ÷ all rounds begun: the round in progress is the first to pass a given time, so its
+number is a stopping time, and Wald's equation holds for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import fdtrc
+
+from vflsim.results.facts.variation import SKEWED, Variation, lacking
+from vflsim.results.statistics.means import Floats
+from vflsim.results.statistics.steady import ranks, warm_up
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+    from vflsim.results.store.run import StoredRun
+
+INDEPENDENT = 10
+"""Where rounds depend on each other, a run needs as many as count like 10 independent ones."""
+SIGNIFICANT = 0.01
+"""How often independent rounds are taken for dependent ones."""
+OPEN = (
+    "Mean round: a round in progress when a run stopped by time counts as long as rounds that outlasted what it had "
+    "lasted by then."
+)
+"""Note below tables whose mean rounds count such rounds."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Durations (s) of one run's complete rounds, and the age (s) of the one in progress at its end (none: NaN)."""
+
+    complete: Floats
+    age: float
+
+    @classmethod
+    def of(cls, run: StoredRun) -> Rounds:
+        """Read those of a run."""
+        age = run.open_round()
+        return cls(run.round_durations(), np.nan if age is None else age)
+
+    @property
+    def begun(self) -> int:
+        """The number of rounds begun."""
+        return len(self.complete) + bool(self.age == self.age)
+
+    def settled(self) -> Rounds:
+        """Return them without the warm-up."""
+        return Rounds(self.complete[warm_up(self.complete)[0] :], self.age)
+
+
+def ages_of(runs: Sequence[Rounds]) -> Floats:
+    """Return the ages of the open rounds of several runs."""
+    ages = np.array([run.age for run in runs])
+    return np.asarray(ages[~np.isnan(ages)])
+
+
+def lasting(complete: Floats, ages: Floats) -> Floats:
+    """Estimate how long rounds in progress will last (s) from their ``ages`` and the durations of complete ones.
+
+    Each lasts the mean of those known to outlast its age; its age, a lower bound, where there are none.
+    """
+    ordered = np.sort(complete)
+    sums = np.append(np.cumsum(ordered[::-1])[::-1], 0.0)
+    found, total, count = np.empty(len(ages)), 0.0, 0
+    for place in np.argsort(-ages, kind="stable"):
+        first = int(np.searchsorted(ordered, ages[place], side="right"))
+        longer = len(ordered) - first + count
+        found[place] = (sums[first] + total) / longer if longer else ages[place]
+        total, count = total + found[place], count + 1
+    return found
+
+
+def means(runs: Sequence[Rounds]) -> Floats:
+    """Give each run a value (s), so that their mean and Student-t interval are those of the mean round duration.
+
+    Without open rounds it is the mean of the run's rounds (NaN for none). Otherwise the mean m is the ratio of all
+    rounds' time to all rounds begun, and a run's value is m plus its part of the error: (its time − m · its rounds) ÷
+    the mean number of rounds of a run (Cochran, Sampling Techniques, §6.3).
+    """
+    ages = ages_of(runs)
+    complete = np.concatenate([np.empty(0), *(run.complete for run in runs)])
+    if not len(ages) or not len(complete):
+        return np.array([float(run.complete.mean()) if len(run.complete) else np.nan for run in runs])
+    rest = iter(lasting(complete, ages))
+    time = np.array([float(run.complete.sum()) + (next(rest) if run.age == run.age else 0.0) for run in runs])
+    begun = np.array([float(run.begun) for run in runs])
+    mean = time.sum() / begun.sum()
+    return np.asarray(mean + (time - mean * begun) / begun.mean())
+
+
+def pooled_mean(complete: Floats, ages: Floats) -> float:
+    """Estimate the mean of all rounds (s), those in progress at the end included."""
+    if not len(ages):
+        return float(complete.mean())
+    return float((complete.sum() + lasting(complete, ages).sum()) / (len(complete) + len(ages)))
+
+
+def with_open(run: Rounds) -> Floats:
+    """Return the durations of one run's rounds in order, the one in progress as long as it may be expected to last."""
+    if np.isnan(run.age) or not len(run.complete):
+        return run.complete
+    return np.append(run.complete, lasting(run.complete, np.array([run.age])))
+
+
+def outlasting(complete: Floats, ages: Floats) -> Floats:
+    """Estimate the share of rounds that outlast each of the ascending ``complete`` ones (n,); 1 in front: (n + 1,).
+
+    The estimator of Kaplan and Meier, with rounds in progress censored at their ``ages``.
+    """
+    if not len(ages):
+        return 1 - np.arange(len(complete) + 1) / max(len(complete), 1)
+    later = len(ages) - np.searchsorted(np.sort(ages), complete, side="left")
+    at_risk = len(complete) - np.arange(len(complete)) + later
+    return np.concatenate([[1.0], np.cumprod(1 - 1 / at_risk)])
+
+
+def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
+    """Say why the mean of runs may be too small, if they stopped by time, or its interval too narrow; empty if neither.
+
+    ``variation`` is what the scenario says of the rounds: how many a mean needs, whatever those seen look like.
+    """
+    ages, complete = ages_of(runs), np.concatenate([np.empty(0), *(run.complete for run in runs)])
+    if not len(complete):
+        return ""
+    if not len(ages):
+        return _dependent(runs)
+    if ages.max() > complete.max():
+        return f"a round in progress at the end, {ages.max():.3g} s so far, had outlasted all complete ones"
+    if known := lacking(variation, len(complete), math.inf):
+        return known
+    centred = complete - complete.mean()
+    spread = float(np.sqrt((centred**2).mean()))
+    skewness = float(((centred / spread) ** 3).mean()) if spread > 0 else 0.0
+    needed = SKEWED * skewness * skewness
+    if len(complete) < needed:
+        return f"{len(complete):,} rounds are few for so skewed durations; {needed:,.0f} or more would do"
+    return _dependent(runs)
+
+
+def _dependent(runs: Sequence[Rounds]) -> str:
+    inflated = dependence([run.complete for run in runs])
+    if inflated > 1 and (each := sum(len(run.complete) for run in runs) / len(runs)) < INDEPENDENT * inflated:
+        return f"a run's rounds depend on each other, and {each:,.0f} count like {each / inflated:.2g} independent ones"
+    return ""
+
+
+def dependence(runs: Sequence[Floats]) -> float:
+    """Estimate by how much dependence within runs inflates the variance of their means: 1 if it is not significant.
+
+    The ratio of the mean squares between and within runs, of ranks, if independent rounds reach it in 1 % of cases.
+    """
+    several = [run for run in runs if len(run) > 1]
+    if len(several) < 2 or np.ptp(np.concatenate(several)) == 0:
+        return 1.0
+    sizes = np.array([len(run) for run in several])
+    each = np.split(ranks(np.concatenate(several)), np.cumsum(sizes)[:-1])
+    means, free = np.array([run.mean() for run in each]), (len(sizes) - 1, int(sizes.sum()) - len(sizes))
+    between = float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum()) / free[0]
+    within = sum(float(((run - mean) ** 2).sum()) for run, mean in zip(each, means, strict=True)) / free[1]
+    ratio = between / within if within > 0 else math.inf
+    return min(ratio, float(sizes.mean())) if fdtrc(*free, ratio) < SIGNIFICANT else 1.0
+
+
+def open_notes(results: Results) -> Iterator[str]:
+    """Yield the notes on how mean rounds count those in progress when runs stopped by time, and on doubtful means."""
+    doubted, counted = list[str](), False
+    for name in results.protocols:
+        runs = [Rounds.of(run) for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
+        known = next((run.info.variation for run in results.runs if run.protocol == name and not run.failed), None)
+        if doubt := doubts(runs, known):
+            wrong = (
+                "its mean round may be too small, and ± too narrow" if len(ages_of(runs)) else "its ± may be too narrow"
+            )
+            doubted.append(f"{name}: {wrong}: {doubt}.")
+        counted |= len(ages_of(runs)) > 0
+    if counted:
+        yield OPEN
+    yield from doubted

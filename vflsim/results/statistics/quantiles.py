@@ -1,0 +1,207 @@
+"""Quantiles of round durations, each with an interval; no number if the rounds are too few for an interval.
+
+For independent rounds the intervals are exact for any distribution: the number of durations below a quantile is
+binomial, so two order statistics enclose it with the requested probability. For dependent rounds, batches give an
+interval of the share of durations below the quantile, and the corresponding order statistics are its limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.special import bdtr, bdtrik, chdtri, stdtrit
+
+from vflsim.errors import ResultsError
+from vflsim.results.statistics.means import CONFIDENCE, Floats
+from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting
+from vflsim.results.statistics.steady import batch_means, constant, ranks, warm_up
+from vflsim.text_table import TextTable
+from vflsim.vocabulary.amounts import spanned
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+LEVELS = (0.5, 0.9, 0.99, 0.999, 0.9999)
+LAGS = 10
+"""Largest lag, in rounds, of the test for dependence."""
+SIGNIFICANCE = 0.01
+"""Level of that test: how often it takes independent rounds for dependent ones (and widens their intervals)."""
+BEYOND = 100
+"""Rounds needed on either side of a quantile if they are dependent."""
+
+Method = Literal["order statistics", "batch means", "not enough rounds"]
+
+
+@dataclass(frozen=True)
+class QuantileEstimate:
+    """A quantile of a sequence with its interval; all NaN for ``not enough rounds``."""
+
+    value: float
+    low: float
+    high: float
+    method: Method
+
+
+_NONE = QuantileEstimate(np.nan, np.nan, np.nan, "not enough rounds")
+
+
+def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confidence: float = CONFIDENCE) -> pd.DataFrame:
+    """Estimate quantiles of every protocol's round durations over its finished runs; one row per protocol and level.
+
+    Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. They are quantiles of the
+    steady state, for all protocols alike: each run's warm-up is left out, ``warm_up`` rounds together. ``low``–``high``
+    covers the quantile with at least the ``confidence`` (asymptotically for rounds that depend on each other, see
+    :func:`dependent`). Raises NotRecordedError if rounds were not kept,
+    ResultsError for a level outside (0, 1).
+    """
+    for level in levels:
+        if not 0 < level < 1:
+            raise ResultsError(f"{level} is no level of a quantile", str(results.folder), "above 0 and below 1")
+    rows = []
+    for protocol in results.protocols:
+        kept = [Rounds.of(run) for run in results.runs if run.protocol == protocol and not run.failed]
+        runs, ages = [run.complete for run in kept], ages_of(kept)
+        removed = [warm_up(run)[0] for run in runs]
+        values = np.concatenate([np.empty(0), *(run[count:] for run, count in zip(runs, removed, strict=True))])
+        related = dependent(values)
+        facts = {"rounds": len(values), "runs": len(runs), "warm_up": sum(removed)}
+        ordered = _Ordered.of(values, ages)
+        for level in levels:
+            found = _dependent(values, ordered, level, confidence) if related else _exact(ordered, level, confidence)
+            rows.append({"protocol": protocol, "level": level, **vars(found), **facts})
+    return pd.DataFrame(
+        rows, columns=["protocol", "level", "value", "low", "high", "method", "rounds", "runs", "warm_up"]
+    )
+
+
+def quantile_interval(values: Floats, level: float, confidence: float = CONFIDENCE) -> QuantileEstimate:
+    """Estimate a quantile of one sequence (n,), independent or not, without removing a warm-up."""
+    ordered = _Ordered.of(values, np.empty(0))
+    return _dependent(values, ordered, level, confidence) if dependent(values) else _exact(ordered, level, confidence)
+
+
+def dependent(values: Floats) -> bool:
+    """Test whether the values of a sequence (n,) depend on each other, by a portmanteau test on their ranks.
+
+    Ljung and Box's statistic over lags 1 to 10; ranks make it robust to heavy tails and outliers. For independent
+    values it is True with probability 1 %. Always False for fewer than 40 values.
+    Source: Ljung and Box, Biometrika 65(2), 1978.
+    """
+    n = len(values)
+    if n < 4 * LAGS or constant(values):
+        return False
+    place = ranks(values)
+    place -= place.mean()
+    total = float((place * place).sum())  # not a dot product, whose last bits depend on BLAS and its threads
+    products = (float((place[lag:] * place[:-lag]).sum()) for lag in range(1, LAGS + 1))
+    statistic = sum((product / total) ** 2 / (n - lag) for lag, product in enumerate(products, start=1))
+    return bool(n * (n + 2) * statistic > chdtri(LAGS, SIGNIFICANCE))
+
+
+def order_statistics(n: int, level: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+    """Find the indices (from 0) of two among n ordered independent values that enclose a quantile.
+
+    P(X_(l) ≤ x ≤ X_(u)) ≥ P(l ≤ Bin(n, level) < u), with l, u counted from 1 and an error of at most
+    (1 − confidence)/2 on either side; None if even the smallest or the largest value does not enclose it.
+    Source: David and Nagaraja, Order Statistics, §7.1.
+    """
+    tail = (1 - confidence) / 2
+    low, high = _binomial_quantile(tail, n, level), _binomial_quantile(1 - tail, n, level) + 1
+    return (low - 1, high - 1) if low >= 1 and high <= n else None
+
+
+def _binomial_quantile(probability: float, n: int, share: float) -> int:
+    """Return the smallest k with P(Bin(n, share) ≤ k) ≥ probability."""
+    k = max(int(np.ceil(bdtrik(probability, n, share))), 0) if bdtr(0, n, share) < probability else 0
+    return k - 1 if k and bdtr(k - 1, n, share) >= probability else k
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """Durations in ascending order, with rounds in progress at the end of runs: as short and as long as they may be.
+
+    ``low`` has them at their ages, ``high`` without end.
+    """
+
+    low: Floats
+    high: Floats
+    complete: Floats
+    shares: Floats
+
+    @classmethod
+    def of(cls, values: Floats, ages: Floats) -> _Ordered:
+        complete = np.sort(values)
+        high = np.concatenate([complete, np.full(len(ages), np.inf)])
+        return cls(np.sort(np.concatenate([values, ages])), high, complete, outlasting(complete, ages))
+
+    def estimate(self, level: float, low: int, high: int, method: Method) -> QuantileEstimate:
+        """Estimate the quantile of a level, between the order statistics of the indices ``low`` and ``high``."""
+        value, top = self.at(level), float(self.high[high])
+        if np.isinf(top) or np.isnan(value):
+            return _NONE
+        return QuantileEstimate(value, float(self.low[low]), top, method)
+
+    def at(self, level: float) -> float:
+        """Return the empirical quantile: the smallest value that at least a share ``level`` does not exceed."""
+        if len(self.high) == len(self.complete):
+            return float(self.complete[max(int(np.ceil(len(self.complete) * level)) - 1, 0)])
+        reached = np.flatnonzero(self.shares[1:] <= 1 - level)
+        return float(self.complete[reached[0]]) if len(reached) else np.nan
+
+
+def _exact(ordered: _Ordered, level: float, confidence: float) -> QuantileEstimate:
+    n = len(ordered.high)
+    if n == 0 or (ends := order_statistics(n, level, confidence)) is None:
+        return _NONE
+    return ordered.estimate(level, *ends, "order statistics")
+
+
+def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: float) -> QuantileEstimate:
+    """Use batch means of the share of values up to the quantile; never narrower than for independent values.
+
+    Source: the indirect method, Heidelberger and Lewis, Operations Research 32(1), 1984.
+    """
+    n = len(ordered.high)
+    ends = order_statistics(n, level, confidence)
+    if ends is None or n * min(level, 1 - level) < BEYOND:
+        return _NONE
+    value = ordered.at(level)
+    shares, _, correlated = batch_means((values <= value).astype(np.float64))
+    half = stdtrit(len(shares) - 1, (1 + confidence) / 2) * shares.std(ddof=1) / np.sqrt(len(shares))
+    low, high = int(np.floor(n * (level - half))) - 1, int(np.ceil(n * (level + half)))
+    low, high = min(low, ends[0]), max(high, ends[1])
+    if correlated or low < 0 or high >= n:
+        return _NONE
+    return ordered.estimate(level, low, high, "batch means")
+
+
+def quantile_table(results: Results, levels: Sequence[float] = LEVELS) -> TextTable:
+    """Make the table of quantiles for a terminal: one row per protocol, one column per level."""
+    found = round_quantiles(results, levels)
+    rows = []
+    for name, own in found.groupby("protocol", sort=False):
+        first = own.iloc[0]
+        cells = [
+            row["method"] if np.isnan(row["value"]) else spanned(row["value"], row["low"], row["high"], "s")
+            for _, row in own.iterrows()
+        ]
+        rows.append((str(name), f"{first['rounds']:,}", *cells))
+    header = ("protocol", "rounds", *(f"{100 * level:.6g} %" for level in levels))
+    notes = ["Quantiles of round durations with 95 % intervals, over the rounds of all seeds after each run’s warm-up."]
+    warm = found.groupby("protocol", sort=False)["warm_up"].first()
+    if warm.any():
+        removed = ", ".join(f"{name} {count:,}" for name, count in warm[warm > 0].items())
+        notes.append(f"Rounds of warm-up that are left out: {removed}.")
+    if related := dict.fromkeys(found.loc[found["method"] == "batch means", "protocol"]):
+        notes.append(f"Rounds depend on each other, intervals by batch means: {', '.join(related)}.")
+    if any(run.open_round() is not None for run in results.runs if not run.failed and run.has("rounds")):
+        notes.append(
+            "Rounds in progress when runs stopped by time are censored: intervals hold however long they last."
+        )
+    if found["value"].isna().any():
+        notes.append("“not enough rounds”: too few for an interval, and so for a number.")
+    return TextTable(header, rows, title=f"{results.name}: round durations after the warm-up", notes=notes)

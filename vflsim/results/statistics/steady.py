@@ -1,0 +1,152 @@
+"""Mean of a long dependent sequence: MSER-5 removes the warm-up, batch means give an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from vflsim.results.facts.variation import Variation
+from vflsim.results.statistics.means import CONFIDENCE, ROUNDING, Floats, t_interval
+
+GROUP = 5
+"""Values that MSER-5 averages into one."""
+BATCHES = 40
+"""Batches of a mean; half as many, twice as long, if neighbouring batches are correlated."""
+LEVEL = 0.95
+"""Confidence of the one-sided test for correlated neighbouring batches."""
+
+
+@dataclass(frozen=True)
+class SteadyMean:
+    """The mean of a sequence in its steady state, with an interval from within the sequence.
+
+    ``low`` and ``high`` are NaN if fewer than ``BATCHES`` values are left. ``n`` values count, after ``warm_up``
+    removed ones. ``lag1`` is the autocorrelation of neighbouring batch means (of ``batches`` batches; NaN if all are
+    equal); ``correlated`` is True if it is significant, and the interval too narrow. ``settled`` is False if the
+    warm-up seems to reach into the second half: there may be no steady state yet. ``enough`` is False if the scenario
+    is known to vary in ways that the values cannot show: more slowly, or without a finite variance. As the mean of
+    ``independent`` independent values would vary, so does theirs, ``n`` at most.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    warm_up: int
+    batches: int
+    lag1: float
+    correlated: bool
+    settled: bool
+    enough: bool = True
+    independent: float = 0.0
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval: the number after the ±."""
+        return (self.high - self.low) / 2
+
+    @property
+    def seconds(self) -> float:
+        """How long the values that count last together, if they are durations (s)."""
+        return self.n * self.mean
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is an interval that is settled and uncorrelated, of enough values."""
+        return self.settled and not self.correlated and self.enough and self.low == self.low
+
+
+def steady_mean(values: Floats, confidence: float = CONFIDENCE, variation: Variation | None = None) -> SteadyMean:
+    """Estimate the mean of a sequence (n,) in its steady state, with a Student-t interval from batch means.
+
+    Remove the warm-up (:func:`warm_up`), cut the rest into 40 batches of one length (drop the remainder in front), and
+    take the batch means for independent and normal. If von Neumann's ratio rejects this (5 %, one-sided), join
+    neighbours to 20 batches and test again. ``variation`` is what the scenario says of the values, as durations (s).
+    Source: Law, Simulation Modeling and Analysis, §9.5; von Neumann (1941) for the ratio and its variance.
+    """
+    removed, settled = warm_up(values)
+    left = values[removed:]
+    if len(left) < BATCHES:
+        mean = float(left.mean()) if len(left) else np.nan
+        return SteadyMean(mean, np.nan, np.nan, len(left), removed, 0, np.nan, False, settled)
+    means, lag1, correlated = batch_means(left)
+    found, n = t_interval(means, confidence), len(left) // BATCHES * BATCHES
+    enough = variation is None or variation.covers(n, n * found.mean)
+    cut, batches = len(values) - n, len(means)
+    independent = n / _inflation(values[cut:], means)
+    return SteadyMean(
+        found.mean, found.low, found.high, n, cut, batches, lag1, correlated, settled, enough, independent
+    )
+
+
+def _inflation(values: Floats, means: Floats) -> float:
+    """Compute by how much the variance of batch means (k,) exceeds that of means of independent values, at least 1."""
+    spread = float(values.var())
+    return max(1.0, len(values) / len(means) * float(means.var(ddof=1)) / spread) if spread > 0 else 1.0
+
+
+def batch_means(values: Floats) -> tuple[Floats, float, bool]:
+    """Compute the means of 40 batches of a sequence (at least 40 values), or of 20 if those are correlated.
+
+    Also returns their :func:`neighbours`. Batches have one length; the remainder is dropped in front.
+    """
+    length = len(values) // BATCHES
+    means = values[len(values) - BATCHES * length :].reshape(BATCHES, length).mean(axis=1)
+    if constant(values):
+        means[:] = means[0]
+    lag1, correlated = neighbours(means)
+    if correlated:
+        means = means.reshape(-1, 2).mean(axis=1)
+        lag1, correlated = neighbours(means)
+    return means, lag1, correlated
+
+
+def warm_up(values: Floats) -> tuple[int, bool]:
+    """Count the warm-up values at the beginning by MSER-5, and tell whether the rest looks settled.
+
+    MSER-5 averages groups of 5 and cuts where the standard error of the rest, (1/(m−d)²) Σ_{j>d} (Z_j − Z̄)², is
+    smallest; a cut at the end of the first half means that the sequence has not settled. It uses the values' ranks: on
+    the values themselves it tends to cut off the largest ones of a heavy tail, and biases the mean. It cuts nothing off
+    fewer than ``BATCHES`` values.
+    Sources: White, Simulation 69(6), 1997; White, Cobb and Spratt, WSC 2000; ranks: this package.
+    """
+    groups = len(values) // GROUP
+    if len(values) < BATCHES or constant(values):
+        return 0, True
+    means = ranks(values[: groups * GROUP]).reshape(groups, GROUP).mean(axis=1)
+    means -= means.mean()  # the sums of squares below would cancel otherwise
+    left = np.arange(groups, 0, -1)
+    sums, squares = (np.cumsum(part[::-1])[::-1] for part in (means, means * means))
+    error = (squares - sums * sums / left) / (left * left.astype(np.float64))
+    last = groups // 2
+    cut = int(error[: last + 1].argmin())
+    return cut * GROUP, cut < last
+
+
+def neighbours(means: Floats) -> tuple[float, bool]:
+    """Compute the lag-1 autocorrelation of a sequence (k,) by von Neumann's ratio, and test whether it exceeds 0.
+
+    C = 1 − Σ (x_{j+1} − x_j)² / (2 Σ (x_j − x̄)²) has mean 0 and variance (k−2)/(k²−1) if the x are independent normal.
+    NaN (and not significant) if all are equal.
+    """
+    count = len(means)
+    spread = float(((means - means.mean()) ** 2).sum())
+    if spread == 0 or count < 3:
+        return np.nan, False
+    ratio = 1 - float((np.diff(means) ** 2).sum()) / (2 * spread)
+    return ratio, ratio > float(ndtri(LEVEL)) * np.sqrt((count - 2) / (count**2 - 1))
+
+
+def ranks(values: Floats) -> Floats:
+    """Return each value's position in ascending order, from 0; equal values share their mean position."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts + 1) / 2)[place]
+
+
+def constant(values: Floats) -> bool:
+    """Whether all values of a sequence are equal up to rounding."""
+    low, high = float(values.min()), float(values.max())
+    return high - low <= ROUNDING * max(abs(low), abs(high))

@@ -1,0 +1,196 @@
+"""Summaries over seeds: means, costs to a target, and paired differences between protocols.
+
+For each seed, all protocols share their random draws, so differences are paired: taken within each common seed, then
+averaged. A run that never reaches its target is *censored*: reaching it would have taken longer than the run lasted.
+Diverged runs are censored too, and count for nothing else. Censored costs have no mean, but one-sided limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, estimate, independent, paired
+from vflsim.results.statistics.means import Floats, chance
+from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
+from vflsim.results.statistics.plateau import distinct, plateau_of
+from vflsim.results.statistics.replication import round_pair, within
+from vflsim.results.statistics.steady import BATCHES
+from vflsim.results.statistics.targets import passage, wanted_targets
+from vflsim.vocabulary.targets import Target
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results, StoredRun
+
+STEADY = "steady_round_duration"
+
+_COSTS = {"time_to_target": ("time_s", "s"), "rounds_to_target": ("round", "rounds"), "bytes_to_target": ("bytes", "B")}
+_TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
+_TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
+
+
+def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Measure each run; columns: protocol, seed, measure, target, unit, value, censored.
+
+    ``value`` of a censored cost (target not reached) is a lower bound. Diverged runs have costs to targets alone, runs
+    that failed otherwise have no rows. ``targets`` replaces the scenario's, in the same form:
+    ``{"test_accuracy": 0.9, "for": "20 s"}``. Raises ResultsError for a target whose metric was not evaluated.
+    """
+    if targets is not None:
+        return _outcomes(results, targets)
+    return results.once("outcomes", lambda: _outcomes(results, None))
+
+
+def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
+    wanted = wanted_targets(results, targets)
+    rows: list[dict[str, Any]] = []
+    metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
+    by_run = dict(iter(metrics.groupby(["protocol", "seed"], observed=True, sort=False)))
+    lasted = _mean_rounds(results)
+    for run in results.runs:
+        frame = by_run.get((run.protocol, run.seed))
+        if frame is None or (run.failed and not run.diverged):
+            continue
+        measured = list(_costs(frame, wanted, run.diverged))
+        if not run.failed:
+            measured += _measures(frame, results.evaluated, run.info.stop_reason)
+        for measure, value in lasted.get((run.protocol, run.seed), {}).items():
+            measured.append((measure, None, "s", value, False))
+        names = ("measure", "target", "unit", "value", "censored")
+        rows += [{"protocol": run.protocol, "seed": run.seed} | dict(zip(names, m, strict=True)) for m in measured]
+    return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
+
+
+def _mean_rounds(results: Results) -> dict[tuple[str, int], dict[str, float]]:
+    """Compute the values of runs for the mean round duration, of all rounds and without their warm-up (s)."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for name in results.protocols:
+        runs = [run for run in results.runs if run.protocol == name and not run.failed and run.has("rounds")]
+        rounds = [Rounds.of(run) for run in runs]
+        alone = len(runs) == 1 or not len(ages_of(rounds))
+        steady = [within(run).mean for run in runs] if alone else means([each.settled() for each in rounds])
+        for run, value, settled in zip(runs, means(rounds), steady, strict=True):
+            if value == value:
+                found[name, run.seed] = {"round_duration": float(value), STEADY: float(settled)}
+    return found
+
+
+def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Estimate each measure over seeds: one row for every protocol, then one for the difference of every pair.
+
+    Columns: measure, target, unit, protocol, baseline (for a difference ``protocol - baseline`` over common seeds; else
+    None), failed and diverged (numbers of such runs), and the fields of :class:`Estimate`. Measures:
+    ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``,
+    ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up).
+    For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
+    protocols whose rounds correspond. Nothing is subtracted from ``results.baseline``: its differences have one
+    sign. Protocols that are not paired have the difference of their means, with Welch's interval.
+    """
+    if targets is not None:
+        return _summary(results, targets)
+    return results.once("summary", lambda: _summary(results, None))
+
+
+def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
+    order = sorted(results.protocols, key=lambda name: name != results.baseline)
+    lost = {
+        name: {
+            "failed": {run.seed for run in results.failed if run.protocol == name and not run.diverged},
+            "diverged": {run.seed for run in results.failed if run.protocol == name and run.diverged},
+        }
+        for name in results.protocols
+    }
+    rows: list[dict[str, Any]] = []
+    measured = outcomes(results, targets)
+    measured["target"] = measured["target"].fillna("")
+    for (measure, target, unit), group in measured.groupby(["measure", "target", "unit"], sort=False):
+        key = {"measure": measure, "target": target or None, "unit": unit}
+        by_protocol = dict(iter(group.set_index("seed").groupby("protocol", sort=False)[["value", "censored"]]))
+        runs = {name: by_protocol[name] for name in results.protocols if name in by_protocol}
+        statistic = statistic_of(str(measure), [own["value"].to_numpy() for own in runs.values()])
+        for name, own in runs.items():
+            found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool), statistic)
+            if measure == STEADY and len(own) == 1:
+                found = _within(results.run(name, own.index[0]))
+            rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **asdict(found)})
+        for baseline, name in combinations([name for name in order if name in runs], 2):
+            alone = bool(results.unpaired(name, baseline))
+            common = runs[name].index.intersection(runs[baseline].index)
+            own, other = (runs[each] if alone else runs[each].loc[common] for each in (name, baseline))
+            mine, its = ((side["value"].to_numpy(), side["censored"].to_numpy()) for side in (own, other))
+            found = (independent if alone else paired)(*mine, *its, statistic)
+            if not alone and measure == STEADY and len(common) == 1:
+                found = _pair_within(results, name, baseline, common[0]) or found
+            either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
+            rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **asdict(found)})
+    names = ["measure", "target", "unit", "protocol", "baseline", "failed", "diverged", *Estimate.__dataclass_fields__]
+    return pd.DataFrame(rows, columns=names)
+
+
+def statistic_of(measure: str, values: Iterable[Floats]) -> str:
+    """Return which mean a measure has, for all protocols alike: costs to a target the geometric mean, unless one is 0.
+
+    A protocol that costs nothing in any run does not count: its mean is 0 in either sense. Speed-ups are ratios of
+    these means. They weigh a seed by its factor: one slow seed decides little, and the interval covers under heavy
+    tails, too. Every other measure has the arithmetic mean.
+    """
+    return GEOMETRIC if measure in _COSTS and all((own > 0).all() or not own.any() for own in values) else MEAN
+
+
+def _counts(lost: Mapping[str, set[int]]) -> dict[str, int]:
+    return {what: len(seeds) for what, seeds in lost.items()}
+
+
+def _within(run: StoredRun) -> Estimate:
+    """Estimate the mean round duration from a single run, with an interval only if it is sound."""
+    alone = within(run)
+    return Estimate(1, 1, alone.mean, *((alone.low, alone.high) if alone.sound else ()))
+
+
+def _pair_within(results: Results, name: str, baseline: str, seed: int) -> Estimate | None:
+    """Estimate the difference from single runs; None unless their rounds correspond and the interval is sound."""
+    pair = round_pair(results.run(name, seed), results.run(baseline, seed))
+    if pair is None or not pair.sound:
+        return None
+    p = chance(pair.mean, pair.high - pair.mean, BATCHES // 2 - 1)  # of the fewest batches
+    return Estimate(1, 1, pair.mean, pair.low, pair.high, narrower=pair.narrower, p=p)
+
+
+def to_table(summary: pd.DataFrame) -> pa.Table:
+    """Convert a summary to an Arrow table with fixed types, for ``summary.parquet``."""
+    kinds = {"failed": pa.int64(), "diverged": pa.int64(), "n": pa.int64(), "reached": pa.int64()}
+    kinds |= dict.fromkeys(("measure", "target", "unit", "protocol", "baseline", "statistic"), pa.string())
+    schema = pa.schema([pa.field(name, kinds.get(name, pa.float64())) for name in summary.columns])
+    # from_pandas turns NaN into null: "not computed", "no target", "no baseline".
+    return pa.table([pa.array(summary[field.name], field.type, from_pandas=True) for field in schema], schema=schema)
+
+
+_Measured = tuple[str, str | None, str, float, bool]
+"""Measure, target, unit, value, censored."""
+
+
+def _costs(frame: pd.DataFrame, targets: Iterable[Target], diverged: bool) -> Iterator[_Measured]:
+    """Measure the costs of one run until each target."""
+    for target in targets:
+        found = passage(frame, target, diverged)
+        for measure, (column, unit) in _COSTS.items():
+            yield measure, str(target), unit, float(found.row[column]), not found.reached
+
+
+def _measures(frame: pd.DataFrame, evaluated: tuple[str, ...], stop_reason: str | None) -> Iterator[_Measured]:
+    """Measure what does not depend on targets."""
+    steps = distinct(frame)
+    for metric in (*evaluated, "train_loss"):
+        values = frame[metric].dropna()
+        if len(values):
+            yield f"end_{metric}", None, "", float(values.iloc[-1]), False
+            if stop_reason != "target":
+                yield f"plateau_{metric}", None, "", plateau_of(steps, metric), False
+    last = frame.iloc[-1]
+    for measure, (column, unit) in _TOTALS.items():
+        yield measure, None, unit, float(last[column]), False

@@ -1,0 +1,1 @@
+"""Results on disk: folders, files, digests and locks."""

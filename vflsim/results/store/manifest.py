@@ -1,0 +1,124 @@
+"""``manifest.json``: the digest of every ``run.json``, and of the files beside the runs of a study.
+
+There are two levels: ``run.json`` lists the files of its run, ``manifest.json`` lists every ``run.json``. A change
+shows unless both are rewritten. ``manifest.json`` is not signed, so rewriting it hides a change. ``run.json`` holds
+wall-clock figures, so no two studies have the same ``manifest.json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vflsim.errors import ResultsError
+from vflsim.files import json_of
+from vflsim.results.store.digests import changes, facts_of
+from vflsim.results.store.folder import set_aside
+from vflsim.results.store.schema import FileFacts
+from vflsim.results.store.write import MANIFEST, RUN, SCENARIO, write_file
+
+_SHARE = 10
+"""Least time between two writings of the manifest, in durations of one writing."""
+
+
+class Manifest(BaseModel):
+    """Content of ``manifest.json``: digests by path inside the results folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    files: dict[str, FileFacts]
+
+    @classmethod
+    def read(cls, folder: Path | str) -> Manifest | None:
+        """Read the manifest of a results folder; None if there is none. Raises ResultsError if it is damaged."""
+        path = Path(folder) / MANIFEST
+        try:
+            return cls.model_validate(json_of(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            remedy = "run the scenario again with --resume: it lists the runs whose own digests hold"
+            raise ResultsError(f"damaged: {problem.splitlines()[0]}", str(path), remedy=remedy) from error
+
+    def text(self) -> str:
+        """Return the text of the file, ordered by path."""
+        files = {name: self.files[name].model_dump() for name in sorted(self.files)}
+        return json.dumps({"files": files}, indent=1, ensure_ascii=False) + "\n"
+
+
+def entry_of(protocol: str, seed: int) -> str:
+    """Return the path of a run's page inside its results folder."""
+    return f"{protocol}/seed-{seed}/{RUN}"
+
+
+@final
+class ManifestWriter:
+    """Keeps ``manifest.json`` up to date during a study. Only the process that holds the folder's lock uses it.
+
+    Invariant: whenever the process is killed, every file listed on disk is as listed. So an entry is removed before its
+    file is replaced, and added afterwards. Resuming the study lists runs that a killed process had not listed.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self._folder = Path(folder)
+        self._files: dict[str, FileFacts] = {}
+        self._dropped: dict[str, FileFacts] = {}
+        self._before: dict[str, FileFacts] = {}
+        self._aside: Path | None = None
+        self._next = 0.0
+
+    def begin(self, kept: Iterable[tuple[str, int]], left: Iterable[tuple[str, int]]) -> None:
+        """List the scenario and the ``kept`` runs; drop what the study will replace, such as the runs ``left``.
+
+        Raises ResultsError if the file cannot be written.
+        """
+        path = self._folder / MANIFEST
+        self._files = self._facts([SCENARIO, *(entry_of(*run) for run in kept)])
+        self._before = self._facts(entry_of(*run) for run in left)
+        if path.exists():
+            with contextlib.suppress(ResultsError):  # damaged: a new one takes its place
+                if (listed := Manifest.read(self._folder)) is not None:
+                    self._dropped = {name: listed.files[name] for name in listed.files.keys() - self._files.keys()}
+            self._aside = set_aside(path)
+            self._write()
+
+    def add(self, protocol: str, seed: int) -> None:
+        """List a run that has just been written. Raises ResultsError if the file cannot be written."""
+        self._files |= self._facts([entry_of(protocol, seed)])
+        if time.monotonic() >= self._next:
+            self._write()
+
+    def written(self, protocol: str, seed: int) -> bool:
+        """Whether a run has been written since ``begin``, even if an interruption prevented ``add``."""
+        name = entry_of(protocol, seed)
+        return self._facts([name]).get(name) != self._before.get(name)
+
+    def finish(self, pages: Iterable[str]) -> None:
+        """List the written pages, and the files that the study did not replace."""
+        same = {name: facts for name, facts in self._dropped.items() if not [*changes(self._folder, {name: facts})]}
+        self._files = same | self._files | self._facts(pages)
+        self._write()
+        if self._aside is not None:
+            self._aside.unlink(missing_ok=True)
+
+    def undo(self) -> None:
+        """Restore the file from before ``begin``, without using disk space."""
+        if self._aside is not None:
+            os.replace(self._aside, self._folder / MANIFEST)
+
+    def _facts(self, names: Iterable[str]) -> dict[str, FileFacts]:
+        return {name: facts_of(self._folder / name) for name in names if (self._folder / name).is_file()}
+
+    def _write(self) -> None:
+        began = time.monotonic()
+        write_file(self._folder / MANIFEST, Manifest(files=self._files).text())
+        now = time.monotonic()
+        self._next = now + _SHARE * (now - began)

@@ -1,0 +1,160 @@
+"""One run in a results folder: its page, tables, weights and views, each read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError
+from vflsim.files import content, opened, parsed_json
+from vflsim.results.statistics.means import Floats
+from vflsim.results.store.json_files import damaged
+from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
+from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
+
+if TYPE_CHECKING:
+    import torch
+
+    from vflsim.results.store.views import RecordedViews
+
+
+class NotRecordedError(ResultsError):
+    """The results are intact, but do not contain the requested data: not kept (``record``) or never measured."""
+
+
+@final
+@dataclass(frozen=True)
+class StoredRun:
+    """One protocol with one seed, on disk; ``label`` renames the protocol beside other studies.
+
+    ``trusted``: the modules that its scenario names may be imported, which runs their code.
+    """
+
+    folder: Path
+    info: RunInfo
+    label: str | None = None
+    trusted: bool = False
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol: in the scenario, or its label."""
+        return self.label or self.info.protocol
+
+    @property
+    def seed(self) -> int:
+        """The seed of this run."""
+        return self.info.seed
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended in an error (diverging included); its tables, if any, end there."""
+        return self.info.status != "finished"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run ended because training diverged: it will never reach a target."""
+        return self.info.status == "diverged"
+
+    def has(self, name: TableName) -> bool:
+        """Whether a table was kept."""
+        return self._path(name).is_file()
+
+    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read one table, or some of its columns, from disk.
+
+        Raises NotRecordedError if it was not kept, ResultsError if it is damaged.
+        """
+        if not self.has(name):
+            if name == "metrics":  # which every run keeps
+                raise damaged(self._path(name), "no such file")
+            raise NotRecordedError(
+                f"the {name} of this run were not kept",
+                where=str(self.folder),
+                remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
+            )
+        try:
+            with opened(self._path(name)) as file:
+                table = pq.read_table(file, partitioning=None, columns=columns and list(columns))
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(self._path(name), str(error)) from error
+        wanted = columns or columns_of(name, table.column_names)
+        if missing := [column for column in wanted if column not in table.column_names]:
+            raise damaged(self._path(name), f"no column {missing[0]}")
+        return table
+
+    def frame(self, name: TableName) -> pd.DataFrame:
+        """Read one table as a pandas frame with ``protocol`` and ``seed`` in front."""
+        frame: pd.DataFrame = self.table(name).to_pandas()
+        frame.insert(0, "protocol", pd.Series([self.protocol] * len(frame), dtype=pd.CategoricalDtype([self.protocol])))
+        frame.insert(1, "seed", self.seed)
+        return frame
+
+    def round_durations(self) -> Floats:
+        """Return the seconds of each round, shape (rounds,). Raises NotRecordedError if rounds were not kept."""
+        rounds = self.table("rounds", ("start_s", "end_s"))
+        lasted: Floats = rounds["end_s"].to_numpy() - rounds["start_s"].to_numpy()
+        return lasted
+
+    def open_round(self) -> float | None:
+        """Return for how long (s) a round had been in progress when the run stopped by time; None if none was.
+
+        None, too, for other ends: they do not come sooner in a longer round. Raises NotRecordedError if rounds were not
+        kept.
+        """
+        if self.info.stop_reason != "time":
+            return None
+        ends = self.table("rounds", ("end_s",))["end_s"]
+        end = float(self.table("metrics", ("time_s",))["time_s"][-1].as_py())
+        age = end - (ends[-1].as_py() if len(ends) else 0.0)
+        return age if age > 0 else None
+
+    def tables(self) -> RunTables:
+        """Read all tables and check them against the schemas. Raises ResultsError if one is damaged."""
+        metrics = self.table("metrics")
+        kept = {name: self.table(name) if self.has(name) else None for name in ("rounds", "events")}
+        try:
+            return RunTables(metrics, **kept)
+        except ResultsError as error:
+            raise damaged(self.folder, error.what) from error
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Read the final weights by ``party.parameter``. Raises ResultsError if the file is absent or damaged."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        path = self.folder / WEIGHTS
+        try:
+            return load(content(path))
+        except (SafetensorError, OSError) as error:
+            raise damaged(path, str(error)) from error
+
+    def weights_seed(self) -> str | None:
+        """Return the seed that the weights name as theirs; None in files of earlier versions."""
+        with opened(self.folder / WEIGHTS) as file:
+            header = parsed_json(file.read(int.from_bytes(file.read(8), "little")))
+        named = header.get("__metadata__", {}).get(SEED)
+        return None if named is None else str(named)
+
+    def views(self) -> RecordedViews:
+        """Read what every party received about the recorded rows.
+
+        Raises NotRecordedError if views were not kept, ResultsError if the file is damaged.
+        """
+        from vflsim.results.store.views import RecordedViews
+
+        if not (self.folder / VIEWS).is_file():
+            raise NotRecordedError(
+                "the views of this run were not kept",
+                where=str(self.folder),
+                remedy="run the scenario with record: {views: 512 rows}",
+            )
+        return RecordedViews.read(self.folder / VIEWS)
+
+    def _path(self, name: TableName) -> Path:
+        return self.folder / f"{name}.parquet"

@@ -1,0 +1,297 @@
+"""Output of a run: three tables with fixed columns, and facts about the run (``run.json``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, final
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vflsim.errors import ResultsError
+from vflsim.results.facts.blinding import BlindingFacts
+from vflsim.results.facts.codec import CodecFacts
+from vflsim.results.facts.conditions import Conditions
+from vflsim.results.facts.heavy_tail import HeavyTail
+from vflsim.results.facts.network import NetworkFacts
+from vflsim.results.facts.privacy import PrivacyFacts
+from vflsim.results.facts.stalled import StalledClient
+from vflsim.results.facts.variation import Variation
+
+Columns = Mapping[str, Any]
+"""Column name -> list, numpy array or arrow array; all of one length."""
+
+Record = Literal["events", "rounds", "summary"]
+"""Tables that are kept: all; metrics and rounds; metrics alone. Weights and run.json are always kept."""
+
+Age = Literal["client_age", "row_age"]
+
+TableName = Literal["metrics", "rounds", "events"]
+
+SimulationPath = Literal["event", "vectorised"]
+"""How times were computed: event by event, or by arrays over clients. The tables are the same."""
+
+SERVER = "server"
+EPSILON = "epsilon"
+"""The metrics column with the ε that the clients have spent, present where a mechanism protects training."""
+SPLITS = ("train", "validation", "test")
+LISTS_TOGETHER = 1024
+"""Lists per write batch of Parquet; chunks that are multiples of it do not affect the file."""
+OUTCOMES = ("done", "abandoned", "unfinished", "lost")
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+_CLIENTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+
+def _schema(columns: Iterable[tuple[str, pa.DataType]], nullable: Iterable[str] = ()) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in columns])
+
+
+_METRICS_FIRST = (
+    ("time_s", pa.float64()),
+    ("round", pa.int64()),
+    ("updates", pa.int64()),
+    ("bytes_up", pa.int64()),
+    ("bytes_down", pa.int64()),
+    ("bytes_peer", pa.int64()),
+    ("train_loss", pa.float64()),
+)
+_METRICS_LAST = tuple((f"{age}_{what}", pa.float64()) for age in ("row_age", "client_age") for what in ("mean", "max"))
+
+ROUNDS = _schema(
+    [
+        ("round", pa.int64()),
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("used", _CLIENTS),
+        ("missing", _CLIENTS),
+        ("fresh", _CLIENTS),
+    ]
+)
+"""One row per server step: its round's start and end, clients used, clients missing, clients with client age 0."""
+
+EVENTS = _schema(
+    [
+        ("start_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("party", _NAME),
+        ("kind", _NAME),
+        ("round", pa.int64()),
+        ("peer", _NAME),
+        ("bytes", pa.int64()),
+        ("index", pa.int64()),
+        ("drawn_s", pa.float64()),
+        ("sent_s", pa.float64()),
+        ("outcome", _NAME),
+    ],
+    nullable=["peer"],
+)
+"""One row per activity of a party. In a transfer, ``party`` sends and ``peer`` receives; ``bytes`` is the amount sent;
+``sent_s`` is the time of sending. Between ``sent_s`` and ``start_s`` it waits: first its latency, then for the
+links."""
+
+
+def metrics_schema(names: Iterable[str]) -> pa.Schema:
+    """Make the schema of a metrics table with these columns: the fixed ones around the evaluated ones.
+
+    Evaluated columns (``test_accuracy``, …, ``epsilon``) keep their order. The schema leaves out any other
+    column, so that a comparison with it shows them.
+    """
+    fixed = {name for name, _ in (*_METRICS_FIRST, *_METRICS_LAST)}
+    evaluated = [(name, pa.float64()) for name in names if name not in fixed and (split_of(name) or name == EPSILON)]
+    return _schema([*_METRICS_FIRST, *evaluated, *_METRICS_LAST])
+
+
+def columns_of(table: TableName, there: Iterable[str]) -> list[str]:
+    """Name the columns that a table must have; for metrics, given the columns ``there``."""
+    schema = {"rounds": ROUNDS, "events": EVENTS}.get(table) or metrics_schema(there)
+    return list(schema.names)
+
+
+def split_of(column: str) -> str | None:
+    """Return the split that a metrics column was measured on: ``test`` for ``test_accuracy``; None for ``bytes_up``."""
+    split, _, metric = column.partition("_")
+    return split if split in SPLITS and metric else None
+
+
+@final
+class RunTables:
+    """The three tables of one run, as arrow tables in canonical form.
+
+    ``metrics`` always exists; ``rounds`` and ``events`` are None if they were not recorded. Columns may be lists, NumPy
+    arrays or Arrow arrays, in any order. Names (party, kind, …) are dictionary-encoded by first appearance, so equal
+    values give equal bytes. Raises ResultsError for a missing, unknown, ill-typed or ragged column.
+    """
+
+    __slots__ = ("events", "metrics", "rounds")
+
+    def __init__(
+        self,
+        metrics: Columns | pa.Table,
+        rounds: Columns | pa.Table | None = None,
+        events: Columns | pa.Table | None = None,
+    ) -> None:
+        names = metrics.column_names if isinstance(metrics, pa.Table) else metrics
+        self.metrics = _table("metrics", metrics, metrics_schema(names))
+        self.rounds = None if rounds is None else _table("rounds", rounds, ROUNDS)
+        self.events = None if events is None else _table("events", events, EVENTS)
+
+    def kept(self, record: Record) -> RunTables:
+        """Select the tables that ``record`` keeps."""
+        return RunTables(
+            self.metrics,
+            None if record == "summary" else self.rounds,
+            self.events if record == "events" else None,
+        )
+
+    def named(self) -> dict[str, pa.Table]:
+        """Return the existing tables by name."""
+        tables = {"metrics": self.metrics, "rounds": self.rounds, "events": self.events}
+        return {name: table for name, table in tables.items() if table is not None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunTables) and _comparable(self) == _comparable(other)
+
+    def __repr__(self) -> str:
+        return f"RunTables({', '.join(f'{name}: {table.num_rows} rows' for name, table in self.named().items())})"
+
+
+class FileFacts(BaseModel):
+    """A file's digest: its SHA-256 and, for a table, its number of rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    rows: int | None = Field(default=None, ge=0)
+
+
+class RunInfo(BaseModel):
+    """Content of ``run.json``: facts about one run, among them all wall-clock figures.
+
+    ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran out of
+    the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop rule that
+    ended a finished run. ``participants`` are the numbers of the clients that take part, without excluded ones.
+    ``waits_for_all``, ``rounds_correspond`` and ``awaited_replies`` are those of
+    :class:`~vflsim.protocols.base.Protocol`; older files lack them and get the defaults. ``staleness_bounds`` names the
+    age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work and
+    messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not computed
+    together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data`` the facts about
+    their preparation. ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that waited in vain
+    at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded their
+    embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests
+    of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
+    and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
+    heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are
+    what the run trained with beside its timing (None without training). ``reference`` is the protocol's trait: the
+    server computes the clients' models, too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    scenario: str
+    protocol: str
+    seed: int
+    status: Literal["finished", "diverged", "failed"]
+    stop_reason: str | None = None
+    error: str | None = None
+    reproducible: bool = True
+    timing_only: bool = False
+    path: SimulationPath = "event"
+    versions: dict[str, str] = Field(default_factory=dict)
+    device: str = "cpu"
+    threads: int = 1
+    tf32: bool = False
+    learning_plane: Literal["batched", "eager"] | None = None
+    one_by_one: tuple[str, ...] = ()
+    rows: dict[str, int] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
+    wall_clock_s: float = Field(ge=0)
+    participants: tuple[int, ...]
+    crashing: tuple[int, ...] = ()
+    stalled: tuple[StalledClient, ...] = ()
+    network: NetworkFacts | None = None
+    heavy_tail: HeavyTail | None = None
+    privacy: PrivacyFacts | None = None
+    blinding: BlindingFacts | None = None
+    codec: CodecFacts | None = None
+    conditions: Conditions | None = None
+    waits_for_all: bool = False
+    rounds_correspond: bool = False
+    variation: Variation | None = None
+    reference: bool = False
+    awaited_replies: tuple[str, ...] = ()
+    max_staleness: int | None = None
+    staleness_bounds: Age | None = None
+    files: dict[str, FileFacts] | None = None
+    inputs: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunInfo:
+        if (self.status == "finished") != (self.error is None):
+            raise ValueError("a run that failed or diverged names its error, a finished one has none")
+        if (self.max_staleness is None) != (self.staleness_bounds is None):
+            raise ValueError("max_staleness and staleness_bounds come together")
+        return self
+
+
+def _table(name: str, columns: Columns | pa.Table, schema: pa.Schema) -> pa.Table:
+    given = set(columns.column_names if isinstance(columns, pa.Table) else columns)
+    if given != set(schema.names):
+        missing, unknown = sorted(set(schema.names) - given), sorted(given - set(schema.names))
+        raise ResultsError(
+            f"columns missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}",
+            where=f"table {name}",
+            allowed=", ".join(schema.names),
+        )
+    arrays = [_array(f"{name}.{field.name}", columns[field.name], field) for field in schema]
+    lengths = {field.name: len(array) for field, array in zip(schema, arrays, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise ResultsError(f"columns of different lengths: {lengths}", where=f"table {name}")
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(where: str, values: Any, field: pa.Field) -> pa.Array:
+    """Make the canonical form of a column: the schema's type, one chunk, dictionaries in order of first appearance.
+
+    Lists may stay in chunks that do not affect the file: together they can exceed the limit of one array.
+    """
+    is_name = pa.types.is_dictionary(field.type)
+    wanted = pa.string() if is_name else field.type
+    try:
+        if isinstance(values, pa.ChunkedArray) and not _as_good_as_one(values):
+            values = values.combine_chunks()
+        # Not pa.array(values, type): it would truncate 1.5 to 1 silently; a cast raises.
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        array = _names(array).cast(field.type) if is_name else array.cast(wanted)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ResultsError(str(error), where=where, allowed=f"values of type {wanted}") from error
+    if array.null_count and not field.nullable:
+        raise ResultsError(f"{array.null_count} values are missing", where=where, allowed=f"{wanted}, never null")
+    return array
+
+
+def _names(array: pa.Array) -> pa.DictionaryArray:
+    """Encode names, with the dictionary in order of first appearance; for codes, look at the codes alone."""
+    if not isinstance(array, pa.DictionaryArray):
+        return array.cast(pa.string()).dictionary_encode()
+    codes = array.indices.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(codes.indices, array.dictionary.cast(pa.string()).take(codes.dictionary))
+
+
+def _as_good_as_one(values: pa.ChunkedArray) -> bool:
+    """Whether lists are in several chunks, of which each but the last fills whole write batches."""
+    return (
+        pa.types.is_list(values.type)
+        and values.num_chunks > 1
+        and all(len(chunk) % LISTS_TOGETHER == 0 for chunk in values.chunks[:-1])
+    )
+
+
+def _comparable(tables: RunTables) -> dict[str, list[bytes]]:
+    """Convert tables to bytes, so that NaN equals NaN."""
+    joined = {name: table.combine_chunks() for name, table in tables.named().items()}
+    return {
+        name: [table.schema.serialize().to_pybytes(), *(b.serialize().to_pybytes() for b in table.to_batches())]
+        for name, table in joined.items()
+    }

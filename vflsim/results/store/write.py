@@ -1,0 +1,200 @@
+"""Write runs: a folder appears whole or not at all, and equal tables give equal bytes.
+
+Writing happens in a hidden folder beside the final place, which is then renamed. Parquet files contain no time stamp
+and nothing about the machine; wall-clock figures are in ``run.json`` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError
+from vflsim.results.store.digests import facts_of
+from vflsim.results.store.schema import Record, RunInfo, RunTables
+
+if TYPE_CHECKING:
+    import torch
+
+SCENARIO = "scenario.yaml"
+WEIGHTS = "weights.safetensors"
+VIEWS = "views.safetensors"
+RUN = "run.json"
+SEED = "seed"
+"""In the metadata of tensors: the seed of their run. Not its name: runs of equal protocols have equal bytes."""
+MANIFEST = "manifest.json"
+SWEEP = "sweep.json"
+SUMMARIES = ("summary.parquet", "summary.md")
+REPORT = "report.html"
+PAGES = (SCENARIO, *SUMMARIES, "closed_forms.parquet")
+"""Files of a study beside its runs. Figures, traces and the report do not count: they can be made again at any time."""
+LOCK = ".lock"
+"""Exists while a process writes into a folder: see :mod:`vflsim.results.store.lock`."""
+ROW_GROUP = 131_072
+
+
+def run_folder(out: Path | str, protocol: str, seed: int) -> Path:
+    """Return a run's folder inside a results folder."""
+    return Path(out) / protocol / f"seed-{seed}"
+
+
+def followed(folder: Path | str) -> Path:
+    """Resolve a folder that is a link (its target need not exist); return any other folder unchanged."""
+    return Path(os.path.realpath(folder)) if os.path.islink(folder) else Path(folder)
+
+
+def write_run(
+    folder: Path | str,
+    tables: RunTables,
+    weights: Mapping[str, torch.Tensor],
+    info: RunInfo,
+    record: Record = "events",
+    extra: Mapping[str, pa.Table] | None = None,
+    views: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write one run as ``folder``, whole or not at all.
+
+    An existing run is replaced once the new one is complete. ``record`` selects the tables to keep; ``extra`` are
+    tables that the protocol recorded itself, written as ``<name>.parquet``; ``views`` is what parties have received.
+    ``run.json`` is ``info`` with the digests of all other files. Raises ResultsError with the path if the disk is full
+    or the place is not writable; then no partial files remain, and an older run stays as it was.
+    """
+    folder = Path(folder)
+    tensors = {WEIGHTS: weights} | ({} if views is None else {VIEWS: views})
+    with errors_named(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with written_aside(folder) as aside:
+            aside.mkdir()
+            for name, table in {**(extra or {}), **tables.kept(record).named()}.items():
+                _write_table(aside / f"{name}.parquet", table)
+            for file, named in tensors.items():
+                write_tensors(aside / file, named, {SEED: str(info.seed)})
+            files = {entry.name: facts_of(entry) for entry in sorted(aside.iterdir())}
+            page = info.model_copy(update={"files": files})
+            _write_bytes(aside / RUN, (page.model_dump_json(indent=2) + "\n").encode())
+            _sync(aside)
+
+
+def write_file(path: Path | str, content: bytes | str | pa.Table | Iterator[bytes]) -> Path:
+    """Write one file (a table as Parquet, parts joined), whole or not at all. Raises ResultsError with the path.
+
+    Parts are written one by one, so the whole need not fit into memory.
+    """
+    path = Path(path)
+    with errors_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with errors_named(path), written_aside(path) as aside:
+        if isinstance(content, pa.Table):
+            _write_table(aside, content)
+        else:
+            _write_bytes(aside, content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str] | None = None) -> None:
+    """Write tensors as safetensors, in the order of their names, flushed to disk; nothing is put aside.
+
+    ``about`` is the file's metadata. Raises OSError if there is no room. Tensors that fill their storage alone are
+    written from where they are; of the others one copy is made.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    plain: dict[str, torch.Tensor] = {}
+    storages = set[int]()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        shared = storage.nbytes() > tensor.nbytes or storage.data_ptr() in storages
+        storages.add(storage.data_ptr())
+        plain[name] = tensor.clone() if shared else tensor
+    try:
+        save_file(plain, path, None if about is None else dict(about))
+    except SafetensorError as error:  # most likely an error of the operating system
+        raise OSError(str(error)) from error
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def written_aside(place: Path) -> Iterator[Path]:
+    """Yield a hidden path beside ``place``; rename it to ``place`` if the body succeeds, else remove it."""
+    aside = place.with_name(f".{place.name}.writing-{os.getpid()}")
+    remove(aside)
+    try:
+        yield aside
+        _exchange(aside, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(aside)
+        raise
+
+
+def _exchange(aside: Path, place: Path) -> None:
+    """Rename ``aside`` to ``place``. A folder cannot replace another one, so the old one is renamed first."""
+    if aside.is_dir() and place.exists():
+        replaced = place.with_name(f".{place.name}.replaced-{os.getpid()}")
+        remove(replaced)
+        place.rename(replaced)
+        try:
+            aside.rename(place)
+        except BaseException:
+            replaced.rename(place)
+            raise
+        remove(replaced)
+    else:
+        os.replace(aside, place)
+    _sync(place.parent)
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with open(path, "xb") as file:
+        pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP, version="2.6")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_bytes(path: Path, content: bytes | Iterator[bytes]) -> None:
+    with open(path, "xb") as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Make a folder's entries survive a power cut, if the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with its content."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def errors_named(place: Path) -> Iterator[None]:
+    """Turn the operating system's errors into ResultsError with the place."""
+    try:
+        yield
+    except OSError as error:
+        raise ResultsError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(place),
+            allowed="a folder on a disk with room, where files may be made",
+            remedy="free some space, change the permissions, or choose another --out",
+        ) from error

@@ -1,0 +1,1 @@
+"""Results of sweeps and tunings: many results folders with one page."""

@@ -1,0 +1,232 @@
+"""Sweeps: one results folder per point (a value for each key), and ``sweep.json``, which lists them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vflsim.errors import ResultsError
+from vflsim.files import json_of
+from vflsim.results.read import NotRecordedError, Results
+from vflsim.results.statistics.summary import summarise
+from vflsim.results.store.write import SWEEP
+from vflsim.results.sweeps.axis import SweepAxis, axes_of, setting_of
+
+
+class SweepPoint(BaseModel):
+    """One point of a sweep (a value for each key), its folder beside ``sweep.json``, and whether its runs have ended.
+
+    ``scenario_sha256`` is the digest of the folder's ``scenario.yaml``: it ties results to the values.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    values: tuple[Any, ...]
+    folder: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
+    finished: bool = False
+    scenario_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+
+
+class SweepPage(BaseModel):
+    """Content of ``sweep.json``: the scenario's name, the dotted keys, and the points in the order of their runs.
+
+    Pages of earlier versions have one ``key``, and ``values`` with a ``value`` each.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scenario: str
+    keys: tuple[str, ...] = Field(min_length=1)
+    timing_only: bool
+    points: tuple[SweepPoint, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_key(cls, page: Any) -> Any:
+        if not isinstance(page, dict) or "key" not in page:
+            return page
+        rest = {name: item for name, item in page.items() if name not in ("key", "values")}
+        points = [
+            {"values": [each["value"]], **{name: item for name, item in each.items() if name != "value"}}
+            for each in page["values"]
+        ]
+        return {**rest, "keys": [page["key"]], "points": points}
+
+    @model_validator(mode="after")
+    def _complete(self) -> SweepPage:
+        if any(len(point.values) != len(self.keys) for point in self.points):
+            raise ValueError("a point has a value for each key")
+        return self
+
+    @classmethod
+    def read(cls, folder: Path | str) -> SweepPage:
+        """Read a folder's page. Raises ResultsError if it is absent or damaged."""
+        path = Path(folder) / SWEEP
+        try:
+            return cls.model_validate(json_of(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if not path.is_file():
+                what = "no such folder" if not path.parent.is_dir() else f"no {SWEEP} in it"
+                raise ResultsError(what, str(folder), "a folder that vflsim sweep has written") from error
+            problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise ResultsError(
+                f"damaged: {problem.splitlines()[0]}", str(path), remedy="run the sweep again"
+            ) from error
+
+    def with_finished(self, position: int) -> SweepPage:
+        """Mark a point as finished."""
+        done = self.points[position].model_copy(update={"finished": True})
+        return self.model_copy(update={"points": (*self.points[:position], done, *self.points[position + 1 :])})
+
+    def bare(self) -> SweepPage:
+        """Return the page without digests and as if nothing had run: equal pages belong to the same sweep."""
+        plain = {"finished": False, "scenario_sha256": None}
+        return self.model_copy(update={"points": tuple(point.model_copy(update=plain) for point in self.points)})
+
+    def resumed(self, earlier: SweepPage) -> SweepPage:
+        """Take over which points an earlier page of the same sweep lists as finished."""
+        pairs = zip(self.points, earlier.points, strict=True)
+        points = tuple(point.model_copy(update={"finished": before.finished}) for point, before in pairs)
+        return self.model_copy(update={"points": points})
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+
+
+@final
+@dataclass(frozen=True)
+class Sweep:
+    """The finished part of a sweep: ``results[k]`` belongs to ``points[k]`` (a value for each of ``keys``), in order.
+
+    ``pending`` are the points with unfinished runs; ``targets``, if given, replaces the scenario's.
+    """
+
+    folder: Path
+    scenario: str
+    keys: tuple[str, ...]
+    timing_only: bool
+    points: tuple[tuple[Any, ...], ...]
+    results: tuple[Results, ...]
+    pending: tuple[tuple[Any, ...], ...]
+    targets: Mapping[str, Any] | None = None
+
+    @classmethod
+    def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None) -> Sweep:
+        """Open the folder of a sweep; ``targets`` replaces the scenario's.
+
+        Raises ResultsError if it is not a sweep, is damaged, or no point has finished.
+        """
+        folder, page = Path(folder), SweepPage.read(folder)
+        done = [entry for entry in page.points if entry.finished]
+        if not done:
+            raise ResultsError("no value of this sweep has finished", str(folder), remedy="run the sweep again")
+        results = tuple(Results.open(folder / entry.folder) for entry in done)
+        pending = tuple(entry.values for entry in page.points if not entry.finished)
+        points = tuple(entry.values for entry in done)
+        return cls(folder, page.scenario, page.keys, page.timing_only, points, results, pending, targets)
+
+    def __iter__(self) -> Iterator[tuple[Any, Results]]:
+        return iter(zip(self.values, self.results, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def key(self) -> str:
+        """The swept key; several stand side by side."""
+        return " × ".join(self.keys)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value of each point; with several keys, a mapping of their short names to its values."""
+        if len(self.keys) == 1:
+            return tuple(value for (value,) in self.points)
+        names = [axis.name for axis in self.axes]
+        return tuple(dict(zip(names, point, strict=True)) for point in self.points)
+
+    @cached_property
+    def axes(self) -> tuple[SweepAxis, ...]:
+        """Every key with its values, point by point."""
+        return axes_of(self.keys, self.points)
+
+    @property
+    def zipped(self) -> bool:
+        """Whether all keys change from point to point: first, second, … values together, no grid."""
+        axes = axes_of(self.keys, [*self.points, *self.pending])
+        return len(axes) > 1 and all(len(axis.distinct.values) == len(axis.values) > 1 for axis in axes)
+
+    @property
+    def joint_axis(self) -> SweepAxis:
+        """The only axis; of several keys that change together, one whose values are mappings."""
+        return self.axes[0] if len(self.keys) == 1 else SweepAxis(",".join(self.keys), self.key, self.values)
+
+    def setting(self, point: Sequence[Any]) -> str:
+        """Write a point with its keys: ``t = 2, mean = 5 ms``."""
+        return setting_of(self.keys, point)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Protocols of all points, in the scenario's order."""
+        return tuple(dict.fromkeys(name for found in self.results for name in found.protocols))
+
+    @property
+    def label(self) -> str:
+        """The swept keys in words: ``clients``, ``learning rate``, ``bandwidth``."""
+        return ", ".join(axis.label for axis in self.axes)
+
+    @property
+    def numbers(self) -> tuple[float, ...] | None:
+        """The values of a sweep over one key as numbers in SI units; None unless all are (or there are more keys)."""
+        return self.axes[0].numbers if len(self.axes) == 1 else None
+
+    def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
+        """Return one measure of :func:`~vflsim.results.statistics.summary.summarise`, one row per point and protocol.
+
+        Columns: position (of the point, from 0), value, protocol, unit, failed, diverged, the fields of ``Estimate``.
+        ``target`` is written as in the summary (``test_accuracy ≥ 0.9 for 5 evaluations``). Raises NotRecordedError,
+        which lists the allowed ones, for a measure or a target that no point has.
+        """
+        frames = []
+        self._refuse_unknown(measure, target)
+        for position, (value, summary) in enumerate(zip(self.values, self.summaries, strict=True)):
+            rows = summary[(summary["measure"] == measure) & summary["baseline"].isna()]
+            rows = rows[rows["target"].isna() if target is None else rows["target"] == target]
+            rows = rows.drop(columns=["measure", "target", "baseline"])
+            rows.insert(0, "position", position)
+            rows.insert(1, "value", pd.Series([value] * len(rows), index=rows.index, dtype=object))
+            frames.append(rows)
+        return pd.concat(frames, ignore_index=True)
+
+    @cached_property
+    def measures(self) -> dict[str, tuple[str, ...]]:
+        """The measures of all points, each with its targets (most have none)."""
+        pairs = [pair for summary in self.summaries for pair in zip(summary["measure"], summary["target"], strict=True)]
+        found: dict[str, list[str]] = {measure: [] for measure, _ in pairs}
+        for measure, target in dict.fromkeys(pairs):
+            found[measure] += [target] if isinstance(target, str) else []
+        return {measure: tuple(targets) for measure, targets in found.items()}
+
+    def _refuse_unknown(self, measure: str, target: str | None) -> None:
+        known = self.measures
+        if measure not in known:
+            raise NotRecordedError(f"there is no measure {measure!r}", str(self.folder), ", ".join(known))
+        if target is None and known[measure]:
+            raise NotRecordedError(
+                f"{measure} is about a target", str(self.folder), f"target: {', '.join(known[measure])}"
+            )
+        if target is not None and target not in known[measure]:
+            allowed = ", ".join(known[measure]) or f"none: {measure} is about no target"
+            raise NotRecordedError(f"there is no target {target!r} of {measure}", str(self.folder), allowed)
+
+    @cached_property
+    def summaries(self) -> tuple[pd.DataFrame, ...]:
+        """The summary of every point's results."""
+        return tuple(summarise(found, self.targets) for found in self.results)

@@ -1,0 +1,81 @@
+"""Tables of a sweep: one per measure, with a row per point and a column per protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vflsim.results.statistics.estimates import Estimate
+from vflsim.results.statistics.open_rounds import OPEN, open_notes
+from vflsim.results.statistics.summary import STEADY
+from vflsim.results.sweeps.sweep import Sweep
+from vflsim.results.tables.comparison import describe
+from vflsim.results.tables.footnotes import AT_LEAST, about_means, final_label, round_measure
+from vflsim.scenario.emit import flow as shown
+from vflsim.text_table import TextTable
+from vflsim.vocabulary.metrics import is_share
+
+
+def sweep_tables(sweep: Sweep) -> list[TextTable]:
+    """Tabulate the mean round duration and, if there was training, the time to each target at every point.
+
+    Where some run did not reach the first target, or there is none, the final level of the main metric is added.
+    """
+    measures = {round_measure(summary) for summary in sweep.summaries}
+    single = measures == {STEADY}
+    tables = [_table(sweep, STEADY if single else "round_duration", None, "mean round")]
+    targets = dict.fromkeys(target for summary in sweep.summaries for target in summary["target"].dropna())
+    tables += [_table(sweep, "time_to_target", target, f"time to {target}") for target in targets]
+    if not _all_reached(sweep, [*targets][:1]) and (metric := _main_metric(sweep)):
+        tables.append(_table(sweep, f"plateau_{metric}", None, final_label(metric)))
+    tables[-1].notes = tuple(_notes(sweep, single))
+    return tables
+
+
+def _all_reached(sweep: Sweep, targets: Sequence[str]) -> bool:
+    """Whether there are targets, and all runs of all points reached them."""
+    costs = [sweep.estimates("time_to_target", target) for target in targets]
+    return bool(costs) and all((each["reached"] == each["n"]).all() for each in costs)
+
+
+def _main_metric(sweep: Sweep) -> str | None:
+    """Return the metric to compare, if any point was evaluated."""
+    return next((found.main_metric for found in sweep.results if found.evaluated), None)
+
+
+def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTable:
+    known = measure in sweep.measures  # otherwise rounds were not kept, and the table shows dashes
+    cells = {
+        (row["position"], row["protocol"]): describe(
+            Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))
+        )
+        for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
+    }
+    rows = [
+        (*map(shown, point), *(cells.get((position, name), "—") for name in sweep.protocols))
+        for position, point in enumerate(sweep.points)
+    ]
+    labels = (axis.label for axis in sweep.axes)
+    return TextTable((*labels, *sweep.protocols), rows, title=f"{sweep.scenario}: {title}")
+
+
+def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
+    if single:
+        yield "Mean rounds of single runs after their warm-up, ± 95 % by batch means where there is a sound interval."
+    if any((summary["n"] > 1).any() for summary in sweep.summaries):
+        yield from about_means(sweep.summaries)
+        if any(found.evaluated for _, found in sweep):
+            yield "± leaves out the sampling error of the test and validation rows: all seeds share one split."
+    counted = [
+        (point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in open_notes(found)
+    ]
+    yield from dict.fromkeys(note for _, note in counted if note == OPEN)
+    yield from (f"{sweep.setting(point)}: {note}" for point, note in counted if note != OPEN)
+    if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
+        yield AT_LEAST
+    for point, found in zip(sweep.points, sweep.results, strict=True):
+        for run in found.failed:
+            problem = (run.info.error or "?").splitlines()[0]
+            what = "Diverged" if run.diverged else "Failed and left out"
+            yield f"{what}: {sweep.setting(point)}, {run.protocol}, seed {run.seed}: {problem}"
+    if sweep.pending:
+        yield f"Not finished: {'; '.join(map(sweep.setting, sweep.pending))}."

@@ -1,0 +1,254 @@
+"""The comparison table for the command line, notebooks and ``summary.md``."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vflsim.results.facts.conditions import conditions_of_results
+from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
+from vflsim.results.statistics.ratios import ratio
+from vflsim.results.statistics.summary import outcomes, summarise, to_table
+from vflsim.results.store.write import write_file
+from vflsim.results.tables.footnotes import baseline_of, final_label, notes, round_measure, select, targets_in
+from vflsim.results.tables.steady import round_sections
+from vflsim.text_table import TextTable, markdown_table
+from vflsim.vocabulary.amounts import quantity, span, spanned, thousandths
+from vflsim.vocabulary.metrics import is_share
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+
+SYMMETRIC = 1.25
+"""Ratio of an interval's sides up to which ± stands for both."""
+
+
+def comparison_table(results: Results, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> TextTable:
+    """Make the main table: costs to the (first) target, the final level of the main metric, and the speed-up.
+
+    One row per protocol, in the scenario's order. ``targets`` replaces the scenario's: see
+    :func:`~vflsim.results.statistics.summary.summarise`. Without a target the table has the runs' totals, the mean
+    round, and its paired difference. ``pairing`` adds the difference where it is absent, and by how much pairing
+    narrows its interval. The baseline is ``results.baseline``; its default is the first protocol that waits for all
+    clients (:func:`~vflsim.results.tables.footnotes.baseline_of`).
+    """
+    if (first := baseline_of(results)) != results.protocols[0]:
+        results = results.against(first)  # a copy, whose differences have the other sign
+    return _comparison(results, summarise(results, targets), outcomes(results, targets), pairing)
+
+
+def write_summary(results: Results) -> list[Path]:
+    """Write ``summary.parquet`` and ``summary.md`` into the results folder. Raises ResultsError."""
+    summary = summarise(results)
+    return [
+        write_file(results.folder / "summary.parquet", to_table(summary)),
+        write_file(results.folder / "summary.md", markdown(results, summary)),
+    ]
+
+
+def markdown(results: Results, summary: pd.DataFrame) -> str:
+    """Return the whole summary as Markdown: the main table, further targets, and every pair's difference."""
+    content = _comparison(results, summary, outcomes(results))
+    lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
+    lines += [f"- {note}" for note in content.notes]
+    for target in targets_in(summary)[1:]:
+        columns = _cost_columns(target)
+        rows = [(name, *(_cell(summary, name, *key) for key, _ in columns)) for name in results.protocols]
+        lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
+    pairs = list(_pairs(results, summary))
+    if pairs:
+        lines += ["", "## Paired differences", "", "Mean of first minus second, over common seeds."]
+        header = ("protocols", "measure", "seeds", "difference", "95 % interval", "by pairs")
+        lines += ["", *markdown_table(header, pairs)]
+    if (conditions := conditions_of_results(results)) is not None:
+        lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
+        lines += [f"- {note}" for note in conditions.notes]
+    lines += round_sections(results)
+    return "\n".join(lines) + "\n"
+
+
+def describe(found: Estimate, unit: str, share: bool = False) -> str:
+    """Format an estimate: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
+
+    An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
+    sides. A ``share`` has three digits: ``0.944 ± 0.007``. A censored cost has the number of runs that reached the
+    target, their median (with its interval, from six runs on), and the bound of the others:
+    ``4 of 5: 10.5 s, > 600 s``; or the bound alone.
+    """
+    if not found.censored:
+        below, above = found.mean - found.low, found.high - found.mean
+        if max(below, above) > SYMMETRIC * min(below, above):
+            return spanned(found.mean, found.low, found.high, unit)
+        half = max(below, above)
+        return thousandths(found.mean, half) if share else quantity(found.mean, unit, half)
+    if not math.isnan(found.horizon):
+        bound = f"> {quantity(found.horizon, unit)}"
+        if math.isnan(found.median):
+            return bound
+        ends = not math.isnan(found.median_low)
+        median = (
+            spanned(found.median, found.median_low, found.median_high, unit) if ends else quantity(found.median, unit)
+        )
+        return f"{found.reached} of {found.n}: {median}, {bound}"
+    if not math.isnan(found.at_least):
+        return f"> {quantity(found.at_least, unit)}"
+    if not math.isnan(found.at_most):
+        return f"< {quantity(found.at_most, unit)}"
+    return "—"
+
+
+def costs_to_target(results: Results) -> dict[str, dict[str, str]]:
+    """Return by heading and protocol what the first target has cost: time, rounds and bytes; empty without a target."""
+    summary = results.estimates()
+    columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(target)]
+    return {head: {name: _cell(summary, name, *key) for name in results.protocols} for key, head in columns}
+
+
+def pairing(factor: float) -> str:
+    """Format the gain from pairing: ``2.3 × narrower``, ``1.4 × wider``; empty if it is unknown."""
+    if math.isnan(factor) or math.isinf(factor):
+        return ""
+    size = factor if factor >= 1 else 1 / factor
+    number = f"{size:.1f}" if size < 9.95 else f"{size:.0f}"
+    return "as wide as unpaired" if number == "1.0" else f"{number} × {'narrower' if factor > 1 else 'wider'}"
+
+
+def _comparison(results: Results, summary: pd.DataFrame, measured: pd.DataFrame, pairing: bool = False) -> TextTable:
+    targets = targets_in(summary)
+    rows = [[name] for name in results.protocols]
+    header = ["protocol"]
+
+    def add(head: str, cells: Mapping[str, str]) -> None:
+        header.append(head)
+        for row, name in zip(rows, results.protocols, strict=True):
+            row.append(cells[name])
+
+    def estimated(head: str, measure: str, target: str | None = None) -> None:
+        if len(select(summary, measure, target)):
+            add(head, {name: _cell(summary, name, measure, target) for name in results.protocols})
+
+    runs = {name: _runs(results, summary, name) for name in results.protocols}
+    final = f"plateau_{results.main_metric}" if results.evaluated else None
+    if targets:
+        value = _value(targets[0])
+        if not all(text == f"{text.split()[0]} of {text.split()[0]}" for text in runs.values()):
+            add(f"reached {value}", runs)
+        for (measure, target), head in _cost_columns(targets[0]):
+            estimated(head, measure, target)
+        if final:
+            estimated(final_label(results.main_metric), final)
+        compared: tuple[str, str | None] = ("time_to_target", targets[0])
+    else:
+        add("seeds", runs)
+        add("ended by", {name: _ends(results, name) for name in results.protocols})
+        if final:
+            estimated(final_label(results.main_metric), final)
+        for measure, head in (("end", "time"), ("rounds", "rounds"), ("bytes", "bytes")):
+            estimated(head, measure)
+        estimated("mean round", round_measure(summary))
+        compared = (final or round_measure(summary), None)
+    first = baseline_of(results)
+    differ = len(results.protocols) > 1 and len(select(summary, *compared)) > 0
+    if differ and targets:
+        add(f"speed-up vs {first}", _speed_ups(results, measured, first, targets[0]))
+    if differ and (pairing or not targets):
+        what = "time" if targets else final_label(results.main_metric) if final else "mean round"
+        cells = {name: _cell(summary, name, *compared, baseline=first, paired=pairing) for name in results.protocols}
+        add(f"{what} vs {first}", cells)
+    title = f"{results.name} ({what})" if (what := _statistics(summary)) else results.name
+    return TextTable(header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, differ, pairing)])
+
+
+def _statistics(summary: pd.DataFrame) -> str:
+    """Name the means that the main table has over several seeds; empty for single runs."""
+    if not (summary["n"] > 1).any():
+        return ""
+    costs = summary.loc[summary["target"].notna() & summary["baseline"].isna(), "statistic"]
+    if costs.empty:
+        return "means over seeds"
+    return f"{'geometric means' if (costs == GEOMETRIC).all() else 'means'} of costs over seeds"
+
+
+def _speed_ups(results: Results, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, str]:
+    """Format how many times sooner than ``baseline`` each protocol reached the target; a reference has no speed-up."""
+    measured = measured[(measured["measure"] == "time_to_target") & (measured["target"] == target)]
+    references = {run.protocol for run in results.runs if run.info.reference}
+    cells = {}
+    for name in results.protocols:
+        paired = not results.unpaired(name, baseline)
+        found = None if name == baseline else ratio(measured, name, baseline, paired)
+        cells[name] = "reference" if name in references else "—" if found is None else str(found)
+    return cells
+
+
+def _cost_columns(target: str) -> list[tuple[tuple[str, str | None], str]]:
+    return [((f"{cost}_to_target", target), f"{cost} to {_value(target)}") for cost in ("time", "rounds", "bytes")]
+
+
+def _value(target: str) -> str:
+    """Return the value in a target such as ``test_accuracy ≥ 0.9 for 5 evaluations``."""
+    return target.split()[2]
+
+
+def _cell(
+    summary: pd.DataFrame,
+    protocol: str,
+    measure: str,
+    target: str | None,
+    baseline: str | None = None,
+    paired: bool = False,
+) -> str:
+    rows = select(summary, measure, target)
+    rows = rows[rows["baseline"].isna() if baseline is None else rows["baseline"] == baseline]
+    rows = rows[rows["protocol"] == protocol]
+    if rows.empty:
+        return "—"
+    row = rows.iloc[0]
+    worth = pairing(row["narrower"]) if paired else ""
+    return describe(Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))) + (
+        f" ({worth})" if worth else ""
+    )
+
+
+def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
+    """Count the runs behind a row: ``3``, ``2 of 3`` if there is a target, ``2 (1 failed)``."""
+    runs = [run for run in results.runs if run.protocol == protocol]
+    diverged, failed = sum(run.diverged for run in runs), sum(run.failed and not run.diverged for run in runs)
+    count = f"{len(runs) - failed - diverged}"
+    if targets := targets_in(summary):
+        costs = select(summary, "time_to_target", targets[0])
+        own = costs[(costs["protocol"] == protocol) & costs["baseline"].isna()]
+        count = f"{own['reached'].sum()} of {own['n'].sum()}"
+    lost = [f"{number} {what}" for number, what in ((diverged, "diverged"), (failed, "failed")) if number]
+    return count + (f" ({', '.join(lost)})" if lost else "")
+
+
+def _ends(results: Results, protocol: str) -> str:
+    """Count what ended a protocol's runs, most frequent first: ``target``, ``2 time, 1 target``."""
+    reasons = [
+        run.info.status if run.failed else run.info.stop_reason or "?"
+        for run in results.runs
+        if run.protocol == protocol
+    ]
+    counted = Counter(reason.replace("_", " ") for reason in reasons).most_common()
+    return counted[0][0] if len(counted) == 1 else ", ".join(f"{number} {reason}" for reason, number in counted)
+
+
+def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    shown = {"time_to_target", "rounds_to_target", "bytes_to_target", round_measure(summary)}
+    shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
+    for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
+        found, unit = Estimate.of(row), row["unit"]
+        value = describe(found, unit) if found.censored else quantity(found.mean, unit)
+        exact = not math.isnan(found.low)
+        interval = span(found.low, found.high, unit) if exact else "—"
+        measure = row["measure"].replace("_", " ")
+        measure = measure if pd.isna(row["target"]) else measure.replace("target", row["target"])
+        worth = pairing(row["narrower"]) or "—"
+        yield f"{row['protocol']} − {row['baseline']}", measure, str(row["n"]), value, interval, worth

@@ -1,0 +1,161 @@
+"""Notes below a comparison: what its columns mean and what they leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from vflsim.results.facts.heavy_tail import heavy_tail_note
+from vflsim.results.facts.stalled import stalled_note
+from vflsim.results.facts.variation import lacking
+from vflsim.results.statistics.estimates import GEOMETRIC
+from vflsim.results.statistics.near_plateau import near_plateau_note
+from vflsim.results.statistics.open_rounds import open_notes
+from vflsim.results.statistics.replication import within
+from vflsim.results.statistics.sampling import sampling_note
+from vflsim.results.statistics.summary import STEADY
+from vflsim.results.statistics.targets import targets_of
+
+if TYPE_CHECKING:
+    from vflsim.results.read import Results
+
+AT_LEAST = (
+    "“k of n: a, > x”: k of n runs reached it, and a is their median (from six runs on with its 95 % interval); the "
+    "others could have reached it at x or later: at their end, or at the beginning of a stretch that was still open. "
+    "No mean is computed."
+)
+"""Note below a table with censored costs."""
+
+
+def round_measure(summary: pd.DataFrame) -> str:
+    """Choose the measure of the mean round: for single runs the one whose interval comes from within the run."""
+    single = (select(summary, STEADY, None)["n"] <= 1).all()
+    return STEADY if single else "round_duration"
+
+
+def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool = False) -> Iterator[str]:
+    """Yield the notes below the main table.
+
+    ``differ``: whether it compares with a baseline; ``pairing``: whether it has the gain from pairing.
+    """
+    if (summary["n"] > 1).any():
+        yield from about_means([summary])
+        if pairing or not targets_in(summary):  # costs to a target are geometric means
+            yield from heavy_tail_note(results)
+        if results.evaluated:
+            plateau = select(summary, f"plateau_{results.main_metric}", None)
+            yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
+    yield from _about_targets(results, summary)
+    if results.evaluated and len(select(summary, f"plateau_{results.main_metric}", None)):
+        head = final_label(results.main_metric).capitalize()
+        yield f"{head}: mean over the last tenth of a run's evaluations; a run that a target ended has none."
+    steady = select(summary, STEADY, None)
+    if len(steady) and round_measure(summary) == STEADY:
+        yield "Mean round: of a single run after its warm-up, ± 95 % by batch means."
+        for name in steady.loc[steady["baseline"].isna() & steady["low"].isna(), "protocol"]:
+            alone = next(run for run in results.runs if run.protocol == name and not run.failed)
+            own = within(alone)
+            why = lacking(alone.info.variation, own.n, own.seconds)
+            yield f"{name}: no interval: {why or 'too few rounds, not settled yet, or correlated batches'}."
+    targets, first = targets_in(summary), baseline_of(results)
+    if len(steady) and not targets:
+        yield from open_notes(results)
+    but = " (exceptions below)" if any(results.unpaired(name, first) for name in results.protocols) else ""
+    if differ and targets and (summary["n"] > 1).any():
+        yield f"Speed-up: time of {first} ÷ time, paired over seeds{but}: geometric mean and 95 % interval."
+        costs = select(summary, "time_to_target", targets[0])
+        if (costs["reached"] < costs["n"]).any():
+            yield "“< x ×”, “> x ×”: one-sided 95 % limits, where runs did not reach the target."
+    if differ and (pairing or not targets):
+        single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
+        yield f"“vs {first}”: mean of paired differences over common seeds{single}{but}."
+    if differ and pairing and summary["narrower"].notna().any():
+        yield "“× narrower”: than the interval that two independent sets of runs would give."
+    if differ:
+        yield from results.remarks()
+    yield from _privacy(results)
+    for run in results.runs:
+        if run.info.stalled:
+            yield f"{run.protocol}, seed {run.seed}: {stalled_note(run.info.stalled)}."
+        if run.info.blinding is not None and run.info.blinding.rounds_missing:
+            yield f"{run.protocol}, seed {run.seed}: {run.info.blinding.sentence()}."
+        if run.info.codec is not None and run.info.codec.saturated:
+            yield f"{run.protocol}, seed {run.seed}: {run.info.codec.sentence()}."
+    for run in results.failed:
+        what = "Diverged (target not reached); left out of all other means" if run.diverged else "Failed and left out"
+        yield f"{what}: {run.protocol}, seed {run.seed}: {(run.info.error or '?').splitlines()[0]}"
+
+
+def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
+    """Yield what the means of tables and their intervals are."""
+    yield "Means over seeds ± 95 % Student-t intervals; “a (b … c)”: mean and interval, where its sides differ."
+    costs = {
+        kind for each in summaries for kind in each.loc[each["target"].notna() & each["baseline"].isna(), "statistic"]
+    }
+    if costs == {GEOMETRIC}:
+        yield "Costs to the target: geometric means, whose ratios are the speed-ups; intervals of the logarithms."
+    elif GEOMETRIC in costs:
+        yield "Costs to the target: geometric means, but arithmetic ones in a column where a cost is 0."
+
+
+def target_note(target: object) -> str:
+    """Return the note on when a target is reached."""
+    return f"Target: {target}; reached where the first such stretch of evaluations begins."
+
+
+def _about_targets(results: Results, summary: pd.DataFrame) -> Iterator[str]:
+    """Explain when the target is reached, or why it was not measured."""
+    if targets := targets_in(summary):
+        yield target_note(targets[0])
+        if (summary["reached"] < summary["n"]).any():
+            yield AT_LEAST
+        for each in results.targets:
+            if str(each) in targets:
+                yield from near_plateau_note(results, each)
+    elif declared := targets_of(results):
+        if all(run.failed for run in results.runs):
+            yield f"No run finished: nothing is known about the target {declared[0]}."
+        else:
+            yield f"Target {declared[0]} was not evaluated in these runs."
+
+
+def _privacy(results: Results) -> Iterator[str]:
+    """State the guarantees of mechanisms, for the run that released samples most often, and of latent noise."""
+    for name in results.protocols:
+        facts = [run.info.privacy for run in results.runs if run.protocol == name and run.info.privacy is not None]
+        if facts:
+            yield f"{name}: {max(facts, key=attrgetter('releases', 'rows_released')).sentence()}"
+        codecs = [run.info.codec for run in results.runs if run.protocol == name and run.info.codec is not None]
+        if promise := max((codec.promise for codec in codecs), default=""):
+            yield f"{name}: {promise}."
+
+
+def baseline_of(results: Results) -> str:
+    """Return the protocol that the others are compared with: the first that waits for all clients, else the first.
+
+    Protocols without a finished run do not count, unless no run has finished. ``results.baseline`` takes precedence.
+    """
+    if results.baseline is not None:
+        return results.baseline
+    finished = [run for run in results.runs if not run.failed]
+    waiting = [run for run in finished if run.info.waits_for_all]
+    return next((run.protocol for run in (*waiting, *finished)), results.protocols[0])
+
+
+def targets_in(summary: pd.DataFrame) -> list[str]:
+    """List the targets in a summary, in order."""
+    return list(summary["target"].dropna().unique())
+
+
+def select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFrame:
+    """Select the rows of a summary for a measure and a target (None: rows without a target)."""
+    rows = summary[summary["measure"] == measure]
+    return rows[rows["target"].isna() if target is None else rows["target"] == target]
+
+
+def final_label(metric: str) -> str:
+    """Return the head of a column with a metric's plateau: ``final accuracy``, ``final validation accuracy``."""
+    return f"final {metric.removeprefix('test_').replace('_', ' ')}"

@@ -1,0 +1,1 @@
+"""Verify results: digests, and rules that every finished run obeys."""

@@ -1,0 +1,104 @@
+"""When parties were down, according to the events, and rules about what cannot happen meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from vflsim.results.store.schema import RunInfo
+from vflsim.results.verify.frames import Frames, Rule, begins, each
+from vflsim.streams import party_name
+
+
+class Downtime:
+    """The outages in ``events``, by party, in order."""
+
+    def __init__(self, events: pd.DataFrame) -> None:
+        self.of: dict[str, pd.DataFrame] = {}
+        down = (events["kind"] == "outage").to_numpy()
+        if down.any():
+            outages = events[down].sort_values("start_s", kind="stable")
+            self.of = {str(party): own for party, own in outages.groupby("party", observed=True, sort=False)}
+        self.most = max(map(len, self.of.values()), default=0)
+        """Largest number of outages of a party."""
+
+    def seconds(self, events: pd.DataFrame) -> NDArray[np.float64]:
+        """Return the seconds of each event during which its party was down, shape (events,)."""
+        seconds = np.zeros(len(events))
+        for party, own in self.of.items():
+            theirs = (events["party"] == party).to_numpy()
+            start, end = (_down_before(events[name].to_numpy()[theirs], own) for name in ("start_s", "end_s"))
+            seconds[theirs] = end - start
+        return seconds
+
+    def during(self, events: pd.DataFrame, who: str, since: str, *, ends: bool = False) -> NDArray[np.bool_]:
+        """Mark events that overlap an outage of the party in column ``who``, or (with ``ends``) touch its ends.
+
+        An event counts from the time in column ``since`` to its end. Shape (events,).
+        """
+        inside = np.zeros(len(events), bool)
+        for party, own in self.of.items():
+            theirs = (events[who] == party).to_numpy()
+            start, end = (events[name].to_numpy()[theirs] for name in (since, "end_s"))
+            down, up = own["start_s"].to_numpy(), own["end_s"].to_numpy()
+            last = (
+                np.searchsorted(down, end, side="right" if ends else "left") - 1
+            )  # the last outage that begins before the event ends
+            inside[theirs] = (last >= 0) & ((start < up[last]) | (ends & (start == up[last])))
+        return inside
+
+
+def _down_before(times: NDArray[np.float64], outages: pd.DataFrame) -> NDArray[np.float64]:
+    """Return the seconds of outages before each of ``times``."""
+    down, up = outages["start_s"].to_numpy(), outages["end_s"].to_numpy()
+    begun = np.searchsorted(down, times, side="left")
+    whole = np.concatenate(([0.0], np.cumsum(up - down)))
+    return np.where(begun > 0, whole[begun] - np.maximum(up[begun - 1] - times, 0.0), 0.0)
+
+
+def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party's outages are numbered from 0 and do not overlap; only the last may be unfinished."""
+    if frames.events is None:
+        return
+    for own in Downtime(frames.events).of.values():
+        rules = {
+            "is out of turn": own["index"] != np.arange(len(own)),
+            "begins before the previous outage has ended": own["start_s"] < own["end_s"].shift(),
+            "is unfinished, but not the last": (own["outcome"] != "done") & (own["index"] < len(own) - 1),
+        }
+        for sentence, broken in rules.items():
+            yield from each(own, broken, sentence)
+
+
+def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party whose outages lose work neither acts nor receives during them."""
+    if frames.events is None:
+        return
+    events, outages = frames.events, Downtime(frames.events)
+    if not outages.of:
+        return
+    crashing = [party_name(client) for client in info.crashing]
+    own = events[events["party"].isin(crashing) & (events["kind"] != "outage")]
+    yield from each(own, outages.during(own, "party", "start_s"), "happens while its party is down")
+    sent = events[events["peer"].isin(crashing) & (events["outcome"] == "done")]
+    arrived = sent[begins(sent["kind"], "transfer.")]
+    yield from each(arrived, outages.during(arrived, "peer", "end_s"), "arrives while its receiver is down")
+
+
+def _what_is_lost_is_lost_in_an_outage(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A lost activity ends when its party goes down; a lost message ends while its sender or receiver is down."""
+    if frames.events is None or not info.reproducible:  # a real-time clock advances meanwhile
+        return
+    lost, outages = frames.events[frames.events["outcome"] == "lost"], Downtime(frames.events)
+    explained = outages.during(lost, "party", "end_s", ends=True) | outages.during(lost, "peer", "end_s", ends=True)
+    yield from each(lost, ~explained, "was lost, but neither party was down")
+
+
+OUTAGE_RULES: tuple[Rule, ...] = (
+    _outages_are_in_order,
+    _nothing_is_done_while_down,
+    _what_is_lost_is_lost_in_an_outage,
+)

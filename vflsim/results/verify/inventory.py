@@ -1,0 +1,84 @@
+"""Check that a folder holds exactly what its study wrote: runs, files and their digests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from vflsim.errors import ResultsError
+from vflsim.results.read import Results, StoredRun
+from vflsim.results.store.digests import changes, strangers
+from vflsim.results.store.manifest import Manifest, entry_of
+from vflsim.results.store.schema import FileFacts
+from vflsim.results.store.write import MANIFEST, PAGES, RUN, SCENARIO, SWEEP
+from vflsim.results.sweeps.axis import setting_of
+from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
+
+SHOWN = 8
+"""Sentences of one sort that are shown; the others are counted."""
+OLDER = f"no {MANIFEST}, and no digests in any {RUN}: written before there were any, so that changes need not show"
+
+
+def of_study(results: Results) -> Iterator[str]:
+    """Yield a sentence for every missing or foreign run, and for every page or run that has changed."""
+    folder, runs = results.folder, [(run.protocol, run.seed) for run in results.runs]
+    wanted, there = _wanted(results), set(runs)
+    missing = [run for run in wanted or () if run not in there]
+    yield from _few(f"{name}/seed-{seed} is missing: a run of this scenario" for name, seed in missing)
+    if wanted is not None:
+        others = [run for run in runs if run not in wanted]
+        yield from _few(f"{name}/seed-{seed} is no run of this scenario" for name, seed in others)
+    try:
+        manifest = Manifest.read(folder)
+    except ResultsError as error:
+        yield str(error)
+        return
+    if manifest is None:
+        has_digests = any(run.info.files is not None for run in results.runs)
+        yield f"{MANIFEST} is missing, so that an exchange of whole runs need not show" if has_digests else OLDER
+        return
+    missing_entries = {entry_of(*run) for run in missing}
+    yield from changes(folder, {name: facts for name, facts in manifest.files.items() if name not in missing_entries})
+    pages = [name for name in PAGES if (folder / name).exists()]
+    added = [name for name in (*(entry_of(*run) for run in runs), *pages) if name not in manifest.files]
+    why = "added, or its study was killed (--resume mends that)"
+    yield from _few(f"{name} is not in {MANIFEST}: {why}" for name in added)
+
+
+def of_run(run: StoredRun) -> Iterator[str]:
+    """Yield a sentence for every file of a run that is missing, has changed or was added."""
+    if run.info.files is None:
+        yield f"{RUN} has no digests, so that changes of its files need not show"
+        return
+    yield from changes(run.folder, run.info.files)
+    yield from strangers(run.folder, [RUN, *run.info.files])
+
+
+def of_value(page: SweepPage, entry: SweepPoint, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a point's folder inside the sweep's ``folder``, judged by the sweep's page."""
+    value = setting_of(page.keys, entry.values)
+    if not entry.finished:
+        yield f"{value} has not finished"
+    if not (folder / entry.folder).is_dir():
+        if entry.finished:
+            yield f"the folder is missing: the results of {value}"
+    elif entry.scenario_sha256 is None:
+        yield f"{SWEEP} has no digest of the scenario of {value}, so that an exchange of values need not show"
+    elif [*changes(folder / entry.folder, {SCENARIO: FileFacts(sha256=entry.scenario_sha256)})]:
+        yield f"{SCENARIO} is not the one of {value}"
+
+
+def _wanted(results: Results) -> dict[tuple[str, int], None] | None:
+    """List the runs that a scenario asks for, in order; None if it lists no seeds."""
+    seeds = results.scenario.get("seeds")
+    if not isinstance(seeds, list):
+        return None
+    return {(str(name), seed): None for seed in seeds for name in results.scenario["protocols"]}
+
+
+def _few(sentences: Iterable[str]) -> Iterator[str]:
+    rest = iter(sentences)
+    yield from islice(rest, SHOWN)
+    if more := sum(1 for _ in rest):
+        yield f"… and {more} more like these"

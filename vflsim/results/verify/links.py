@@ -1,0 +1,53 @@
+"""Rules about links: no transfer is faster than its links, and fifo links move one message at a time.
+
+The rules skip runs without facts about the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from vflsim.results.facts.network import Rates
+from vflsim.results.store.schema import RunInfo
+from vflsim.results.verify.frames import Frames, Rule, each, overlapping
+from vflsim.streams import party_name
+
+_SLACK = 1e-9
+"""Relative tolerance: times are rounded, and a fair transfer ends with a tiny remainder."""
+
+
+def _no_transfer_beats_its_links(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A transfer lasts at least 8 · bytes ÷ the highest rate of its slower link."""
+    if frames.events is None or info.network is None or not info.reproducible:  # real clocks are less exact
+        return
+    transfers = frames.of("transfer.")
+    up, down = _highest(transfers["party"], info.network.up), _highest(transfers["peer"], info.network.down)
+    least = 8 * transfers["bytes"].to_numpy() / np.minimum(up, down)
+    lasted = (transfers["end_s"] - transfers["start_s"]).to_numpy()
+    rounding = _SLACK * least + 4 * np.spacing(transfers["end_s"].to_numpy())
+    yield from each(transfers, lasted < least - rounding, "is faster than its links")
+
+
+def _fifo_links_move_one_message_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """The transfers of a party do not overlap, in either direction."""
+    if frames.events is None or info.network is None or info.network.kind != "fifo":
+        return
+    transfers = frames.of("transfer.")
+    moved = transfers[(transfers["end_s"] > transfers["start_s"]).to_numpy()]
+    for column, who, moving in (("party", "its sender", "sends"), ("peer", "its receiver", "receives")):
+        broken = moved[overlapping(moved, column)].sort_values(["start_s", "end_s"], kind="stable")
+        yield from each(broken, np.ones(len(broken)), f"moves while {who} still {moving} something else")
+
+
+LINK_RULES: tuple[Rule, ...] = (_no_transfer_beats_its_links, _fifo_links_move_one_message_at_a_time)
+
+
+def _highest(parties: pd.Series, rates: Rates) -> NDArray[np.float64]:
+    """Return the highest rate of each named party's link, in bit/s."""
+    known = {party_name(party): rate for first, last, rate in rates for party in range(first, last + 1)}
+    return np.array([known.get(party, math.inf) for party in parties], np.float64)

@@ -1,0 +1,248 @@
+"""Verify results: digests of files, and invariants of finished runs.
+
+For a folder, digests come first (:mod:`vflsim.results.verify.inventory`): they show every change, unless the
+digests were changed too. Invariants then show impossible tables of any origin. Each rule reads the tables and yields a
+sentence for every violation; it skips tables that were not recorded. Rules compare times exactly: an activity begins at
+or after the exact end of its predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from vflsim.errors import ResultsError
+from vflsim.results.read import Results, StoredRun
+from vflsim.results.store.schema import OUTCOMES, SERVER, RunInfo, RunTables
+from vflsim.results.store.write import SWEEP, WEIGHTS
+from vflsim.results.sweeps.sweep import Sweep, SweepPage
+from vflsim.results.verify.downtime import OUTAGE_RULES, Downtime
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, numbered, overlapping
+from vflsim.results.verify.inventory import OLDER, of_run, of_study, of_value
+from vflsim.results.verify.links import LINK_RULES
+from vflsim.results.verify.scenario import ByScenario
+from vflsim.results.verify.unlisted import beside_points, beside_runs
+from vflsim.results.verify.values import VALUE_RULES
+from vflsim.results.verify.weights import weight_problems
+
+
+def verify_run(tables: RunTables, info: RunInfo) -> list[str]:
+    """List every broken invariant of one run's tables, as sentences; empty if it is sound."""
+    return [*_broken(Frames(tables, info.status != "finished"), info)]
+
+
+def verify_folder(folder: Path | str, note: Callable[[str], object] = lambda text: None) -> list[str]:
+    """List every problem of a folder of results, or of a sweep; empty if it is sound.
+
+    Problems of a run begin with ``protocol/seed-n: ``. Problems also include missing, changed or added runs and files,
+    results without digests, an unfinished study or sweep, failed runs and damaged tables. ``note`` is told
+    what could not be compared. Raises ResultsError if the folder itself, or a ``run.json``, cannot be read.
+    """
+    folder = Path(folder)
+    if not (folder / SWEEP).is_file():
+        return [*_study(folder, note)]
+    page = SweepPage.read(folder)
+    problems = [*beside_points(folder, {entry.folder.partition("/")[0] for entry in page.points})]
+    for entry in page.points:
+        problems += [f"{entry.folder}: {problem}" for problem in of_value(page, entry, folder)]
+        try:
+            if (folder / entry.folder).is_dir():
+                problems += [f"{entry.folder}/{problem}" for problem in _study(folder / entry.folder, note)]
+        except ResultsError as error:
+            problems.append(str(error))
+    return problems
+
+
+def runs_in(folder: Path | str) -> int:
+    """Count the runs in a folder of results, or in the finished part of a sweep. Raises ResultsError."""
+    found = Sweep.open(folder).results if (Path(folder) / SWEEP).is_file() else [Results.open(folder)]
+    return sum(len(results.runs) for results in found)
+
+
+def _study(folder: Path, note: Callable[[str], object]) -> Iterator[str]:
+    results = Results.open(folder)
+    listed = [*of_study(results)]
+    yield from listed
+    yield from beside_runs(results)
+    scenario = ByScenario(results)
+    for run in results.runs:
+        problems = [] if OLDER in listed else [*of_run(run)]
+        if run.failed:
+            problems.append(f"the run {run.info.status}: {run.info.error}")
+        if run.has("metrics") or not run.failed:
+            problems += _of_tables(run, scenario)
+        yield from (f"{run.protocol}/seed-{run.seed}: {problem}" for problem in problems)
+    if scenario.unknown:
+        note(f"{folder}: not compared with the scenario's models and codecs: {scenario.unknown}")
+
+
+def _of_tables(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
+    """Yield the broken invariants of a run: of its tables, then of its weights."""
+    try:
+        frames = Frames(run.tables(), run.failed)
+        yield from _broken(frames, run.info)
+        yield from scenario.problems(run, frames)
+        if not (run.folder / WEIGHTS).is_file():  # of a finished run, its digests name the missing file
+            return
+        yield from weight_problems(run, None if run.info.timing_only else scenario.weights(run.info.protocol))
+    except ResultsError as error:
+        yield str(error)
+
+
+def _broken(frames: Frames, info: RunInfo) -> Iterator[str]:
+    for rule in RULES:
+        yield from rule(frames, info)
+
+
+def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Metrics run from 0 to the end; nothing lasts a negative time; what is done has its times."""
+    times = frames.metrics["time_s"]
+    if times.iloc[0] != 0 if len(times) else not frames.cut:
+        yield "metrics: the first row is not at time 0"
+    if times.isna().any() or (times.diff() < 0).any():
+        yield "metrics: time_s does not ascend"
+    for name in ("round", "updates", "bytes_up", "bytes_down", "bytes_peer"):
+        if (frames.metrics[name].diff() < 0).any():
+            yield f"metrics: {name} decreases"
+    events = frames.events
+    if events is None:
+        return
+    yield from each(events, events["start_s"].isna() | events["end_s"].isna(), "has no time")
+    yield from each(events, events["end_s"] < events["start_s"], "has a negative duration")
+    yield from each(events, events["drawn_s"] < 0, "has drawn a negative duration")
+    yield from each(events, events["start_s"] < 0, "starts before the run")
+    yield from each(events, events["end_s"] > frames.end, f"ends after the run, which ended at {frames.end} s")
+
+
+def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Every activity has a known outcome; an unfinished one ends with the run."""
+    events = frames.events
+    if events is None:
+        return
+    yield from each(events, ~events["outcome"].isin(OUTCOMES), f"has an outcome that is none of {', '.join(OUTCOMES)}")
+    unfinished = (events["outcome"] == "unfinished") & (events["end_s"] != frames.end)
+    yield from each(events, unfinished, f"is unfinished, but the run continued until {frames.end} s")
+    yield from each(events, events["bytes"] < 0, "sent a negative number of bytes")
+
+
+def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party's compute.* activities do not overlap."""
+    if frames.events is None:
+        return
+    computes = frames.of("compute.")
+    broken = computes[overlapping(computes, "party")]
+    for party, own in broken.groupby("party", observed=True, sort=False):
+        own = own.sort_values(["start_s", "end_s"], kind="stable")
+        yield from each(own, np.ones(len(own)), f"begins while {party} still computes something else")
+
+
+def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Each index of a (party, kind) is drawn once; an upload lasts as long as its draw."""
+    if frames.events is None:
+        return
+    drawn = frames.events[frames.events["drawn_s"].notna()]
+    again, numbers = numbered(drawn)
+    yield from each(drawn, again, "uses an index for the second time")
+    yield from each(drawn, drawn["index"] < 0, "was drawn, but has no index")
+    for own in numbers:
+        # Activations that find the client busy leave no event.
+        if own.highest >= own.count and not own.kind.startswith("activation"):
+            count = f"{own.count} events, but the highest index is {own.highest}"
+            yield f"{own.party} {own.kind}: {count}: some are missing"
+    if info.reproducible:  # a real-time run uses the machine's clock
+        uploads = drawn[begins(drawn["kind"], "upload") & (drawn["outcome"] == "done").to_numpy()]
+        outages = Downtime(frames.events)
+        lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # an outage pauses the upload
+        off = (lasted - uploads["drawn_s"]).abs() > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
+        yield from each(uploads, off, "did not last as long as was drawn")
+
+
+def _messages_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A party's messages of a kind are numbered in the order of sending: none is missing or repeated."""
+    if frames.events is None:
+        return
+    transfers = frames.of("transfer.")
+    twice, numbers = numbered(transfers)
+    yield from each(transfers, twice, "is listed twice")
+    for own in numbers:
+        sent = own.highest + 1
+        if sent > own.distinct:
+            yield f"events: {own.party} sent {sent} {own.kind}, of which {sent - own.distinct} are missing"
+
+
+def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """The transfers up to a metrics row add up to its bytes; of a finished run, all add up to the last row.
+
+    Transfers that end exactly at the time of an earlier row may count on either side of it.
+    """
+    if frames.events is None or not len(frames.metrics):
+        return
+    transfers = frames.of("transfer.")
+    yield from each(transfers, transfers["peer"].isna(), "has no receiver")
+    rows = frames.metrics["time_s"].to_numpy()
+    sends, receives = transfers["party"] == SERVER, transfers["peer"] == SERVER
+    links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
+    for column, on_link in links.items():
+        ends, sizes = (transfers[name].to_numpy()[on_link] for name in ("end_s", "bytes"))
+        order = np.argsort(ends, kind="stable")
+        ends, sums = ends[order], np.concatenate([[0], sizes[order].cumsum()])
+        least, most = (sums[np.searchsorted(ends, rows, side)] for side in ("left", "right"))
+        if not frames.cut:
+            least[-1] = most[-1] = sums[-1]
+        counted = frames.metrics[column].to_numpy()
+        for row in np.flatnonzero((counted < least) | (counted > most))[:SHOWN]:
+            span = f"{least[row]}" if least[row] == most[row] else f"{least[row]} to {most[row]}"
+            yield f"metrics at {rows[row]} s: {column} is {counted[row]}, its transfers add up to {span}"
+
+
+def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """The age that ``max_staleness`` bounds never exceeds it."""
+    if info.max_staleness is None:
+        return
+    column = f"{info.staleness_bounds}_max"
+    stale = frames.metrics[frames.metrics[column] > info.max_staleness]
+    for _, row in stale.head(SHOWN).iterrows():
+        yield f"metrics at {row['time_s']} s: {column} is {row[column]:g}, max_staleness is {info.max_staleness}"
+
+
+def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Rounds are numbered without a gap; each starts at 0 or at the end of the previous round."""
+    rounds = frames.rounds
+    if rounds is None:
+        return
+    counted = int(frames.metrics["round"].iloc[-1]) if len(frames.metrics) else 0
+    if counted > len(rounds) if frames.cut else counted != len(rounds):
+        yield f"rounds: {len(rounds)} rows, but the last row of the metrics counts {counted}"
+    if not len(rounds):
+        return
+    if rounds["start_s"].iloc[0] != 0:
+        yield f"rounds: the first starts at {rounds['start_s'].iloc[0]} s instead of 0"
+    if not rounds["end_s"].iloc[-1] <= frames.end:
+        yield f"rounds: the last ends at {rounds['end_s'].iloc[-1]} s, after the run ({frames.end} s)"
+    number, before = rounds["round"], rounds.shift()
+    rules = {
+        "does not follow the previous round": number.diff().iloc[1:] != 1,
+        "does not start at the end of the previous round": (rounds["start_s"] != before["end_s"]).iloc[1:],
+        "has a negative duration": ~(rounds["end_s"] >= rounds["start_s"]),
+    }
+    for sentence, broken in rules.items():
+        for position in np.flatnonzero(broken.reindex(rounds.index, fill_value=False))[:SHOWN]:
+            row = rounds.iloc[position]
+            yield f"rounds: round {row['round']} ({row['start_s']} s to {row['end_s']} s) {sentence}"
+
+
+RULES: tuple[Rule, ...] = (
+    _times_are_sound,
+    _outcomes_are_accounted_for,
+    _parties_compute_one_thing_at_a_time,
+    _draws_are_numbered_once,
+    _messages_are_accounted_for,
+    *LINK_RULES,
+    _bytes_add_up,
+    _staleness_is_bounded,
+    _rounds_are_contiguous,
+    *OUTAGE_RULES,
+    *VALUE_RULES,
+)

@@ -1,0 +1,118 @@
+"""What a scenario says of its runs before they are computed: the shapes of weights, and the bytes of messages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import pandas as pd
+
+from vflsim.codecs.frame import Spec, frame_bytes
+from vflsim.errors import VflsimError
+from vflsim.results.read import Results, StoredRun
+from vflsim.results.store.write import SCENARIO
+from vflsim.results.verify.frames import SHOWN, Frames, each
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import rooted_document_of, validate
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.own_modules import code_of
+from vflsim.scenario.resolve import setting
+from vflsim.setting import Setting
+from vflsim.streams import SERVER, party_name
+
+_HEADER = frame_bytes(())
+"""The bytes of a message without any content."""
+_LISTED = 6
+"""Different sizes of a message that a sentence lists."""
+
+
+@final
+class ByScenario:
+    """The scenario of results, for rules that need its models, data and codecs.
+
+    ``unknown`` says why there is none: it names modules, which are not imported, or its data are not at hand.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self.unknown = ""
+        self._scenario: Scenario | None = None
+        self._settings: dict[str, Setting] = {}
+        self._shapes: dict[str, Mapping[str, Spec]] = {}
+        self._bytes: dict[tuple[str, int, int], Mapping[str, frozenset[int]]] = {}
+        self._results = results
+
+    def setting(self, name: str) -> Setting | None:
+        """Resolve a protocol; None if the scenario, or its data, cannot be had."""
+        if name not in self._settings and not self.unknown:
+            try:
+                scenario, data = self._loaded
+                self._settings[name] = setting(scenario, name, data.of(scenario.training_of(name)))
+            except (VflsimError, ValueError, LookupError) as error:
+                self.unknown = str(error).splitlines()[0]
+        return self._settings.get(name)
+
+    def weights(self, name: str) -> Mapping[str, Spec] | None:
+        """Return the shape and dtype of every weight that a run of a protocol leaves, by ``party.parameter``."""
+        resolved = self.setting(name)
+        if resolved is None:
+            return None
+        if name not in self._shapes:
+            learners = self._loaded[0].protocols[name].protocol.learners(resolved, 0)
+            self._shapes[name] = {
+                f"{party_name(party)}.{key}": Spec(tuple(tensor.shape), tensor.dtype)
+                for party, learner in ((SERVER, learners.server), *learners.clients.items())
+                for key, tensor in learner.outlines().items()
+            }
+        return self._shapes[name]
+
+    def problems(self, run: StoredRun, frames: Frames) -> Iterator[str]:
+        """Yield a sentence for every message of known content that has other bytes than the codec gives it."""
+        if frames.events is None:
+            return
+        transfers = frames.of("transfer.")
+        done = (transfers["outcome"] == "done").to_numpy()
+        short = done & (transfers["bytes"] < _HEADER).to_numpy()
+        yield from each(transfers, short, f"has fewer bytes than the header of a message, {_HEADER}")
+        resolved = self.setting(run.info.protocol)
+        if resolved is None:
+            return
+        parties = {party_name(party): party for party in (SERVER, *resolved.clients)}
+        for (kind, party, peer), own in transfers.groupby(["kind", "party", "peer"], observed=True, sort=False):
+            if party not in parties or peer not in parties:
+                continue
+            sizes = self._sizes(run.info.protocol, resolved, parties[party], parties[peer])
+            if written := sizes.get(str(kind).removeprefix("transfer.")):
+                yield from _of_other_sizes(own, written)
+
+    def _sizes(self, name: str, resolved: Setting, sender: int, receiver: int) -> Mapping[str, frozenset[int]]:
+        """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
+        if (name, sender, receiver) not in self._bytes:
+            protocol, sizes = self._loaded[0].protocols[name].protocol, defaultdict[str, set[int]](set)
+            batches = protocol.batches(resolved.data.rows, resolved.training, 0)
+            for rows in {batches.length(0), batches.length(-1)}:
+                for kind, contents in protocol.contents(resolved, sender, receiver, rows).items():
+                    sizes[kind] |= {content.nbytes(resolved.codec, receiver) for content in contents}
+            self._bytes[name, sender, receiver] = {kind: frozenset(each) for kind, each in sizes.items()}
+        return self._bytes[name, sender, receiver]
+
+    @cached_property
+    def _loaded(self) -> tuple[Scenario, ScenarioData]:
+        document = rooted_document_of(self._results.folder / SCENARIO)
+        if code_of(document.raw):
+            raise ValueError("its scenario names modules, which verify does not import")
+        scenario = validate(document)
+        return scenario, ScenarioData(scenario)
+
+
+def _of_other_sizes(transfers: pd.DataFrame, written: frozenset[int]) -> Iterator[str]:
+    """Yield a sentence for the messages of one kind whose bytes are none of those ``written``, or more if cut short."""
+    sizes, done = transfers["bytes"].to_numpy(), (transfers["outcome"] == "done").to_numpy()
+    wrong = np.where(done, ~np.isin(sizes, [*written]), sizes > max(written))
+    if not wrong.any():
+        return
+    said = ", ".join(map(str, sorted(written))) if len(written) <= _LISTED else f"{min(written)} to {max(written)}"
+    for value in np.unique(sizes[wrong])[:SHOWN]:
+        yield from each(transfers, wrong & (sizes == value), f"has {value} bytes, and the codec writes {said}")

@@ -1,0 +1,187 @@
+"""Rules about single values: metrics within their range, ε that only grows, counts that are those of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from vflsim.results.store.schema import EPSILON, SERVER, SPLITS, RunInfo, split_of
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each
+from vflsim.streams import party_name
+from vflsim.vocabulary.metrics import METRICS, column_of, range_of
+
+_UNDEFINED = ("auc", "r2")
+"""The metrics that rows of a single class, or of a single value, do not have."""
+_AGES = ("row_age", "client_age")
+_LISTS = ("used", "missing", "fresh")
+
+
+def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A loss is at least 0, an accuracy between 0 and 1, and so on; all that was measured is finite.
+
+    A run that diverged may end in others.
+    """
+    for column in frames.metrics:
+        name = column_of(str(column))
+        metric = name.partition("_")[2]
+        if split_of(name) not in SPLITS or metric not in METRICS:
+            continue
+        values = frames.metrics[column]
+        least, most = range_of(name)
+        span = f"from {least:g} to {most:g}" if most < np.inf else f"at least {least:g}"
+        yield from _rows(frames, column, (values < least) | (values > most), f"must be {span}")
+        if frames.cut:
+            continue
+        wrong = np.isinf(values) if metric in _UNDEFINED or name == "train_loss" else ~np.isfinite(values)
+        yield from _rows(frames, column, wrong, f"must be finite: the run {info.status}")
+
+
+def _ages_are_possible(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """No age is negative, and no mean exceeds the maximum."""
+    for age in _AGES:
+        mean, most = frames.metrics[f"{age}_mean"], frames.metrics[f"{age}_max"]
+        yield from _rows(frames, f"{age}_mean", mean < 0, "must be at least 0")
+        yield from _rows(frames, f"{age}_mean", mean > most * (1 + ROUNDING), f"exceeds {age}_max")
+
+
+def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """ε starts at 0 or above, never decreases, and ends at that of ``run.json``."""
+    if EPSILON not in frames.metrics:
+        return
+    spent = frames.metrics[EPSILON]
+    yield from _rows(frames, EPSILON, ~(spent >= 0), "must be at least 0")
+    yield from _rows(frames, EPSILON, spent < spent.shift(), "is less than in the row before")
+    if info.privacy is None or not len(spent):
+        return
+    last, whole = spent.iloc[-1], info.privacy.epsilon_run
+    if last > whole if frames.cut else last != whole:
+        yield from _rows(
+            frames,
+            EPSILON,
+            np.arange(len(spent)) == len(spent) - 1,
+            f"is the last, and epsilon_run in run.json is {info.privacy.epsilon_run}",
+        )
+
+
+def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """``run.json`` counts the rounds, updates and events of the tables; metrics may have fewer after an error."""
+    found = {"events": 0 if frames.events is None else len(frames.events)}
+    if frames.rounds is not None:
+        found["rounds"] = len(frames.rounds)
+    if len(frames.metrics):
+        first, last = frames.metrics.iloc[0], frames.metrics.iloc[-1]
+        for name, column in (("rounds", "round"), ("updates", "updates")):
+            counted = int(last[column])
+            if not frames.cut:
+                found[name] = counted
+            elif info.counts.get(name, counted) < counted:
+                yield f"run.json: counts.{name} is {info.counts[name]}, and the metrics have {counted}"
+        for name in ("round", "updates"):
+            if first[name] != 0:
+                yield f"metrics at {first['time_s']} s (row 0): {name} is {first[name]:g}, and begins at 0"
+    for name, count in found.items():
+        if info.counts.get(name, count) != count:
+            yield f"run.json: counts.{name} is {info.counts[name]}, and the tables have {count}"
+
+
+def _rounds_list_the_runs_clients(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """``used``, ``missing`` and ``fresh`` name participants, each once, and each participant is used or missing."""
+    if frames.rounds is None:
+        return
+    rounds, participants = frames.rounds, np.array(sorted(info.participants))
+    flat = {name: _flat(rounds[name]) for name in _LISTS}
+    suspicious = np.zeros(len(rounds), bool)
+    for rows, clients in flat.values():
+        suspicious[rows[~np.isin(clients, participants)]] = True
+        suspicious[_repeated(rows, clients)] = True
+    rows, clients = (np.concatenate([flat[name][part] for name in ("used", "missing")]) for part in (0, 1))
+    suspicious[_repeated(rows, clients)] = True
+    suspicious |= np.bincount(rows, minlength=len(rounds)) != len(participants)
+    for position in np.flatnonzero(suspicious)[:SHOWN]:
+        lists = {name: [int(client) for client in rounds[name].iloc[position]] for name in _LISTS}
+        yield f"rounds: round {rounds['round'].iloc[position]}: {'; '.join(_about(lists, set(info.participants)))}"
+
+
+def _about(lists: dict[str, list[int]], participants: set[int]) -> Iterator[str]:
+    used, missing, fresh = (set(lists[name]) for name in _LISTS)
+    if both := used & missing:
+        yield f"both used and missing: {sorted(both)}"
+    if strangers := (used | missing) - participants:
+        yield f"no participants of the run: {sorted(strangers)}"
+    if strangers := fresh - participants:
+        yield f"fresh, but no participants of the run: {sorted(strangers)}"
+    if neither := participants - used - missing:
+        yield f"neither used nor missing: {sorted(neither)}"
+    if twice := [name for name, clients in lists.items() if len(set(clients)) < len(clients)]:
+        yield f"a client is named twice: {', '.join(f'{name} {lists[name]}' for name in twice)}"
+
+
+def _messages_are_sent_before_they_move(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """A transfer is sent at or before its start, in the run; nothing else has a time of sending, or bytes."""
+    if frames.events is None:
+        return
+    transfers = frames.of("transfer.")
+    sent, start = transfers["sent_s"], transfers["start_s"]
+    yield from each(transfers, ~(sent >= 0), "has no sent_s within the run")
+    yield from _each_value(transfers, "sent_s", sent > start, "and it starts before")
+    others = frames.events.drop(transfers.index)
+    yield from _each_value(others, "sent_s", others["sent_s"].notna(), "and only transfers are sent")
+    yield from _each_value(others, "bytes", others["bytes"] != 0, "and only transfers have bytes")
+    yield from each(frames.events, frames.events["round"] < -1, "belongs to a round before the first")
+
+
+def _events_are_of_the_runs_parties(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Whoever acts, sends or receives is the server or a participant."""
+    if frames.events is None:
+        return
+    parties = {SERVER, *map(party_name, info.participants)}
+    for column in ("party", "peer"):
+        names = frames.events[column]
+        strangers = names.notna() & ~names.isin(parties)
+        yield from _each_value(frames.events, column, strangers, "which does not take part in the run")
+
+
+def _rows(frames: Frames, column: Any, wrong: ArrayLike, rule: str) -> Iterator[str]:
+    """Yield a sentence for the first few rows of the metrics that break a rule about a column."""
+    for row in np.flatnonzero(np.asarray(wrong, bool))[:SHOWN]:
+        where = frames.metrics.iloc[row]
+        yield f"metrics at {where['time_s']} s (row {row}): {column} is {where[column]:g}, and {rule}"
+
+
+def _each_value(events: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
+    """Yield a sentence with the value in ``column`` for the first few events that break a rule."""
+    broken = events[np.asarray(wrong, bool)]
+    for value, own in broken.head(SHOWN).groupby(column, observed=True, sort=False):
+        yield from each(own, np.ones(len(own)), f"has {column} {value}, {rule}")
+    if len(broken) > SHOWN:
+        yield f"events: … and {len(broken) - SHOWN} more with another {column}, {rule}"
+
+
+def _flat(lists: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Flatten lists of clients; return the row of each, and the client."""
+    lengths = lists.map(len).to_numpy(np.int64)
+    values = np.concatenate([*lists, np.empty(0, np.int32)]).astype(np.int64)
+    return np.repeat(np.arange(len(lists)), lengths), values
+
+
+def _repeated(rows: np.ndarray, clients: np.ndarray) -> np.ndarray:
+    """Return the rows that list a client twice."""
+    order = np.lexsort((clients, rows))
+    rows, clients = rows[order], clients[order]
+    again: np.ndarray = rows[1:][(np.diff(rows) == 0) & (np.diff(clients) == 0)]
+    return again
+
+
+VALUE_RULES: tuple[Rule, ...] = (
+    _metrics_are_in_range,
+    _ages_are_possible,
+    _epsilon_only_grows,
+    _counts_are_those_of_the_tables,
+    _messages_are_sent_before_they_move,
+    _events_are_of_the_runs_parties,
+    _rounds_list_the_runs_clients,
+)

@@ -1,0 +1,103 @@
+"""Snapshots of a run at an event boundary; return of a new run to a snapshot, without computations."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+from torch import Tensor
+
+from vflsim.errors import CheckpointError
+from vflsim.learning.lazy_values import Plain
+from vflsim.simulation.checkpoints.journal import Runs, packed, unpacked
+from vflsim.simulation.checkpoints.parties import load_states, states_of
+from vflsim.simulation.checkpoints.position import Position
+from vflsim.simulation.checkpoints.tensors import Place, TensorReader, TensorWriter
+from vflsim.simulation.checkpoints.values import ValueReader, ValueWriter
+from vflsim.simulation.resumable import Course
+
+
+class Snapshot(BaseModel, frozen=True, extra="forbid"):
+    """All data of a checkpoint; numbers (see ``Place``) refer to the tensors, which are stored apart.
+
+    ``ran``, ``journal`` and ``kept`` (number of the operation, index of its promise, value) are the executor's
+    progress; ``shared`` holds parts that several values contain; ``states`` are the parties'.
+    """
+
+    position: Position
+    elapsed_s: float
+    ran: dict[int, int]
+    journal: Runs
+    numbers: int
+    kept: list[tuple[int, int, Plain]]
+    shared: dict[str, list[Plain]]
+    states: dict[str, dict[str, int]]
+    tensors: list[Place]
+
+
+def take(course: Course) -> tuple[Snapshot, Mapping[str, Tensor]]:
+    """Take a snapshot, and the storages that it refers to, not copied. Computes nothing."""
+    tensors = TensorWriter()
+    values = ValueWriter(course.parties, tensors)
+    progress = course.executor.progress()
+    journal, numbers = packed(progress.journal)
+    snapshot = Snapshot(
+        position=Position.of(course.world, course.recorder),
+        elapsed_s=time.monotonic() - course.conductor.began,
+        ran=dict(progress.ran),
+        journal=journal,
+        numbers=tensors.add(numbers),
+        kept=[(*key, values.handle(handle)) for key, handle in progress.kept.items()],
+        shared=values.shared,
+        states={
+            owner: {name: tensors.add(tensor) for name, tensor in state.items()}
+            for owner, state in states_of(course.parties).items()
+        },
+        tensors=tensors.places,
+    )
+    return snapshot, tensors.storages
+
+
+class Return:
+    """A new run that returns to a snapshot: its timing plane repeats all events, without computations."""
+
+    def __init__(self, course: Course, snapshot: Snapshot, storages: Mapping[str, Tensor]) -> None:
+        self._course, self._snapshot = course, snapshot
+        self._tensors = TensorReader(snapshot.tensors, storages)
+        kept = [(number, place) for number, place, _ in snapshot.kept]
+        journal = unpacked(snapshot.journal, self._tensors[snapshot.numbers])
+        course.executor.replay(snapshot.ran, journal, kept)
+        course.conductor.began = math.inf  # stops the wall clock during the return
+
+    def arrive(self) -> None:
+        """Restore the learning plane. Raises ``CheckpointError`` if the run is not at the snapshot."""
+        course, snapshot = self._course, self._snapshot
+        elsewhere = snapshot.position.differences(Position.of(course.world, course.recorder))
+        if elsewhere:
+            raise went_elsewhere(", ".join(elsewhere))
+        load_states(
+            course.parties,
+            {
+                owner: {name: self._tensors.borrowed(number) for name, number in state.items()}
+                for owner, state in snapshot.states.items()
+            },
+        )
+        values = ValueReader(course.parties, self._tensors, snapshot.shared)
+        recalled = course.executor.recalled
+        for number, place, value in snapshot.kept:
+            if (number, place) not in recalled:
+                raise went_elsewhere(f"its operation {number} promises other values than before")
+            values.give(recalled[number, place], value)
+        course.executor.resume()
+        course.conductor.began = time.monotonic() - snapshot.elapsed_s
+
+
+def went_elsewhere(how: str) -> CheckpointError:
+    """Make the error for a run that does not repeat itself."""
+    return CheckpointError(
+        f"the run did not come back to its checkpoint: {how}",
+        allowed="the same scenario, libraries and machine",
+        remedy="run without --resume: it starts anew",
+    )

@@ -1,0 +1,168 @@
+"""Rows of metrics, and the end of a run, from chunks of rounds: conductor and recorder of the vectorised path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vflsim.recurrences.chunk import Chunk
+from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.ledger import Bytes, Steps, rows_of
+from vflsim.recurrences.stages import Ints
+from vflsim.results.facts.variation import Variation
+from vflsim.scenario.stop import Every, Stop
+from vflsim.simulation.vectorised.ends import End, StopRules, never_still
+from vflsim.simulation.vectorised.schedule import evaluation_schedule
+
+
+class Books:
+    """Metrics of one run; chunks must come in order, up to the one that holds the ``end``."""
+
+    def __init__(
+        self,
+        stop: Stop,
+        every: Every,
+        epochs: Callable[[int, int], float],
+        variation: Variation | None = None,
+    ) -> None:
+        self._rules, self._schedule = StopRules(stop, epochs, variation), evaluation_schedule(every)
+        self._steps, self._up, self._down = Steps(), Bytes(), Bytes()
+        self._row_ages, self._client_ages = _Ages(), _Ages()
+        self._rows: list[dict[str, float]] = []
+        self._horizon = 0.0
+        self._sent = self._answered = self._aged = 0  # rounds of the chunk with noted uploads, answers, ages
+        self.rounds = self.updates = 0
+        self.end: End | None = None
+        self._write(0.0, 0, 0)
+
+    @property
+    def row(self) -> Mapping[str, float]:
+        """The latest row."""
+        return self._rows[-1]
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the metrics so far."""
+        return {name: np.array([row[name] for row in self._rows]) for name in self._rows[0]}
+
+    def take(self, chunk: Chunk) -> int:
+        """Add a chunk; return how many of its rounds belong to the run. Raises ``UndecidedError``."""
+        self._sent = self._answered = self._aged = 0
+        self.end = end = self._rules.find(chunk, self._steps.total, self._steps.waiting())
+        done = len(chunk.ends) if end is None else end.rounds
+        never_still(chunk, self._horizon, done)
+        for now in self._schedule.times(chunk).tolist():
+            if end is not None and now >= end.time:
+                break
+            rounds = int(np.searchsorted(chunk.ends, now, side="right"))
+            self._settle(chunk, rounds, now)
+            if (chunk.first + rounds, self._steps.total) != (self.rounds, self.updates):
+                self._write(now, chunk.first + rounds, self._steps.total)
+        if end is not None:
+            self._finish(chunk, end)
+        else:
+            self._note(chunk, done, done)
+            self._age(chunk, done)
+            self._horizon = float(chunk.ends[-1])
+            self._count(np.nextafter(self._horizon, 0.0))
+        return done
+
+    def _settle(self, chunk: Chunk, rounds: int, now: float) -> None:
+        """Count everything up to the end of the instant ``now``, when ``rounds`` of the chunk are done."""
+        self._note(chunk, rounds + 1, rounds)
+        self._age(chunk, rounds)
+        self._count(now)
+
+    def _count(self, now: float) -> None:
+        self._steps.until(now)
+        self._up.until(now)
+        self._down.until(now)
+
+    def _note(self, chunk: Chunk, sent: int, answered: int) -> None:
+        """Add uploads of the first ``sent`` rounds, gradients and client steps of the first ``answered`` rounds."""
+        if answered > self._answered:
+            self._steps.expect(chunk.steps[self._answered : answered])
+            if chunk.down is not None:
+                self._down.expect(rows_of(chunk.down, self._answered, answered))
+            self._answered = answered
+        if sent > self._sent:
+            if chunk.up is not None:
+                self._up.expect(rows_of(chunk.up, self._sent, sent))
+            self._sent = sent
+
+    def _age(self, chunk: Chunk, rounds: int) -> None:
+        some = slice(self._aged, rounds)
+        self._row_ages.add(*(each[some] for each in chunk.ages.rows))
+        self._client_ages.add(*(each[some] for each in chunk.ages.clients))
+        self._aged = rounds
+
+    def _finish(self, chunk: Chunk, end: End) -> None:
+        """Add the last row, at the end of the run."""
+        now, rounds = end.time, end.rounds
+        if end.moment == "round":  # before the gradients of this round leave
+            self._note(chunk, rounds, rounds - 1)
+            waited = chunk.waited[rounds - 1] == now
+            late = self._steps.ending(now) + self._down.ending(now) + (0 if waited else self._up.ending(now))
+            if late and not chunk.ordered:
+                raise undecided("an activity ends with the server's last step", chunk.first + rounds - 1, now)
+        else:
+            self._note(chunk, rounds + 1, rounds)
+        if end.moment == "update":
+            self._refuse_ties(chunk, end)
+        self._age(chunk, rounds)
+        self._count(now)
+        self._up.cut(now)
+        self._down.cut(now)
+        self._write(now, chunk.first + rounds, self._steps.total if end.updates is None else end.updates)
+
+    def _refuse_ties(self, chunk: Chunk, end: End) -> None:
+        """Raise ``UndecidedError`` if a message arrives at the same instant as the client step that ends the run.
+
+        A step of zero duration follows the arrivals of its instant.
+        """
+        now, up, down = end.time, self._up.ending(end.time), self._down.ending(end.time)
+        if up + down == 0 or chunk.down is None:
+            return
+        at_once = np.count_nonzero((chunk.down.ends == now) & (chunk.steps == now))
+        if up or not (at_once == down == self._steps.ending(now)):
+            raise undecided("a message arrives with the last client step", chunk.first + end.rounds, now)
+
+    def _write(self, now: float, rounds: int, updates: int) -> None:
+        self.rounds, self.updates = rounds, updates
+        row_mean, row_max = self._row_ages.taken()
+        client_mean, client_max = self._client_ages.taken()
+        self._rows.append({
+            "time_s": now,
+            "round": rounds,
+            "updates": updates,
+            "bytes_up": self._up.total,
+            "bytes_down": self._down.total,
+            "bytes_peer": 0,
+            "train_loss": math.nan,
+            "row_age_mean": row_mean,
+            "row_age_max": row_max,
+            "client_age_mean": client_mean,
+            "client_age_max": client_max,
+        })  # fmt: skip
+
+
+class _Ages:
+    """Mean and maximum of an age since the latest row."""
+
+    def __init__(self) -> None:
+        self._total = self._count = self._oldest = 0
+
+    def add(self, totals: Ints, counts: Ints, oldest: Ints) -> None:
+        if len(totals):
+            self._total += int(totals.sum())
+            self._count += int(counts.sum())
+            self._oldest = max(self._oldest, int(oldest.max()))
+
+    def taken(self) -> tuple[float, float]:
+        """Return mean and maximum, NaN without rounds; start anew."""
+        mean = self._total / self._count if self._count else math.nan
+        oldest = float(self._oldest) if self._count else math.nan
+        self._total = self._count = self._oldest = 0
+        return mean, oldest

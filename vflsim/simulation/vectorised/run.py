@@ -1,0 +1,83 @@
+"""Execute one run in chunks of rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.recurrences.errors import UndecidedError
+from vflsim.recurrences.world import TimedWorld
+from vflsim.results.store.schema import RunTables
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.info import run_info
+from vflsim.simulation.precision import not_ended
+from vflsim.simulation.run import Outcome
+from vflsim.simulation.variation import variation_of
+from vflsim.simulation.vectorised.bookkeeping import Books
+from vflsim.simulation.vectorised.tables import RoundColumns
+from vflsim.streams import BLOCK
+
+_ELEMENTS = 2**18
+"""Most clients × rounds of a chunk (at least one block): its arrays fit into the processor's cache."""
+
+
+def run_vectorised(
+    scenario: Scenario, name: str, seed: int, data: LoadedData, report: Callable[[Progress], None] | None = None
+) -> Outcome:
+    """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing only, without events.
+
+    If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``.
+    """
+    began = time.monotonic()
+    protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
+    resolved = setting(scenario, name, data)
+    variation = variation_of(protocol, resolved)
+    world = TimedWorld(protocol, resolved, seed)
+    clients, batches = len(world.clients), world.sequence.per_epoch
+    course = protocol.recurrence(world)
+    books = Books(
+        stop,
+        scenario.evaluate_of(name).every,
+        lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
+        variation,
+    )
+    columns = RoundColumns(world.clients)
+    first, count = 0, BLOCK
+    most = max(BLOCK, _ELEMENTS // clients // BLOCK * BLOCK)
+    error: UndecidedError | None = None
+    while books.end is None:
+        try:
+            chunk = course.advance(first, count)
+            done = books.take(chunk)
+        except UndecidedError as found:
+            error = found
+            break
+        if scenario.record.tables != "summary":
+            columns.add(chunk, done)
+        first += count
+        if report is not None:
+            now = float(chunk.ends[-1])
+            share = stop.share(time=now, rounds=first, updates=books.updates)
+            report(Progress(now, first, books.updates, dict(books.row), share))
+        count = min(2 * count, most)
+        if stop.rounds is not None:
+            count = min(count, -(-(stop.rounds - first) // BLOCK) * BLOCK)
+    tables = RunTables(books.columns(), columns.columns() if scenario.record.tables != "summary" else None)
+    info = run_info(
+        scenario,
+        name,
+        seed,
+        error,
+        books.row["time_s"] if error is None else 0.0,
+        stop_reason=None if books.end is None or error is not None else books.end.reason,
+        timing_only=True,
+        path="vectorised",
+        counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
+        wall_clock_s=time.monotonic() - began,
+        variation=variation,
+    )
+    note = not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])
+    return Outcome(tables, {}, info, {}, error, note)

@@ -1,0 +1,70 @@
+"""The table of rounds from arrays: no Python objects per round, little memory for long lists of clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from vflsim.recurrences.chunk import Bools, Chunk
+from vflsim.results.store.schema import LISTS_TOGETHER
+from vflsim.timing.base import Floats
+
+
+class RoundColumns:
+    """Collects the columns of ``rounds.parquet``, chunk by chunk."""
+
+    def __init__(self, clients: NDArray[np.int32]) -> None:
+        self._clients = clients
+        self._ends: list[Floats] = []
+        self._used: list[pa.Array] = []
+        self._missing: list[pa.Array] = []
+        self._rest: Bools = np.empty((0, len(clients)), bool)
+
+    def add(self, chunk: Chunk, count: int) -> None:
+        """Add the first ``count`` rounds of ``chunk``."""
+        self._ends.append(chunk.ends[:count])
+        if chunk.used is not None:
+            used = np.concatenate([self._rest, chunk.used[:count]])
+            whole = len(used) // LISTS_TOGETHER * LISTS_TOGETHER
+            self._rest = used[whole:]
+            self._note(used[:whole])
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns for ``results.schema.RunTables``. Call it once, after all additions."""
+        ends = np.concatenate([np.empty(0), *self._ends])
+        if self._used or len(self._rest):
+            self._note(self._rest)
+        else:
+            self._note_everybody(len(ends))
+        lists = pa.list_(pa.int32())
+        return {
+            "round": np.arange(len(ends), dtype=np.int64),
+            "start_s": np.concatenate([[0.0], ends])[: len(ends)],
+            "end_s": ends,
+            "used": pa.chunked_array(self._used, lists),
+            "missing": pa.chunked_array(self._missing, lists),
+            "fresh": pa.chunked_array(self._used, lists),  # these protocols have no other arrivals
+        }
+
+    def _note(self, used: Bools) -> None:
+        if len(used):
+            self._used.append(self._lists(used))
+            self._missing.append(self._lists(~used))
+
+    def _note_everybody(self, count: int) -> None:
+        """Note rounds that used all clients: their lists share memory."""
+        self._note(np.ones((min(count, LISTS_TOGETHER), len(self._clients)), bool))
+        whole, rest = divmod(count, LISTS_TOGETHER)
+        for lists in (self._used, self._missing):
+            if count:
+                one = lists.pop()
+                lists += [one] * whole + ([one.slice(0, rest)] if rest else [])
+
+    def _lists(self, chosen: Bools) -> pa.Array:
+        """List the chosen clients of every row of ``chosen`` (n, M), in client order."""
+        offsets = np.concatenate([[0], np.count_nonzero(chosen, axis=1).cumsum()]).astype(np.int32)
+        members = np.broadcast_to(self._clients, chosen.shape)[chosen]
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(members))

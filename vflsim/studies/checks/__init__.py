@@ -1,0 +1,1 @@
+"""Checks and estimates before a study: they write nothing."""

@@ -1,0 +1,210 @@
+"""Predict the real time of runs from a few measured rounds.
+
+Seconds are those that the run's thread has a processor: they do not grow when other programs run beside it. A run with
+a core to itself takes as long by the wall clock. On a GPU, for which a processor only waits, the wall clock counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from torch import Tensor
+
+from vflsim.learning.batches import Split
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.stop import Every
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.execution import USUAL, Execution
+from vflsim.simulation.run import run_protocol
+from vflsim.studies.checks.expected import Expectation, expectation
+
+BUDGET_S = 1.0
+"""Seconds for the measured rounds of one protocol; those that have begun end."""
+FEWEST, ENOUGH = 1, 3
+"""Intervals without one-off work that a trial measures at least, if the run has so many; and as many as tell which of
+them something else disturbed, unless they take longer than ``BUDGET_S``."""
+_FEW_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds of a protocol's runs on a core of this machine, NaN if no round could be measured.
+
+    ``startup_s``: once a run, up to the first server step, with the initial evaluation and what only the first rounds
+    do; ``seconds_per_round``: a server step with all that belongs to it; ``seconds_per_evaluation``: one row of
+    metrics. ``memory_bytes``: the estimate of ``Size``.
+    """
+
+    startup_s: float
+    seconds_per_round: float
+    seconds_per_evaluation: float
+    memory_bytes: int
+
+    def per_round_s(self, expected: Expectation) -> float:
+        """Return the seconds of a round with its share of the evaluations."""
+        return self.seconds_per_round + self.seconds_per_evaluation * expected.evaluations_per_round
+
+    def run_s(self, expected: Expectation) -> float:
+        """Return the seconds of a run; infinite if only a target or the wall clock ends it, NaN if unknown."""
+        if not math.isfinite(expected.rounds):
+            return self.startup_s + expected.rounds * self.per_round_s(expected)
+        evaluations = expected.rounds * expected.evaluations_per_round
+        last = 0.0 if math.isnan(evaluations) else math.ceil(evaluations - 1e-9) - evaluations  # the run's end is one
+        return self.startup_s + expected.rounds * self.per_round_s(expected) + last * self.seconds_per_evaluation
+
+
+def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
+    """Return the seconds that runs take on processes, each of which is free after so many seconds.
+
+    ``runs_s`` are in starting order: a process that is free takes the next run.
+    """
+    free = sorted(free_s)
+    for run_s in runs_s:
+        heapq.heapreplace(free, free[0] + run_s)
+    return max(free)
+
+
+def calibrated(
+    scenario: Scenario,
+    name: str,
+    data: LoadedData,
+    execution: Execution = USUAL,
+    *,
+    timing_only: bool = False,
+    expected: Expectation | None = None,
+    budget_s: float = BUDGET_S,
+    clock: Callable[[], float] | None = None,
+) -> Speed:
+    """Measure the first rounds of protocol ``name`` with the first seed, through the real conductor; write nothing.
+
+    Three trials: rounds one by one with few rows to evaluate, which warms up; the same with evaluations as many rounds
+    apart as the scenario's (``expected`` knows), as far as ``budget_s`` allows it, since what runs as one tensor call
+    depends on it; and rounds one by one with all rows, for what an evaluation takes longer. Each goes on until it has
+    intervals without one-off work. ``clock`` gives seconds. Event by event: the vectorised path is faster.
+    """
+    clock = clock or (time.thread_time if execution.device == "cpu" else time.perf_counter)
+
+    def trial(data: LoadedData, every: int, budget_s: float, patience_s: float = math.inf) -> _Trial:
+        return _trial(scenario, name, data, execution, every, budget_s, patience_s, timing_only, clock)
+
+    expected = expected or expectation(scenario, name, data)
+    few = few_to_evaluate(data)
+    single = rounds = trial(few, 1, budget_s / 3)
+    fitting = budget_s / 4 / max(single.round_s, 1e-9)
+    if fitting >= 1:
+        again = trial(few, int(min(fitting, max(1.0, 1 / max(expected.evaluations_per_round, 1e-9)))), budget_s / 2)
+        rounds = again if again.intervals else single
+    whole = trial(data, 1, budget_s / 6, patience_s=budget_s)
+    warm = whole if rounds is single and whole.intervals else rounds  # the first trial has a process's one-off imports
+    more_s = whole.round_s - single.round_s if whole.intervals else whole.first_s - single.first_s
+    return Speed(whole.first_s + warm.once_s, rounds.round_s, max(0.0, more_s), expected.size.bytes)
+
+
+def few_to_evaluate(data: LoadedData) -> LoadedData:
+    """Return the data with all rows to train on, and few to evaluate."""
+
+    def cut(tensors: Mapping[Split, Tensor]) -> dict[Split, Tensor]:
+        return {split: tensor if split == "train" else tensor[:_FEW_ROWS] for split, tensor in tensors.items()}
+
+    present = None if data.present is None else cut(data.present)
+    return replace(data.with_joint(cut(data.joint)), labels=cut(data.labels), present=present)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """``rows`` of metrics, each as the server steps and the seconds until then; the run began at 0 s."""
+
+    rows: list[tuple[int, float]]
+
+    @property
+    def intervals(self) -> list[tuple[int, float]]:
+        """Server steps and seconds from row to row; without the first, which has one-off work, if there are others."""
+        return self._steps[1:] or self._steps
+
+    @property
+    def told(self) -> bool:
+        """Whether there are enough intervals without one-off work."""
+        apart = self._steps[1:]
+        return len(apart) >= ENOUGH or (len(apart) >= FEWEST and sum(seconds for _, seconds in apart) >= BUDGET_S)
+
+    @property
+    def round_s(self) -> float:
+        """Seconds of a round, with its share of an evaluation."""
+        return median(seconds / rounds for rounds, seconds in self.intervals) if self.intervals else float("nan")
+
+    @property
+    def first_s(self) -> float:
+        """Seconds until the initial models have been evaluated."""
+        return self.rows[0][1] if self.rows else float("nan")
+
+    @property
+    def once_s(self) -> float:
+        """Seconds by which the first interval is longer than others."""
+        return sum(max(0.0, seconds - rounds * self.round_s) for rounds, seconds in self._steps[:1])
+
+    @property
+    def _steps(self) -> list[tuple[int, float]]:
+        steps = [(later[0] - before[0], later[1] - before[1]) for before, later in pairwise(self.rows)]
+        return [(rounds, seconds) for rounds, seconds in steps if rounds]
+
+
+class _EnoughMeasured(BaseException):
+    """Ends a trial. Like Ctrl-C no ``Exception``: a protocol's ``except Exception`` may not eat it."""
+
+
+def _trial(
+    scenario: Scenario,
+    name: str,
+    data: LoadedData,
+    execution: Execution,
+    every: int,
+    budget_s: float,
+    patience_s: float,
+    timing_only: bool,
+    clock: Callable[[], float],
+) -> _Trial:
+    """Run until ``budget_s`` have passed and ``ENOUGH`` intervals without one-off work have been measured.
+
+    ``FEWEST`` are enough once they have taken ``BUDGET_S``.
+    A trial whose initial evaluation takes ``patience_s`` ends with it.
+    """
+    entry = scenario.protocols[name]
+    evaluate = scenario.evaluate_of(name).model_copy(update={"every": Every(amount=every, unit="rounds")})
+    stop = scenario.stop_of(name).model_copy(update={"wall_clock": None})  # on a busy machine no round might fit in
+    changed: dict[str, Any] = {
+        "protocols": {**scenario.protocols, name: entry.model_copy(update={"evaluate": evaluate, "stop": stop})},
+    }
+    measured = _Trial([])
+    latest: dict[str, float] | None = None
+    began = clock()
+
+    def report(progress: Progress) -> None:
+        nonlocal latest
+        if progress.metrics is not latest:  # a new row, whose values have been computed
+            latest = progress.metrics
+            passed = clock() - began
+            measured.rows.append((progress.rounds, passed))
+            slow = len(measured.rows) == 1 and passed >= patience_s
+            if slow or (passed >= budget_s and measured.told):
+                raise _EnoughMeasured
+
+    with suppress(_EnoughMeasured):
+        run_protocol(
+            scenario.model_copy(update=changed),
+            name,
+            scenario.seeds[0],
+            data,
+            timing_only=timing_only,
+            report=report,
+            execution=execution,
+        )
+    return measured

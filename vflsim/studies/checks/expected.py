@@ -1,0 +1,102 @@
+"""Estimate a scenario's runs before running: sizes, bytes, memory, and the time of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.made import learners_of
+from vflsim.results.facts.conditions import Conditions
+from vflsim.results.facts.variation import Variation
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.scenario.stop import Stop
+from vflsim.simulation.conditions import conditions_of
+from vflsim.simulation.precision import expected_rounds
+from vflsim.studies.checks.first_round import blamed, trial
+from vflsim.studies.checks.sizes import Size, run_size
+
+TRIAL_STEPS = 200
+"""Server steps that ``expectation`` simulates without training to estimate a step's duration."""
+TRIAL_MESSAGES, FEWEST_STEPS = 20_000, 2
+"""Limits for trials with many messages: how many in total (some 16 µs each), and fewest server steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Estimates for the runs of one protocol.
+
+    ``step_s``, ``round_bytes`` and ``rounds`` are extrapolated from ``steps`` timing-only server steps with the first
+    seed, NaN without any before the stop time: a step's mean time, the bytes of all messages per round, and the rounds
+    until the first stop rule ends the run (infinite if only a target or the wall clock can). For ``precision`` the
+    rounds are a rough guess from the spread of those steps. ``evaluations_per_round``: the rows of metrics that a round
+    adds. ``particulars`` describes the protocol's own parameters.
+    """
+
+    protocol: str
+    kind: str
+    clients: int
+    steps: int
+    step_s: float
+    round_bytes: float
+    rounds: float
+    size: Size
+    particulars: str = ""
+    promise: str = ""
+    """What mechanism and blinding guarantee, if there are any."""
+    evaluations_per_round: float = float("nan")
+    variation: Variation | None = None
+    """What the scenario says of how rounds vary, beyond what a few steps show."""
+    conditions: Conditions | None = None
+    """What the protocol trains with."""
+
+
+def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
+    """Estimate the runs of protocol ``name``. Raises a run's errors, as ScenarioError if settings cause them."""
+    entry, stop, seed = scenario.protocols[name], scenario.stop_of(name), scenario.seeds[0]
+    steps = max(min(steps, TRIAL_MESSAGES // entry.protocol.messages(scenario.clients)), min(steps, FEWEST_STEPS))
+    outcome = trial(scenario, name, seed, data, steps)
+    if outcome.error is not None:
+        raise blamed(scenario, name, seed, outcome)
+    rounds = outcome.tables.rounds
+    assert rounds is not None, "record: rounds keeps them"
+    clients, done = len(outcome.info.participants), rounds.num_rows
+    step_s = round_bytes = limit = evaluations = float("nan")
+    if done:
+        step_s = rounds.column("end_s")[-1].as_py() / done
+        last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
+        round_bytes = (last["bytes_up"] + last["bytes_down"] + last["bytes_peer"]) / done
+        used = sum(map(len, rounds.column("used").to_pylist()))
+        updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
+        evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
+        batches = entry.protocol.batches(data.rows, scenario.training_of(name), 0).per_epoch
+        limit = _rounds(
+            stop,
+            time=step_s,
+            rounds=1.0,
+            updates=updates,
+            epochs=entry.protocol.epochs(done, used, clients, batches) / done,
+        )
+        if stop.precision is not None:
+            ends = np.array([0.0, *rounds.column("end_s").to_pylist()])
+            limit = min(limit, expected_rounds(stop.precision, np.diff(ends), outcome.info.variation))
+    resolved = setting(scenario, name, data)
+    size, particulars = run_size(scenario, name, resolved), entry.protocol.describe(resolved)
+    promises = [] if resolved.mechanism is None else [resolved.mechanism.promise()]
+    promises += [] if resolved.blinding is None else [resolved.blinding.promise(clients)]
+    promise = "; ".join(promises)
+    kind, many = entry.protocol.kind, min(evaluations, 1.0)  # skipped where nothing has changed
+    made = learners_of(entry.protocol, resolved, seed)
+    conditions = conditions_of(entry.protocol, resolved, made.server, made.clients.values())
+    facts = (particulars, promise, many, outcome.info.variation, conditions)
+    return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)
+
+
+def _rounds(stop: Stop, **per_round: float) -> float:
+    """Return the rounds until the first limit of ``stop``, from the amounts that a round consumes."""
+    limits = [
+        limit / amount for key, amount in per_round.items() if (limit := getattr(stop, key)) is not None and amount > 0
+    ]
+    return min(limits, default=float("inf"))

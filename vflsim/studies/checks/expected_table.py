@@ -1,0 +1,99 @@
+"""The table of ``vflsim check``: sizes, and how long runs take, in virtual and in wall-clock time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from vflsim.results.tables.footnotes import target_note
+from vflsim.scenario.models import Scenario
+from vflsim.studies.checks.calibrate import Speed, study_s
+from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
+from vflsim.text_table import TextTable
+from vflsim.vocabulary.amounts import quantity, roughly
+
+
+def expectation_table(
+    scenario: Scenario,
+    found: Sequence[Expectation],
+    speeds: Mapping[str, Speed] | None = None,
+    workers: int = 1,
+    start_s: float = 0.0,
+) -> TextTable:
+    """Tabulate the expected size and duration of each protocol's runs; ``speeds`` add wall-clock times.
+
+    ``start_s`` is how long each of several ``workers`` takes to start.
+    """
+    header = ["protocol", "kind", "clients", "a step takes", "rounds at most", "bytes a round", "parameters", "memory"]
+    rows = [
+        [
+            each.protocol,
+            each.kind,
+            str(each.clients),
+            quantity(each.step_s, "s"),
+            _rounds(each.rounds),
+            quantity(each.round_bytes, "B"),
+            f"{each.size.parameters:,}",
+            quantity(each.size.bytes, "B"),
+        ]
+        for each in found
+    ]
+    steps = max(each.steps for each in found)
+    many = f"up to {steps}" if steps == TRIAL_STEPS else f"{steps}"
+    largest = max(found, key=lambda each: each.size.bytes)
+    notes = [
+        f"Times and bytes: means over {many} steps simulated without training, seed {scenario.seeds[0]}.",
+        "Rounds at most: by stop's time, rounds, updates or epochs; a target or a budget ε may end a run earlier.",
+        f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
+        *map(target_note, scenario.targets),
+    ]
+    notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
+    notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
+    if speeds is not None:
+        header.append("a run in real time")
+        for row, each in zip(rows, found, strict=True):
+            row.append(_run_time(scenario, each, speeds[each.protocol]))
+        notes.append(_study_time(scenario, found, speeds, workers, start_s))
+    if any(scenario.stop_of(each.protocol).precision for each in found):
+        notes.insert(2, "Where stop.precision ends a run, its rounds are a guess from the spread of those steps.")
+        notes[3:3] = [
+            f"{each.protocol}: stop.precision {each.variation.waits()}."
+            for each in found
+            if scenario.stop_of(each.protocol).precision and each.variation
+        ]
+    return TextTable(header, rows, notes=notes, left=(0, 1))
+
+
+def _rounds(limit: float) -> str:
+    if limit != limit:
+        return "none"
+    return "unlimited" if limit == float("inf") else f"{int(limit * (1 + 1e-9)):,}"
+
+
+def _run_time(scenario: Scenario, expected: Expectation, speed: Speed) -> str:
+    """Format the wall-clock time of a run, or where nothing but a target ends it, that of a round."""
+    run_s = _run_s(scenario, expected, speed)
+    if math.isfinite(run_s):
+        return roughly(run_s)
+    return "—" if math.isnan(run_s) else f"{roughly(speed.per_round_s(expected))} a round"
+
+
+def _run_s(scenario: Scenario, expected: Expectation, speed: Speed) -> float:
+    limit = scenario.stop_of(expected.protocol).wall_clock
+    return min(speed.run_s(expected), math.inf if limit is None else limit)
+
+
+def _study_time(
+    scenario: Scenario, found: Sequence[Expectation], speeds: Mapping[str, Speed], workers: int, start_s: float
+) -> str:
+    runs_s = {each.protocol: _run_s(scenario, each, speeds[each.protocol]) for each in found}
+    ended = [run_s for _ in scenario.seeds for run_s in runs_s.values() if math.isfinite(run_s)]
+    processes = min(workers, len(ended))
+    measured = "Real time: about, for a run with a core to itself, from some rounds of each protocol on this machine"
+    if not ended:
+        return f"{measured}, until the target is reached."
+    total = roughly(study_s(ended, [start_s if workers > 1 else 0.0] * processes))
+    open_ended = [name for name, run_s in runs_s.items() if not math.isfinite(run_s)]
+    without = f" without {', '.join(open_ended)}" if open_ended else ""
+    how = "one after the other" if processes == 1 else f"on {processes} workers, if each has a core"
+    return f"{measured}; all {len(ended)} runs{without} take about {total} {how}."

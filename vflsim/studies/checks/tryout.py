@@ -1,0 +1,206 @@
+"""Try out code from outside before it is believed: does it run, come to an end, and repeat itself from a checkpoint?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vflsim.errors import (
+    BlindingError,
+    BudgetError,
+    CheckpointError,
+    DeadlockError,
+    DisconnectedError,
+    IncompleteRoundError,
+    NonFiniteError,
+    NoProgressError,
+    StandstillError,
+    UnkeptStateError,
+    VflsimError,
+    WeightBoundError,
+)
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.executor import TimingOnlyExecutor
+from vflsim.learning.operations import Operation
+from vflsim.learning.watch import from_outside
+from vflsim.protocols import PROTOCOLS
+from vflsim.protocols.made import check_answers
+from vflsim.scenario.checks import broken
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.problems import Problem, failure
+from vflsim.scenario.recording import Recording
+from vflsim.scenario.resolve import setting
+from vflsim.scenario.stop import Every, Stop
+from vflsim.setting import Setting
+from vflsim.simulation.build import brings_code
+from vflsim.simulation.endless import awaited_by
+from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.studies.checks.calibrate import few_to_evaluate
+from vflsim.studies.checks.first_round import settings_that_end
+from vflsim.studies.checks.snapshots import Stations, differing
+from vflsim.timing.availability import Always
+from vflsim.vocabulary.imported import origin
+from vflsim.world.virtual import VirtualWorld
+
+TIMED, TRAINED = 2, 4
+"""Rounds without and with training."""
+EVENTS, EVENTS_A_CLIENT = 1_000_000, 1_000
+"""Events after which a trial without training ends."""
+QUEUED_BYTES = 2**20
+"""Bytes of results that wait in a trial with training: it ends soon after its time is over."""
+_LATER = (
+    NonFiniteError, BudgetError, WeightBoundError, BlindingError, DisconnectedError, IncompleteRoundError
+)  # fmt: skip
+"""Errors that follow from seeds, data and outages: of a run, not of a protocol's text. See ``refuse_hopeless``."""
+_KEEP = "keep what operations change in self.kept (docs/outside-protocols.md, What a run remembers)"
+
+
+def refuse_broken(scenario: Scenario, data: ScenarioData, timing_only: bool = False) -> None:
+    """Raise ``ScenarioError`` for code from outside that fails, or does not repeat itself; write nothing.
+
+    Protocols that are not vflsim's own run ``TIMED`` rounds without training. Unless the study is ``timing_only``,
+    protocols with any code from outside (models, aggregates and codecs, too) then run ``TRAINED`` rounds with training,
+    on all training rows and few others, and again from a checkpoint in the second half. Others are not run.
+    """
+    problems: list[Problem] = []
+    for name, entry in scenario.protocols.items():
+        trial = _Tryout(scenario, name, data.of(scenario.training_of(name)))
+        if type(entry.protocol) not in PROTOCOLS:
+            problems += trial.without_training() or ([] if timing_only else trial.with_training(reported=True))
+        elif not timing_only and trial.brings_code:
+            problems += trial.with_training(reported=False)
+    if problems:
+        raise failure(problems, scenario.document)
+
+
+class _Tryout:
+    """Trials of one protocol of a scenario, with its first seed and an evaluation after each round."""
+
+    def __init__(self, scenario: Scenario, name: str, data: LoadedData) -> None:
+        self._scenario, self._name, self._data = scenario, name, few_to_evaluate(data)
+        self._loc, self._protocol = ("protocols", name), scenario.protocols[name].protocol
+        self._resolved: Setting = setting(scenario, name, data)
+
+    @property
+    def brings_code(self) -> bool:
+        """Whether the protocol, a model, the aggregate or the codec is from outside."""
+        codec = self._resolved.codec
+        return brings_code(self._protocol, self._resolved) or any(from_outside(codec.towards(to)) for to in (0, 1))
+
+    def without_training(self) -> list[Problem]:
+        """Return the problem of a run without training, if there is one."""
+        try:
+            check_answers(self._protocol, self._resolved)
+            world = _Limited(self._scenario.clients)
+            return self._problem(self._run(TIMED, world=world, timing_only=True).error, self._always_ends)
+        except VflsimError as error:
+            return self._problem(error, ends=True)
+        except Exception as error:  # the user's code may raise anything
+            return [broken(self._name, error)]
+
+    def with_training(self, reported: bool) -> list[Problem]:
+        """Return the problem of a run with training, or of its repetition; without ``reported``, of the latter alone.
+
+        What else fails in protocols of vflsim is for the run to report.
+        """
+        try:
+            stations = Stations()
+            whole = self._run(TRAINED, keeper=stations)
+            if isinstance(whole.error, UnkeptStateError) or (whole.error is not None and reported):
+                return self._problem(whole.error, ends=True)
+            return [] if whole.error is not None or not stations.stations else self._repeated(whole, stations)
+        except CheckpointError as error:
+            what = f"a run of it cannot be resumed: {error.what}"
+            return [Problem(self._loc, what, error.allowed, error.remedy if error.allowed else _KEEP)]
+        except Exception as error:
+            return [broken(self._name, error)] if reported else []
+
+    def _repeated(self, whole: Outcome, stations: Stations) -> list[Problem]:
+        """Compare a run to one from its last snapshot and, if they differ, to one from the start."""
+        resumed = differing(whole, self._run(TRAINED, keeper=Stations(stations.stations[-1], stations.last)))
+        if not resumed:
+            return []
+        if again := differing(whole, self._run(TRAINED, keeper=Stations(end=stations.last))):
+            what = f"two runs with the same seed differ ({again}): something in it follows from no seed"
+            remedy = "draw from torch, numpy.random or random, which are seeded, or from vflsim.streams; read no clock"
+            return [Problem(self._loc, what, remedy=remedy)]
+        what = f"a run that is resumed from a checkpoint differs from one that is not ({resumed})"
+        return [Problem(self._loc, what, "state in models, in `kept`, and in what state() returns", _KEEP)]
+
+    def _run(
+        self, rounds: int, *, keeper: Stations | None = None, world: VirtualWorld | None = None,
+        timing_only: bool = False,
+    ) -> Outcome:  # fmt: skip
+        scenario, name = self._scenario, self._name
+        evaluate = scenario.evaluate_of(name)
+        wanted = awaited_by(scenario.stop_of(name), evaluate)
+        counted = Stop(
+            rounds=rounds if wanted != {"update"} else None,
+            updates=rounds * scenario.clients if wanted != {"round"} else None,
+        )
+        entry = scenario.protocols[name].model_copy(update={"stop": None, "evaluate": None})
+        changed: dict[str, Any] = {
+            "stop": counted,
+            "evaluate": evaluate.model_copy(update={"every": Every(amount=1, unit="rounds")}),
+            "record": Recording(tables="summary" if timing_only else "events", views=scenario.record.views),
+            "protocols": {**scenario.protocols, name: entry},
+        }
+        return run_protocol(
+            scenario.model_copy(update=changed),
+            name,
+            scenario.seeds[0],
+            self._data,
+            world=world or VirtualWorld(DeferredExecutor(QUEUED_BYTES)),
+            timing_only=timing_only,
+            keeper=keeper,
+        )
+
+    @property
+    def _always_ends(self) -> bool:
+        stop = self._scenario.stop_of(self._name)
+        return stop.time is not None or stop.wall_clock is not None
+
+    def _problem(self, error: VflsimError | None, ends: bool) -> list[Problem]:
+        """Return the problem of a failed trial; none if it is not the protocol's, or no matter where a run ``ends``."""
+        if error is None or isinstance(error, _LATER):
+            return []
+        endless = isinstance(error, NoProgressError) and not isinstance(error, StandstillError)
+        if endless and ends:
+            return []
+        if (endless or isinstance(error, DeadlockError)) and self._can_be_cut_off:
+            return []
+        protocol = type(self._protocol).__name__
+        failed = f"{protocol} fails when it is tried out: " if from_outside(self._protocol) else ""
+        what = failed + (f"{error.where}: " if error.where else "") + error.what
+        raised = "" if error.__cause__ is None else f"; raised in: {origin(error.__cause__)}"
+        return [Problem(self._loc, what, error.allowed, (error.remedy or "mend the protocol") + raised)]
+
+    @property
+    def _can_be_cut_off(self) -> bool:
+        """Whether outages, or links and activations that end for good, may explain a run that cannot go on."""
+        timings = [self._resolved.timings[client] for client in self._resolved.clients]
+        crashing = any(not isinstance(timing.availability, Always) for timing in timings)
+        ending = any(settings_that_end(self._scenario, self._name, self._scenario.seeds[0]))
+        return ending or (crashing and not self._protocol.traits.reference)
+
+
+class _Limited(VirtualWorld):
+    """A world that ends after so many events: with an error if nobody has computed anything, else without a verdict."""
+
+    def __init__(self, clients: int) -> None:
+        super().__init__(TimingOnlyExecutor())
+        self._computed = False
+        self._most = EVENTS + EVENTS_A_CLIENT * clients
+        self.visit(self._give_up, self._most)
+
+    def perform(self, operation: Operation[Any]) -> None:
+        """Queue the operation."""
+        self._computed = True
+        super().perform(operation)
+
+    def _give_up(self) -> None:
+        if not self._computed:
+            what = f"{self._most:,} events, and no party has computed anything"
+            raise NoProgressError(what, remedy="await node.compute(…) of the learners' operations")
+        self.finish("limit")

@@ -1,0 +1,1 @@
+"""Engines that execute runs: this process, worker processes, a Ray cluster."""

@@ -1,0 +1,91 @@
+"""Results and errors of runs whose worker process ended early."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from vflsim.errors import RunError, ScenarioError, VflsimError
+from vflsim.results.store.schema import EVENTS, ROUNDS, RunTables, metrics_schema
+from vflsim.results.store.write import run_folder, write_run
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.info import run_info
+from vflsim.studies.runs.progress import Report, StudyRun
+from vflsim.studies.runs.work import Work
+
+_TAIL = 5
+
+
+def report_of_lost(work: Work, run: StudyRun, error: VflsimError, seconds: float) -> Report:
+    """Write a lost run as failed, with empty tables; return its report.
+
+    An earlier run in the same folder stays. Raises ResultsError if the run cannot be written.
+    """
+    scenario, execution = work.scenario, work.options.execution
+    info = run_info(
+        scenario,
+        run.protocol,
+        run.seed,
+        error,
+        timing_only=work.timing_only,
+        path=work.paths[run.protocol].path,
+        device=work.device_of(run.protocol),
+        threads=execution.threads,
+        learning_plane=None if work.timing_only else execution.learning_plane,
+        counts={"rounds": 0, "updates": 0, "events": 0},
+        wall_clock_s=seconds,
+    )
+    place = run_folder(work.folder, run.protocol, run.seed)
+    if not place.exists():
+        tables = RunTables(metrics_schema(()).empty_table(), ROUNDS.empty_table(), EVENTS.empty_table())
+        write_run(place, tables, {}, info, scenario.record.tables)
+    return Report(info, {}, error=error)
+
+
+def death(status: int | None, latest: Progress | None) -> RunError:
+    """Make the error of a run whose process ended with ``status`` after its ``latest`` progress."""
+    when = f"in round {latest.rounds:,} at {latest.time_s:.6g} s" if latest else "before its first round"
+    where = f"its worker process, {when}"
+    if status is None or status >= 0:
+        return RunError(f"ended by itself, with status {status}", where)
+    what, killed = f"was killed by {_signal_name(-status)}", status == -signal.SIGKILL
+    return RunError(f"{what}: by a user, or by a system short of memory" if killed else what, where)
+
+
+def stillborn(status: int | None) -> RunError:
+    """Make the error of a study whose workers end before their first run."""
+    return RunError(
+        f"a worker process ended with status {status} before its first run",
+        "workers",
+        allowed="a main module that can be imported again: a file that only defines things when imported",
+        remedy="in a script of your own, call vflsim.run below `if __name__ == '__main__':`; or use one worker",
+    )
+
+
+def not_handed_over(why: str) -> ScenarioError:
+    """Make the error of a study that another process cannot read."""
+    return ScenarioError(
+        f"the scenario cannot be handed to another process: {why}",
+        "--workers",
+        "classes that can be imported or pickled: they hold no lock, open file or other handle of this process",
+        "move the class into a module of its own; or use one worker",
+    )
+
+
+def mention_log(error: VflsimError, log: Path) -> None:
+    """Add the path and the last lines of a run's log to its error; remove an empty log."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if not lines:
+            log.unlink()
+    except OSError:
+        return
+    if lines:
+        error.add_note("\n    ".join([f"its log is {log}, and ends:", *lines[-_TAIL:]]))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,88 @@
+"""Progress reports of a study: which run begins, how far it is, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vflsim.errors import VflsimError
+from vflsim.results.store.closed_forms import LeftOut
+from vflsim.results.store.folder import Prepared
+from vflsim.results.store.schema import RunInfo
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.run import Outcome
+from vflsim.studies.runs.simulator_choice import Choice
+from vflsim.vocabulary.imported import origin
+
+if TYPE_CHECKING:
+    from vflsim.studies.runs.reuse import Growth
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRun:
+    """One run of a study: ``number`` (from 1) of ``total`` in starting order; ``continued``: from its checkpoint."""
+
+    protocol: str
+    seed: int
+    number: int
+    total: int
+    continued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Report of an ended run, small enough to send between processes.
+
+    ``last`` is its last row of metrics (empty if it has none); ``error`` is the error of a failed run.
+    """
+
+    info: RunInfo
+    last: Mapping[str, float]
+    note: str = ""
+    error: VflsimError | None = None
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Report:
+        """Summarise a run's outcome."""
+        rows, error = outcome.tables.metrics, outcome.error
+        if error is not None and error.__cause__ is not None and not isinstance(error.__cause__, VflsimError):
+            error.add_note(f"raised in: {origin(error.__cause__)}")  # pickling keeps notes, but drops causes
+        return cls(outcome.info, dict(*rows.slice(max(0, rows.num_rows - 1)).to_pylist()), outcome.note, error)
+
+
+class Watcher:
+    """Observer of a study, without any action: subclasses override the methods that they need."""
+
+    def described(self, lines: Sequence[str]) -> None:
+        """Handle the description of data, task and batches, with warnings; called before the first run."""
+
+    def prepared(self, what: Prepared) -> None:
+        """Handle a results folder in which all runs begin anew."""
+
+    def grown(self, what: Prepared, growth: Growth) -> None:
+        """Handle a folder with earlier runs: which of them are kept, continued or moved aside."""
+
+    def resumed(self, what: Prepared, finished: int, total: int, differences: Sequence[str]) -> None:
+        """Handle a results folder that keeps its ``finished`` runs.
+
+        ``differences`` lists how the execution of kept runs differs from now, and the damaged runs that are repeated.
+        """
+
+    def chosen(self, paths: Mapping[str, Choice]) -> None:
+        """Handle the simulation paths of a timing-only study."""
+
+    def began(self, run: StudyRun) -> None:
+        """Handle the start of a run."""
+
+    def progressed(self, run: StudyRun, progress: Progress) -> None:
+        """Handle the progress of a run."""
+
+    def ended(self, run: StudyRun, report: Report) -> None:
+        """Handle a run that has ended and is written."""
+
+    def found(self, run: StudyRun) -> None:
+        """Handle a written run of an interrupted study, which ``ended`` may have reported before."""
+
+    def failed_analysis(self, left_out: Sequence[LeftOut]) -> None:
+        """Handle closed forms whose computation failed."""

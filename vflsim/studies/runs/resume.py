@@ -1,0 +1,131 @@
+"""Decides which finished runs a resumed study keeps, and refuses to resume a different study."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vflsim.errors import ResultsError
+from vflsim.results.store.digests import changes
+from vflsim.results.store.json_files import MOST_VALUES, read_info, read_scenario
+from vflsim.results.store.manifest import Manifest, entry_of
+from vflsim.results.store.schema import FileFacts, RunInfo
+from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
+from vflsim.scenario.changes import at_most, changed
+from vflsim.simulation.info import versions
+from vflsim.studies.runs.inputs import UNSEEN
+from vflsim.studies.runs.work import Work
+from vflsim.vocabulary.plain_yaml import parse_value
+
+
+def refuse_another(folder: Path, text: str) -> None:
+    """Raise ResultsError if a folder holds results of another scenario. The error lists every differing key."""
+    path = folder / SCENARIO
+    if path.is_file() and path.read_bytes() != text.encode():
+        try:
+            there = read_scenario(path)
+        except ResultsError as error:
+            remedy = "restore it, or run without --resume: that moves the earlier results aside"
+            raise ResultsError(error.what, error.where, "the scenario that earlier results are of", remedy) from error
+        raise another(folder, there, parse_value(text, SCENARIO, MOST_VALUES)[0])
+
+
+def another(folder: Path, old: Any, new: Any) -> ResultsError:
+    """Make the error that lists the differences between the scenario of earlier results and the one to resume."""
+    changes = [*changed(old, new)] or ["training or timing alone (--timing-only)"]
+    return ResultsError(
+        "\n    ".join(["holds results of another scenario, which cannot be resumed", *at_most(changes)]),
+        str(folder),
+        "to resume, the very same scenario, seeds and overrides",
+        "change it back, or choose another --out; without --resume runs that fit stay, and others are moved aside",
+    )
+
+
+class Finished:
+    """The runs of a folder that need no repetition: finished or diverged (they would again), all files unchanged."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.damage = ""
+        """What is wrong with the manifest; empty for nothing."""
+        self._listed: Mapping[str, FileFacts] = {}
+        try:
+            manifest = Manifest.read(work.folder)
+            self._listed = {} if manifest is None else manifest.files
+        except ResultsError as error:
+            self.damage = f"{MANIFEST} is {error.what}; it is written anew"
+
+    def find(self, protocol: str, seed: int) -> tuple[RunInfo | None, str]:
+        """Return a finished run, and why it has to be repeated if a file of it is missing or has changed."""
+        folder, page = run_folder(self._work.folder, protocol, seed), entry_of(protocol, seed)
+        problems = [*changes(self._work.folder, {page: self._listed[page]} if page in self._listed else {})]
+        info, complete = _readable(folder), False
+        if info is not None and info.status != "failed":
+            problems += changes(folder, info.files or {})
+            complete = _complete(folder, self._work)
+        if problems:
+            name = f"{protocol}/seed-{seed}"
+            return None, f"{name} is run again: {problems[0].removeprefix(f'{name}/')}"
+        return (info if complete else None), ""
+
+
+def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """List the input files that have changed since the run. Old runs did not record their inputs."""
+    before = info.inputs or {}
+    return tuple(
+        f"{Path(path).name} is defined in a notebook or a console, whose changes nobody can see"
+        if inputs.get(path) == UNSEEN
+        else f"{Path(path).name} {'has changed' if path in before else 'may have changed'} since"
+        for path in {**before, **inputs}
+        if before.get(path) != inputs.get(path) or inputs.get(path) == UNSEEN
+    )
+
+
+def differences(infos: Sequence[RunInfo], work: Work) -> list[str]:
+    """Describe how the execution of finished runs differs from now: ``2 of 3 with torch 2.3 (now 2.4)``."""
+    found = Counter(each for info in infos for each in executed_otherwise(info, work))
+    return [f"{count} of {len(infos)} with {what}" for what, count in found.items()]
+
+
+def executed_otherwise(info: RunInfo, work: Work) -> list[str]:
+    """Describe how the execution of a finished run differs from now: ``torch 2.3 (now 2.4)``."""
+    execution = work.options.execution
+    plane = None if work.timing_only else execution.learning_plane
+    now = _facts(versions(), execution.threads, work.device_of(info.protocol), execution.tf32, plane)
+    then = _facts(info.versions, info.threads, info.device, info.tf32, info.learning_plane)
+    return [f"{what} {then.get(what, 'unknown')} (now {now[what]})" for what in now if then.get(what) != now[what]]
+
+
+def _facts(packages: Mapping[str, str], threads: int, device: str, tf32: bool, plane: str | None) -> dict[str, str]:
+    products = "tf32" if tf32 else "float32"
+    return {
+        **packages,
+        "threads": str(threads),
+        "device": device,
+        "products": products,
+        "learning plane": plane or "none",
+    }
+
+
+def _readable(folder: Path) -> RunInfo | None:
+    try:
+        return read_info(folder)
+    except ResultsError:
+        return None
+
+
+def _complete(folder: Path, work: Work) -> bool:
+    """Return whether a run has all its files, whatever its page says (older pages have no digests)."""
+    tables = {"events": 3, "rounds": 2, "summary": 1}[work.scenario.record.tables]
+    try:
+        for name in ("metrics", "rounds", "events")[:tables]:
+            pq.read_metadata(folder / f"{name}.parquet")
+    except (OSError, pa.ArrowException):
+        return False
+    viewed = work.scenario.record.views is None or (folder / VIEWS).is_file()
+    return viewed and (folder / WEIGHTS).is_file()

@@ -1,0 +1,86 @@
+"""Two ways to simulate a run: event by event (general), or by arrays (faster, for some timing-only runs)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from vflsim.errors import ScenarioError
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.results.store.schema import SimulationPath
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.problems import failure
+from vflsim.simulation.checkpoints import Keeper
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.execution import USUAL, Execution
+from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
+
+PathWish: TypeAlias = Literal["auto", "event", "vectorised"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The path of a protocol's runs; ``why`` it cannot be the vectorised one (empty if it is, or was not requested).
+
+    ``forced``: the user requires this path.
+    """
+
+    path: SimulationPath
+    why: str = ""
+    forced: bool = False
+
+
+def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[str, Choice]:
+    """Choose the path of every protocol. Raises ``ScenarioError`` with every obstacle to a required path."""
+    if not timing_only and wish == "vectorised":
+        raise ScenarioError(
+            "training goes event by event", "--path vectorised", "auto, event", "add --timing-only, or leave out --path"
+        )
+    if timing_only and scenario.record.views is not None:
+        raise ScenarioError(
+            "views are what parties receive, and a timing-only run has no values to receive", "record.views",
+            "runs that train", "leave out --timing-only, or record.views",
+        )  # fmt: skip
+    if not timing_only or wish == "event":
+        return dict.fromkeys(scenario.protocols, Choice("event"))
+    found = {name: obstacles(scenario, name) for name in scenario.protocols}
+    problems = [problem for each in found.values() for problem in each]
+    if wish == "vectorised":
+        if problems:
+            raise failure(problems, scenario.document)
+        return dict.fromkeys(scenario.protocols, Choice("vectorised", forced=True))
+    return {
+        name: Choice("event", f"{each[0].key}: {each[0].what}") if each else Choice("vectorised")
+        for name, each in found.items()
+    }
+
+
+def run_on(
+    choice: Choice,
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    data: LoadedData,
+    *,
+    timing_only: bool = False,
+    report: Callable[[Progress], None] | None = None,
+    execution: Execution = USUAL,
+    keeper: Keeper | None = None,
+) -> Outcome:
+    """Execute one run on the chosen path; fall back to the event path if the vectorised one cannot decide.
+
+    ``keeper`` serves training runs only.
+    """
+    if choice.path == "vectorised":
+        outcome = run_vectorised(scenario, name, seed, data, report)
+        if choice.forced or not isinstance(outcome.error, UndecidedError):
+            return outcome
+        found = outcome.error
+        note = f"event by event: in {found.where} {found.what.partition(':')[0]}"
+        outcome = run_protocol(scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution)
+        return replace(outcome, note=note)
+    return run_protocol(
+        scenario, name, seed, data, timing_only=timing_only, report=report, execution=execution, keeper=keeper
+    )

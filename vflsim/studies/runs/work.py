@@ -1,0 +1,162 @@
+"""The common part of all runs of a study; execution of one run, up to its written folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vflsim.errors import CheckpointError
+from vflsim.results.store.write import run_folder, write_run
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.depends import course_part
+from vflsim.scenario.load import dump
+from vflsim.scenario.models import Scenario
+from vflsim.simulation.checkpoints import Keeper
+from vflsim.simulation.checkpoints.files import CheckpointFiles
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.info import versions
+from vflsim.studies.runs.inputs import inputs_of
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.runs.progress import Report, StudyRun
+from vflsim.studies.runs.simulator_choice import Choice, run_on
+from vflsim.studies.runs.stop_compatibility import rules_of
+
+TIMING_ONLY = "# run with --timing-only\n"
+"""The last line of the scenario that is stored with timing-only results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A study for the process that executes its runs: this one, or a worker, which gets nothing else.
+
+    ``only``: the runs that belong to it, by protocol and seed (default: all). ``aside``: folder for earlier runs that
+    do not match the scenario (default: next to the results folder).
+    """
+
+    scenario: Scenario
+    folder: Path
+    paths: Mapping[str, Choice]
+    timing_only: bool
+    options: RunOptions
+    only: frozenset[tuple[str, int]] | None = None
+    aside: Path | None = None
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Its runs in their order: all protocols with one seed before the next seed."""
+        runs = [(name, seed) for seed in self.scenario.seeds for name in self.scenario.protocols]
+        return [run for run in runs if self.only is None or run in self.only]
+
+    @property
+    def text(self) -> str:
+        """The scenario text that is stored with the results."""
+        return stored_text(self.scenario, self.timing_only)
+
+    def carry_out(
+        self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
+    ) -> Report:
+        """Execute one run; write it whole or not at all. A checkpoint that misleads it counts only with ``resume``.
+
+        Raises ResultsError if it cannot be written or (with ``resume``) cannot resume from its checkpoint, and, if
+        interrupted, KeyboardInterrupt after a checkpoint.
+        """
+        try:
+            return self._carried_out(run, data, report, interrupt)
+        except CheckpointError as error:
+            if self.options.resume:
+                raise
+            done = self._carried_out(replace(run, continued=False), data, report, interrupt)
+            return replace(done, note="; ".join(filter(None, [f"computed anew: {error.what}", done.note])))
+
+    def _carried_out(
+        self, run: StudyRun, data: ScenarioData, report: Callable[[Progress], None], interrupt: Interrupt
+    ) -> Report:
+        keeper = self._keeper(run)
+        stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
+        with stopping:  # until all is written: an ended run must not look unfinished
+            outcome = run_on(
+                self.paths[run.protocol],
+                self.scenario,
+                run.protocol,
+                run.seed,
+                data.of(self.scenario.training_of(run.protocol)),
+                timing_only=self.timing_only,
+                report=report,
+                execution=self.options.execution,
+                keeper=keeper,
+            )
+            place = run_folder(self.folder, run.protocol, run.seed)
+            tables = self.scenario.record.tables
+            info = outcome.info.model_copy(update={"inputs": inputs_of(self.scenario, run.protocol)})
+            write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
+            self.settle(run.protocol, run.seed)
+            if outcome.error is None:
+                self.log_of(run).unlink(missing_ok=True)
+        return Report.of(outcome)
+
+    def settle(self, protocol: str, seed: int) -> None:
+        """Keep one checkpoint of a written run, from which a later end is reached; without checkpoints, none."""
+        if self.options.checkpoint_every is None:
+            shutil.rmtree(self._beside(protocol, seed, "checkpoint"), ignore_errors=True)
+        else:
+            self.checkpoints_of(protocol, seed).drop_older(1)
+
+    def checkpoints_of(self, protocol: str, seed: int) -> CheckpointFiles:
+        """Return the checkpoints of a run."""
+        return CheckpointFiles(*self._checkpoints(protocol, seed))
+
+    def device_of(self, protocol: str) -> str:
+        """Return the device of a protocol's tensors; coded runs stay on the CPU."""
+        return "cpu" if self.scenario.protocols[protocol].protocol.runs_on_cpu else self.options.execution.device
+
+    def log_of(self, run: StudyRun) -> Path:
+        """Return the log file of a worker's run; it exists only while the run lasts, and after a failure."""
+        return self._beside(run.protocol, run.seed, "log")
+
+    def _keeper(self, run: StudyRun) -> Keeper | None:
+        """Make the keeper of a run's checkpoints; None for timing-only runs, since replaying one saves no time."""
+        options, resume = self.options, self.options.resume or run.continued
+        if self.timing_only or (options.checkpoint_every is None and not resume):
+            return None
+        folder, fingerprint, until = self._checkpoints(run.protocol, run.seed)
+        return Keeper(folder, options.checkpoint_every, fingerprint, resume, until)
+
+    def _checkpoints(self, protocol: str, seed: int) -> tuple[Path, dict[str, str], dict[str, Any]]:
+        """Return the folder of a run's checkpoints, what the run has to agree on to use them, and its stop rules."""
+        execution, inputs = self.options.execution, inputs_of(self.scenario, protocol)
+        fingerprint = {
+            "scenario": _digest(course_part(self.scenario, protocol)),
+            **({"files": _digest(inputs)} if inputs else {}),
+            "protocol": protocol,
+            "seed": str(seed),
+            **versions(),
+            "device": self.device_of(protocol),
+            "threads": str(execution.threads),
+            "tf32": str(execution.tf32),
+            "learning plane": execution.learning_plane,
+        }
+        return self._beside(protocol, seed, "checkpoint"), fingerprint, rules_of(self.scenario.stop_of(protocol))
+
+    def _beside(self, protocol: str, seed: int, what: str) -> Path:
+        """Return a hidden path beside the folder of a run."""
+        return run_folder(self.folder, protocol, seed).with_name(f".seed-{seed}.{what}")
+
+
+def stored_text(scenario: Scenario, timing_only: bool) -> str:
+    """Return the scenario text stored with its results.
+
+    Timing-only and training results get different texts, so that neither replaces the other.
+    """
+    return dump(scenario) + (TIMING_ONLY if timing_only else "")
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Shards: shares of a plan that machines compute apart, and their collection."""

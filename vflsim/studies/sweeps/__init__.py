@@ -1,0 +1,1 @@
+"""Sweeps and tunings: plan their points, and run all of them."""

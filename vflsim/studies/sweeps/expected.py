@@ -1,0 +1,101 @@
+"""What a sweep would run: a table of its runs with estimated times and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vflsim.results.sweeps.axis import axes_of
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.emit import flow
+from vflsim.studies.checks.calibrate import BUDGET_S, calibrated, study_s
+from vflsim.studies.checks.expected import expectation
+from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.sweeps.plan import SweepPlan
+from vflsim.text_table import TextTable
+from vflsim.vocabulary.amounts import quantity, roughly
+
+_ALL_S = 30.0
+"""Wall-clock seconds for all measured rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRuns:
+    """The runs of a protocol at a point.
+
+    ``owner`` is the point that executes these runs: this point, or an earlier one with identical runs.
+
+    For a run: virtual and wall-clock seconds (infinite if only a target ends it, NaN if unknown), bytes of memory.
+    """
+
+    position: int
+    protocol: str
+    seeds: int
+    owner: int
+    virtual_s: float
+    real_s: float
+    memory: float
+
+
+def expected_runs(plan: SweepPlan, options: RunOptions) -> Iterator[ExpectedRuns]:
+    """Estimate every run of a plan, from a few measured rounds of each. Raises a run's errors as ScenarioError."""
+    owners = plan.owners()
+    budget_s = min(BUDGET_S, _ALL_S / len(set(zip(owners.values(), (name for _, name in owners), strict=True))))
+    found: dict[tuple[int, str], ExpectedRuns] = {}
+    for position, point in enumerate(plan.points):
+        scenario, data = point.scenario, ScenarioData(point.scenario)
+        for name in scenario.protocols:
+            owner = owners[position, name]
+            if owner == position:
+                loaded = data.of(scenario.training_of(name))
+                runs = expectation(scenario, name, loaded)
+                speed = calibrated(
+                    scenario,
+                    name,
+                    loaded,
+                    options.execution,
+                    timing_only=plan.timing_only,
+                    expected=runs,
+                    budget_s=budget_s,
+                )
+                real_s = min(speed.run_s(runs), scenario.stop_of(name).wall_clock or math.inf)
+                found[position, name] = ExpectedRuns(
+                    position, name, len(scenario.seeds), owner, runs.rounds * runs.step_s, real_s, runs.size.bytes
+                )
+            of = found[owner, name]
+            yield ExpectedRuns(position, name, of.seeds, owner, of.virtual_s, of.real_s, of.memory)
+
+
+def expected_runs_table(plan: SweepPlan, found: list[ExpectedRuns], workers: int) -> TextTable:
+    """Tabulate the runs of a plan, point by point, with the time of all on ``workers``."""
+    axes = axes_of(plan.keys, [point.values for point in plan.points])
+    rows = []
+    for each in found:
+        own = each.owner == each.position
+        values = map(flow, plan.points[each.position].values)
+        real = _time(each.real_s) if own else f"as in {plan.points[each.owner].folder}"
+        rows.append((*values, each.protocol, str(each.seeds), _time(each.virtual_s), real, quantity(each.memory, "B")))
+    header = (*(axis.label for axis in axes), "protocol", "seeds", "a run in virtual time", "in real time", "memory")
+    once = [each for each in found if each.owner == each.position]
+    runs, done = sum(each.seeds for each in found), sum(each.seeds for each in once)
+    times = [each.real_s for each in once for _ in range(each.seeds)]
+    ended = [seconds for seconds in times if math.isfinite(seconds)]
+    processes = max(1, min(workers, len(ended)))
+    how = "one after the other" if processes == 1 else f"on {processes} workers, if each has a core"
+    without = f", without {len(times) - len(ended)} that only a target ends" if len(ended) < len(times) else ""
+    total = roughly(study_s(ended, [0.0] * processes))
+    notes = [
+        f"{len(plan.points)} points, {runs} runs"
+        + (f"; {runs - done} of them the same as at an earlier point, and not run again." if done < runs else "."),
+        f"Real time: about, for a run with a core to itself, from some measured rounds; {total} {how}{without}.",
+        "Memory of a run, about: features, weights, gradients, optimisers, activations, and what a protocol keeps.",
+    ]
+    title = f"{plan.points[0].scenario.name}: what the sweep would run"
+    return TextTable(header, rows, title=title, notes=notes, left=tuple(range(len(axes) + 1)))
+
+
+def _time(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "—"
+    return "until the target" if math.isinf(seconds) else roughly(seconds)

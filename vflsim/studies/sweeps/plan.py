@@ -1,0 +1,218 @@
+"""Plan a sweep: its keys, and a checked scenario with a folder for every point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from vflsim.errors import ScenarioError
+from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
+from vflsim.scenario.depends import run_text
+from vflsim.scenario.emit import flow
+from vflsim.scenario.load import load
+from vflsim.scenario.models import Scenario
+from vflsim.studies.checks.describe import described
+from vflsim.studies.runs.work import stored_text
+from vflsim.studies.study import checked
+from vflsim.studies.sweeps.axes import Axis
+
+MOST_POINTS = 10_000
+_NAME_LENGTH = 48
+_INSTEAD = {
+    "seeds": "give the seeds with --seeds; every point is run with all of them",
+    "name": "the name says nothing about timing or learning; sweep over what does",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPoint:
+    """One value for every key: its folder inside the sweep's, its checked scenario, and the text stored with results.
+
+    ``described`` is what its runs train on, with warnings; ``depends`` has a digest for every protocol of all that its
+    runs depend on: equal digests give equal runs.
+    """
+
+    values: tuple[Any, ...]
+    folder: str
+    scenario: Scenario
+    text: str
+    described: tuple[str, ...]
+    depends: Mapping[str, str]
+
+    @classmethod
+    def of(cls, values: tuple[Any, ...], folder: str, scenario: Scenario, timing_only: bool) -> PlannedPoint:
+        """Check a point's scenario with its data. Raises ScenarioError and DataError."""
+        lines = tuple(described(scenario, checked(scenario, timing_only)))
+        depends = {name: _digest(run_text(scenario, name)) for name in scenario.protocols}
+        return cls(values, folder, scenario, stored_text(scenario, timing_only), lines, depends)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """A sweep before its first run: one point for every combination of values, in the order of their runs."""
+
+    keys: tuple[str, ...]
+    points: tuple[PlannedPoint, ...]
+    timing_only: bool
+
+    @property
+    def page(self) -> SweepPage:
+        """The content of ``sweep.json`` before the first run."""
+        points = tuple(
+            SweepPoint(values=point.values, folder=point.folder, scenario_sha256=_digest(point.text))
+            for point in self.points
+        )
+        name = self.points[0].scenario.name
+        return SweepPage(scenario=name, keys=self.keys, timing_only=self.timing_only, points=points)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs, shared ones each time."""
+        return sum(len(point.scenario.protocols) * len(point.scenario.seeds) for point in self.points)
+
+    @property
+    def different_runs(self) -> int:
+        """The number of runs, shared ones once."""
+        return sum(sum(own.values()) for own in self.own_runs)
+
+    @property
+    def own_runs(self) -> tuple[Mapping[str, int], ...]:
+        """The number of runs of each protocol that each point does itself: shared ones at the first point only."""
+        owners = self.owners()
+        return tuple(
+            {name: len(point.scenario.seeds) for name in point.scenario.protocols if owners[place, name] == place}
+            for place, point in enumerate(self.points)
+        )
+
+    def owners(self) -> dict[tuple[int, str], int]:
+        """Return for every (point, protocol) the first point with the same runs, which need to run only there."""
+        first: dict[tuple[str, str], int] = {}
+        return {
+            (position, name): first.setdefault((name, digest), position)
+            for position, point in enumerate(self.points)
+            for name, digest in point.depends.items()
+        }
+
+    @property
+    def default_folder(self) -> Path:
+        """The default results folder: ``results/<scenario>-sweep-<key>`` (keys joined by ``_``; or ``…-timing``)."""
+        keys = "_".join(map(_plain, self.keys))[: 4 * _NAME_LENGTH]
+        return Path("results") / (f"{self.points[0].scenario.name}-sweep-{keys}" + "-timing" * self.timing_only)
+
+
+def planned(
+    source: str | Path | Mapping[str, Any],
+    over: Sequence[Axis],
+    *,
+    zipped: bool = False,
+    overrides: Sequence[str] = (),
+    timing_only: bool = False,
+) -> SweepPlan:
+    """Plan a scenario's sweep over the grid of all values, or with ``zipped`` over first, second, … values together.
+
+    Checks every point, with its data. Raises ScenarioError and DataError, also for keys that cannot be swept over,
+    repeated values, and zipped lists of different lengths.
+    """
+    _check(over, zipped)
+    combinations = list(zip(*(axis.values for axis in over), strict=True) if zipped else _grid(over))
+    keys = tuple(axis.key for axis in over)
+    points = []
+    for values, folder in zip(combinations, folder_names(keys, combinations), strict=True):
+        points.append(_point(source, over, values, overrides, folder, timing_only))
+    return SweepPlan(keys, tuple(points), timing_only)
+
+
+def folder_names(keys: Sequence[str], points: Iterable[Sequence[Any]]) -> list[str]:
+    """Name the folder of every point, such as ``t-2_mean-5-ms``: names differ even if case is ignored."""
+    lasts = [_last(key) for key in keys]
+    names: list[str] = []
+    taken: set[str] = set()
+    for values in points:
+        parts = (f"{last}-{_plain(flow(value))}"[:_NAME_LENGTH] for last, value in zip(lasts, values, strict=True))
+        stem = "_".join(part.rstrip("-.") for part in parts)[: 4 * _NAME_LENGTH]
+        name, number = stem, 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name.casefold())
+        names.append(name)
+    return names
+
+
+def _last(key: str) -> str:
+    parts = key.split(".")
+    return _plain("-".join(parts[-2:] if parts[-1].isdecimal() else parts[-1:])) or "value"
+
+
+def _plain(text: str) -> str:
+    """Reduce a text to characters that a folder's name may contain."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", re.sub(r"^-", "minus-", text)).strip("-._")
+
+
+def _check(over: Sequence[Axis], zipped: bool) -> None:
+    """Raise ScenarioError for axes that make no sweep."""
+    if not over:
+        raise ScenarioError("a sweep needs a key", "--over", "KEY=V1,V2,…")
+    keys = [(each, axis) for axis in over for each in axis.keys]
+    for position, (key, axis) in enumerate(keys):
+        where = f"--over {axis.key}"
+        if key in _INSTEAD:
+            raise ScenarioError(f"a sweep cannot go over {key}", where, remedy=_INSTEAD[key])
+        if undone := [other for other, _ in keys[:position] if _undoes(key, other) or _undoes(other, key)]:
+            what = f"{key} is swept over twice" if undone[0] == key else f"{key} and {undone[0]} undo each other"
+            raise ScenarioError(what, where, "every key once", "leave one of them")
+    for axis in over:
+        where, texts = f"--over {axis.key}", [flow(value) for value in axis.values]
+        if not texts:
+            raise ScenarioError("a sweep needs at least one value", where, "KEY=V1,V2,…")
+        twice = [text for text in texts if texts.count(text) > 1] if not zipped else []
+        if twice:
+            raise ScenarioError(f"the value {twice[0]} stands twice", where, "every value once")
+    lengths = [len(axis.values) for axis in over]
+    if zipped and len(set(lengths)) > 1:
+        counts = ", ".join(f"{axis.key} has {len(axis.values)}" for axis in over)
+        raise ScenarioError(f"lists of different lengths: {counts}", "--zip", "as many values for every key")
+    together = [flow(list(values)) for values in zip(*(axis.values for axis in over), strict=False)]
+    if zipped and len(set(together)) < len(together):
+        raise ScenarioError("the same values stand together twice", "--zip", "every combination once")
+    if not zipped and prod(lengths) > MOST_POINTS:
+        what = f"the grid has {prod(lengths):,} points"
+        raise ScenarioError(what, " ".join(f"--over {axis.key}" for axis in over), f"1 to {MOST_POINTS:,} points")
+
+
+def _undoes(key: str, earlier: str) -> bool:
+    return f"{earlier}.".startswith(f"{key}.")
+
+
+def _grid(over: Sequence[Axis]) -> Iterable[tuple[Any, ...]]:
+    return product(*(axis.values for axis in over))
+
+
+def _point(
+    source: str | Path | Mapping[str, Any],
+    over: Sequence[Axis],
+    values: tuple[Any, ...],
+    overrides: Sequence[str],
+    folder: str,
+    timing_only: bool,
+) -> PlannedPoint:
+    """Load and check the scenario of a point; its errors name ``--over``."""
+    pairs = [(key, flow(value)) for axis, value in zip(over, values, strict=True) for key in axis.keys]
+    try:
+        scenario = load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)])
+        return PlannedPoint.of(values, folder, scenario, timing_only)
+    except ScenarioError as error:
+        what, where = error.what, error.where
+        for key, _ in pairs:
+            what, where = (part.replace(f"--set {key}=", f"--over {key}=") for part in (what, where))
+        raise ScenarioError(what, where, error.allowed, error.remedy) from None
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

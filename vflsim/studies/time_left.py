@@ -1,0 +1,80 @@
+"""Estimate how long a study still takes, from the runs that have ended and those under way."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from vflsim.simulation.conductor import Progress
+from vflsim.studies.checks.calibrate import study_s
+from vflsim.studies.runs.progress import StudyRun
+
+
+@dataclass(slots=True)
+class _Pace:
+    """The shares of a run that are completed and the times, at its first and at its latest row of metrics.
+
+    Only at a row has all work been done that virtual time has passed. A resumed run begins above 0.
+    """
+
+    first: tuple[float, float] | None = None
+    latest: tuple[float, float] = (0.0, 0.0)
+    row: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def whole_s(self) -> float | None:
+        """Wall-clock seconds of the whole run at its pace so far; None before there is one."""
+        if self.first is None or self.latest[0] <= self.first[0]:
+            return None
+        return (self.latest[1] - self.first[1]) / (self.latest[0] - self.first[0])
+
+
+class Remaining:
+    """Estimates the wall-clock time that is left.
+
+    A run under way continues at its pace, as far as its stop rules tell its end. Other runs take as long as those of
+    their protocol, or as all on average. ``runs`` is the number of runs of each protocol. ``point`` tells apart equal
+    runs at different points of a sweep.
+    """
+
+    def __init__(self, runs: Mapping[str, int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._to_begin, self._clock = Counter(runs), clock
+        self._under_way: dict[tuple[StudyRun, int], _Pace] = {}
+        self._ended: dict[str, list[float]] = {}
+
+    def began(self, run: StudyRun, point: int = 0) -> None:
+        """Note the start of a run."""
+        self._to_begin[run.protocol] -= 1
+        self._under_way[run, point] = _Pace()
+
+    def progressed(self, run: StudyRun, progress: Progress, point: int = 0) -> None:
+        """Note how far a run is."""
+        pace = self._under_way.setdefault((run, point), _Pace())
+        if progress.metrics != pace.row:
+            pace.row, pace.latest = progress.metrics, (progress.share, self._clock())
+            pace.first = pace.first or pace.latest
+
+    def ended(self, run: StudyRun, seconds: float | None = None, point: int = 0) -> None:
+        """Note the end of a run; ``seconds`` if it tells how long others take."""
+        self._under_way.pop((run, point), None)
+        if seconds is not None:
+            self._ended.setdefault(run.protocol, []).append(seconds)
+
+    def seconds(self, waiting: int) -> float | None:
+        """Return the seconds left, with so many runs still to begin; None if nothing tells yet."""
+        known = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
+        known |= {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
+        if not known:
+            return None
+        now, usual = self._clock(), fmean(known.values())
+        left = []
+        for (run, _), pace in self._under_way.items():
+            share, since = pace.latest if pace.first else (0.0, now)
+            whole_s = pace.whole_s or known.get(run.protocol, usual)
+            left.append(max(0.0, (1 - share) * whole_s - (now - since)))
+        counts = {protocol: max(0, count) for protocol, count in self._to_begin.items()}
+        waits = [known.get(protocol, usual) for protocol, count in counts.items() for _ in range(count)]
+        return study_s([fmean(waits or [usual])] * waiting, left or [0.0])

@@ -1,0 +1,1 @@
+"""Text for terminals: progress and results of studies and sweeps."""
