@@ -25,11 +25,12 @@ from scipy.stats import norm
 
 from vflsim.results.facts.heavy_tail import WORRYING
 from vflsim.results.statistics.estimates import GEOMETRIC, estimate, paired
-from vflsim.results.statistics.means import Floats, holm
+from vflsim.results.statistics.means import holm
 from vflsim.results.statistics.quantiles import quantile_interval
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.steady import warm_up
 from vflsim.timing.delays import Delay, Exponential, LogNormal, Mixture, Pareto
+from vflsim.timing.floats import Floats
 from vflsim.timing.tail_share import tail_share
 
 PHI = 0.9

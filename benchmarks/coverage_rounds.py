@@ -16,12 +16,13 @@ import numpy as np
 from scipy.signal import lfilter
 
 from vflsim.results.facts.variation import CYCLES, PERIODS, Variation
-from vflsim.results.statistics.means import Floats, t_interval
+from vflsim.results.statistics.means import t_interval
 from vflsim.results.statistics.open_rounds import Rounds, doubts, means
 from vflsim.scenario.stop import Precision
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.simulation.variation import FEW, rounds_for
 from vflsim.timing.delays import Constant, Delay, Exponential, LogNormal, Mixture, Pareto
+from vflsim.timing.floats import Floats
 
 Draw = Callable[[np.random.Generator, int], Floats]
 SEEDS = 10

@@ -20,8 +20,8 @@ from vflsim.attacks.seen import EVERYTHING, Seen, seen_of
 from vflsim.errors import ScenarioError
 from vflsim.learning.models.tables import TableShape
 from vflsim.results.read import Results
-from vflsim.results.statistics.means import Floats
 from vflsim.results.store.views import RecordedViews
+from vflsim.timing.floats import Floats
 
 NONE = 0.02
 """R² up to which a view shows nothing: 2 % of the variance. In 160 trials with 200 rows of noise R² was between −0.012

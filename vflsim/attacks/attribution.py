@@ -15,9 +15,9 @@ from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.attacks.labelled import logits_of
 from vflsim.learning.tasks import PredictionTask
 from vflsim.results.read import Results
-from vflsim.results.statistics.means import Floats
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER, party_name
+from vflsim.timing.floats import Floats
 from vflsim.trained import Uploads
 from vflsim.vocabulary.quantities import Count
 

@@ -18,9 +18,9 @@ from vflsim.attacks.base import AttackedRun, Measured
 from vflsim.attacks.labelled import need_classes, truth_of
 from vflsim.attacks.probing import AttackOfClients, Indices, by_chance, numbers, scaled, spread_of
 from vflsim.learning.tasks import BINARY
-from vflsim.results.statistics.means import Floats
 from vflsim.results.store.views import PartyView
 from vflsim.streams import generator, party_name, torch_seed
+from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import Quantity
 
 Method: TypeAlias = Literal["sign", "norm", "clusters", "cosine", "completion", "untrained"]

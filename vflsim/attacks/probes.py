@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from vflsim.attacks.probing import Indices, scaled
-from vflsim.results.statistics.means import Floats
+from vflsim.timing.floats import Floats
 
 _PENALTIES = np.logspace(-6, 6, 25)
 _WEIGHTS = (1.0, 0.0, 0.01, 0.1, 10.0)

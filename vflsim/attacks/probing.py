@@ -11,8 +11,9 @@ from torch import Tensor
 
 from vflsim.attacks.base import Attack, AttackedRun, OneOrEach
 from vflsim.results.read import Results
-from vflsim.results.statistics.means import CONFIDENCE, Floats
+from vflsim.results.statistics.means import CONFIDENCE
 from vflsim.scenario.models import Scenario
+from vflsim.timing.floats import Floats
 
 Indices = NDArray[np.int64]
 RESAMPLED = 500

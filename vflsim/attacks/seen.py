@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsim.attacks.probing import numbers
-from vflsim.results.statistics.means import Floats
 from vflsim.results.store.views import PartyView
+from vflsim.timing.floats import Floats
 
 Epochs: TypeAlias = Literal["last", "all"]
 EVERYTHING = "everything"

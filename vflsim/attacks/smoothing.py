@@ -15,8 +15,8 @@ from torch import Tensor
 from vflsim.attacks.base import Attack, AttackedRun, Measured, binomial_low, share
 from vflsim.attacks.labelled import classes_of, need_classes, truth_of
 from vflsim.learning.tasks import PredictionTask
-from vflsim.results.statistics.means import Floats
 from vflsim.streams import SHARED, generator
+from vflsim.timing.floats import Floats
 from vflsim.trained import Uploads
 from vflsim.vocabulary.quantities import Count, PositiveNumber, Quantity
 

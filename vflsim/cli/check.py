@@ -27,7 +27,7 @@ def check(
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
-    from vflsim.results.facts.conditions import conditions_table
+    from vflsim.results.tables.conditions import conditions_table
     from vflsim.studies.checks.calibrate import Speed, calibrated
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.describe import described

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.results.read import StoredRun
-from vflsim.results.statistics.means import Floats
 from vflsim.scenario.models import Scenario
+from vflsim.timing.floats import Floats
 from vflsim.trained import TrainedModels
 
 

@@ -19,7 +19,7 @@ from vflsim.plotting.style import Picture, failures, headline, legend, picture, 
 from vflsim.plotting.window import Place, Window
 from vflsim.results.events import Ints
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics.means import Floats
+from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import PURE
 
 

@@ -18,8 +18,8 @@ from vflsim.plotting.step_waits import step_waits
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark
 from vflsim.results.events import Activities, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics.means import Floats
 from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
 
 PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "out": (("outage",), "#B5484B"),

@@ -6,9 +6,10 @@ from typing import final
 
 import numpy as np
 
-from vflsim.results.events import Activities, Floats, Ints, Mask
+from vflsim.results.events import Activities, Ints, Mask
 from vflsim.results.store.schema import OUTCOMES
 from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
 
 _UNCOUNTED = "transfer.evaluation"
 """No step waits for evaluation, which runs beside the protocol."""

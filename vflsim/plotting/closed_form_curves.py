@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from vflsim.plotting.protocol_style import Style, shaded
 from vflsim.results.read import Results
-from vflsim.results.statistics.means import Floats
+from vflsim.timing.floats import Floats
 
 LOOK: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": (0, (4, 2.5))}
 LABEL = "closed form"

@@ -16,8 +16,9 @@ import numpy as np
 
 from vflsim.plotting.causes import Causes
 from vflsim.plotting.spans import Spans
-from vflsim.results.events import NOBODY, Floats, Ints
+from vflsim.results.events import NOBODY, Ints
 from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
 
 IDLE, OUT, QUEUE, DEADLINE = "idle", "outage", "queue", "deadline"
 

@@ -28,10 +28,11 @@ from vflsim.plotting.style import (
 )
 from vflsim.plotting.window import Place, Window
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.means import Floats, band, step_values
+from vflsim.results.statistics.means import band, step_values
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.schema import EPSILON
+from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import range_of
 from vflsim.vocabulary.quantities import Dimension

@@ -17,8 +17,8 @@ from vflsim.plotting.selection import finished
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, spread_widely, x_axis
 from vflsim.plotting.window import Place, Window
 from vflsim.results.read import NotRecordedError, Results
-from vflsim.results.statistics.means import Floats
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting, pooled_mean
+from vflsim.timing.floats import Floats
 
 POINTS = 4000
 """Approximate number of points of a distribution's line; its tails keep all points."""

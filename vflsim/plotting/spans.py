@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from vflsim.results.statistics.means import Floats
+from vflsim.timing.floats import Floats
 
 
 @final

@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from vflsim.plotting.causes import Causes
 from vflsim.plotting.critical_path import CriticalPath, critical_path
-from vflsim.results.events import Activities, Floats, Ints, Mask, activities
+from vflsim.results.events import Activities, Ints, Mask, activities
 from vflsim.results.read import NotRecordedError, StoredRun
 from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
 
 
 @final

@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from vflsim.plotting.protocol_style import Style
 from vflsim.plotting.style import plain_number, spread_widely
-from vflsim.results.statistics.means import Floats
 from vflsim.results.sweeps.axis import SweepAxis
+from vflsim.timing.floats import Floats
 
 _NAMED = 9
 """Most values that are all written on the axis."""

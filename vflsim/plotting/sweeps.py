@@ -16,9 +16,9 @@ from vflsim.plotting.style import Picture, headline, legend, picture, remark, ta
 from vflsim.plotting.sweep_lines import BOUND, bound_handle, line, places, time_axis, value_axis
 from vflsim.results.read import NotRecordedError
 from vflsim.results.statistics.estimates import GEOMETRIC
-from vflsim.results.statistics.means import Floats
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.timing.floats import Floats
 
 
 def round_time_against(sweep: Sweep) -> Picture:

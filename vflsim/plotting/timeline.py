@@ -18,9 +18,10 @@ from matplotlib.patches import Patch
 from vflsim.plotting.selection import one_seed
 from vflsim.plotting.style import Picture, headline, legend, picture, remark, x_axis
 from vflsim.plotting.window import Place, Window
-from vflsim.results.events import Floats, activity
+from vflsim.results.events import activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
 from vflsim.results.store.schema import SERVER
+from vflsim.timing.floats import Floats
 
 ACTIVITIES = {
     "compute": ("compute", "#3B5B92", (0.34, 0.94)),

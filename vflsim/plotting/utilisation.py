@@ -19,8 +19,8 @@ from vflsim.plotting.style import Picture, headline, legend, picture, remark, si
 from vflsim.plotting.window import Place, Window
 from vflsim.results.events import Activities, Ints, activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics.means import Floats
 from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
 
 BINS = 100
 """Number of bins per run."""

@@ -17,8 +17,8 @@ from vflsim.plotting.step_waits import StepWaits, step_waits
 from vflsim.plotting.style import Picture, failures, headline, legend, picture, remark, sides
 from vflsim.results.events import activities
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics.means import Floats
 from vflsim.streams import SERVER
+from vflsim.timing.floats import Floats
 
 _OTHERS = {-1: "deadline", 0: "none"}
 """Rounds that waited for no client: the server's deadline began the step, or the messages were already there."""

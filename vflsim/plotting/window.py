@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from vflsim.errors import ResultsError
-from vflsim.results.statistics.means import Floats
+from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import TIME, Dimension, Quantity
 
 Place = float | str | None

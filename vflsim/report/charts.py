@@ -17,9 +17,10 @@ from vflsim.plotting.style import metric_label
 from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.events import activities, activity
 from vflsim.results.read import NotRecordedError, Results, StoredRun
-from vflsim.results.statistics.means import Floats, step_values
+from vflsim.results.statistics.means import step_values
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.schema import OUTCOMES
+from vflsim.timing.floats import Floats
 
 AXES = {"time": ("virtual time", "s"), "rounds": ("server steps", ""), "bytes": ("bytes sent by all parties", "B")}
 """The horizontal axes of curves, by the name of the figure with the same numbers: label and unit."""

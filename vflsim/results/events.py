@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from vflsim.results.read import StoredRun
 from vflsim.results.store.schema import OUTCOMES, SERVER
+from vflsim.timing.floats import Floats
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

@@ -1,192 +1,26 @@
-"""Read results: all runs of a scenario as pandas frames, each loaded on first use."""
+"""Read results: all runs of a scenario, their frames and weights, summaries and tables."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, fields
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import pandas as pd
-
-from vflsim.errors import ResultsError, no_results
-from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.results.run_set import RunSet
 from vflsim.results.store.run import NotRecordedError, StoredRun
-from vflsim.results.store.schema import TableName, split_of
-from vflsim.results.store.write import SCENARIO, SWEEP
 
 if TYPE_CHECKING:
-    import torch
+    import pandas as pd
 
     from vflsim.text_table import TextTable
-    from vflsim.vocabulary.targets import Target
 
 __all__ = ["NotRecordedError", "Results", "StoredRun"]
 
-_SEED = re.compile(r"seed-(\d+)")
 
+class Results(RunSet):
+    """All runs of one scenario: frames, weights, summaries and tables.
 
-class Results:
-    """All runs of one scenario: frames, weights and summaries.
-
-    ``runs`` are in the scenario's order of protocols, then by seed. Runs and frames include failed runs (see
-    ``info.status`` and :attr:`failed`); summaries and figures leave them out and say so. ``baseline`` is the protocol
-    that the others are compared with, if :meth:`against` has chosen one.
+    Example: ``Results.open("results/quickstart").summary()``
     """
-
-    baseline: str | None = None
-    _chosen: tuple[Target, ...] | None = None
-
-    def __init__(self, folder: Path, scenario: Mapping[str, Any], runs: tuple[StoredRun, ...]) -> None:
-        self.folder, self.scenario, self.runs = folder, scenario, runs
-        self._frames: dict[TableName, pd.DataFrame] = {}
-        self._computed: dict[str, pd.DataFrame] = {}
-
-    @classmethod
-    def open(cls, folder: Path | str, trust: bool = False) -> Self:
-        """Open a results folder; this reads only the scenario and every ``run.json``.
-
-        With ``trust``, rebuilding models may import modules that the scenario names, which runs their code.
-        Raises ResultsError if the folder is absent, is not a results folder, holds no run, or has a damaged page.
-        """
-        folder = Path(folder)
-        if not (folder / SCENARIO).is_file():
-            if (folder / SWEEP).is_file():
-                problem, remedy = "holds a sweep, not the results of one scenario", f"vflsim compare {folder}"
-                raise ResultsError(problem, str(folder), "one of the folders in it", remedy)
-            problem = f"no {SCENARIO} in it" if folder.is_dir() else "no such folder"
-            raise no_results(folder, problem)
-        scenario = read_scenario(folder / SCENARIO)
-        runs = [
-            StoredRun(place, read_info(place), trusted=trust)
-            for protocol in sorted(entry for entry in folder.iterdir() if entry.is_dir())
-            for place in protocol.iterdir()
-            if _SEED.fullmatch(place.name)
-        ]
-        if not runs:
-            raise ResultsError("holds no run", str(folder), remedy=f"vflsim run {folder / SCENARIO}")
-        order = {name: position for position, name in enumerate(scenario["protocols"])}
-        runs.sort(key=lambda run: (order.get(run.protocol, len(order)), run.protocol, run.seed))
-        return cls(folder, scenario, tuple(runs))
-
-    @property
-    def name(self) -> str:
-        """Name of the scenario."""
-        return str(self.scenario.get("name", self.folder.name))
-
-    @cached_property
-    def protocols(self) -> tuple[str, ...]:
-        """Protocols with a run, in the scenario's order."""
-        return tuple(dict.fromkeys(run.protocol for run in self.runs))
-
-    @cached_property
-    def seeds(self) -> tuple[int, ...]:
-        """Seeds with a run, ascending."""
-        return tuple(sorted({run.seed for run in self.runs}))
-
-    @property
-    def failed(self) -> tuple[StoredRun, ...]:
-        """Runs that ended in an error, diverging included."""
-        return tuple(run for run in self.runs if run.failed)
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """Metrics of all runs: protocol, seed, time_s, round, updates, bytes_…, train_loss, test_…, ``…_age_…``."""
-        return self._frame("metrics")
-
-    @property
-    def rounds(self) -> pd.DataFrame:
-        """Server steps of all runs: protocol, seed, round, start_s, end_s, used, missing, fresh."""
-        return self._frame("rounds")
-
-    @property
-    def events(self) -> pd.DataFrame:
-        """Activities of all parties in all runs. Large: ``run(protocol, seed).frame("events")`` reads one run."""
-        return self._frame("events")
-
-    @cached_property
-    def info(self) -> pd.DataFrame:
-        """One row per run, from ``run.json``: protocol, seed, status, stop_reason, error, wall_clock_s, counts, …."""
-        rows = [run.info.model_dump() | {"protocol": run.protocol} for run in self.runs]
-        front = ["protocol", "seed", "status", "stop_reason", "error"]
-        return pd.DataFrame(rows)[[*front, *(name for name in rows[0] if name not in front)]]
-
-    @cached_property
-    def closed_forms(self) -> pd.DataFrame | None:
-        """Closed-form distributions on grids: protocol, quantity, client (−1: none), x, cdf; None if there are none."""
-        from vflsim.results.store.closed_forms import read_closed_forms
-
-        return read_closed_forms(self.folder)
-
-    @cached_property
-    def closed_forms_left_out(self) -> pd.DataFrame:
-        """Missing closed forms: protocol, quantity, reason, failed (an error is the reason)."""
-        from vflsim.results.store.closed_forms import LeftOut, read_left_out
-
-        rows = [asdict(each) for each in read_left_out(self.folder)]
-        return pd.DataFrame(rows, columns=[field.name for field in fields(LeftOut)])
-
-    @cached_property
-    def declared(self) -> tuple[Target, ...]:
-        """The targets that the scenario names: see :func:`vflsim.results.statistics.targets.declared`."""
-        from vflsim.results.statistics.targets import declared
-
-        return declared(self.scenario, self.folder)
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        """The targets to measure: those that the scenario names, unless :meth:`with_targets` has chosen others."""
-        return self.declared if self._chosen is None else self._chosen
-
-    @cached_property
-    def evaluated(self) -> tuple[str, ...]:
-        """Evaluated columns of the metrics, in their order: validation_…, test_…."""
-        return tuple(name for name in self.metrics.columns if split_of(name) and name != "train_loss")
-
-    @cached_property
-    def main_metric(self) -> str:
-        """The column to compare: the target's, or else the first of test_…, validation_… that is not a loss.
-
-        Raises NotRecordedError if nothing was evaluated (timing only).
-        """
-        wanted = [target.metric for target in self.declared]
-        ranked = sorted(
-            self.evaluated, key=lambda name: (name not in wanted, name.endswith("loss"), name[:4] != "test")
-        )
-        if not ranked:
-            raise NotRecordedError("nothing was evaluated in these runs", str(self.folder))
-        return ranked[0]
-
-    def run(self, protocol: str, seed: int) -> StoredRun:
-        """Return one run. Raises ResultsError if there is none."""
-        for run in self.runs:
-            if (run.protocol, run.seed) == (protocol, seed):
-                return run
-        raise ResultsError(
-            f"no run of protocol {protocol!r} with seed {seed}",
-            str(self.folder),
-            f"protocols {', '.join(self.protocols)}; seeds {', '.join(map(str, self.seeds))}",
-        )
-
-    def weights(self, protocol: str, seed: int) -> dict[str, torch.Tensor]:
-        """Read the final weights of one run, by ``party.parameter``."""
-        return self.run(protocol, seed).weights()
-
-    def named(self, protocol: str) -> str:
-        """Return the name of a protocol. Raises ResultsError if there is none."""
-        if protocol not in self.protocols:
-            raise ResultsError(f"there is no protocol {protocol!r}", str(self.folder), ", ".join(self.protocols))
-        return protocol
-
-    def against(self, baseline: str | None) -> Self:
-        """Return the same results, compared with another protocol. Raises ResultsError if there is none."""
-        found = self._copy()
-        if baseline is not None:
-            found.baseline = self.named(baseline)
-        return found
 
     def with_targets(self, targets: Mapping[str, Any] | None) -> Self:
         """Return the same results with other targets, such as ``{"test_accuracy": 0.9, "for": "20 s"}``.
@@ -198,29 +32,6 @@ class Results:
         found = self._copy()
         found._chosen = self._chosen if targets is None else wanted_targets(self, targets)
         return found
-
-    def only(self, protocols: Iterable[str]) -> Self:
-        """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""
-        chosen, found = {self.named(name) for name in protocols}, self._copy()
-        found.runs, found._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
-        for cached in ("protocols", "seeds", "info"):
-            found.__dict__.pop(cached, None)
-        found.baseline = self.baseline if self.baseline in chosen else None
-        return found
-
-    def _copy(self) -> Self:
-        """Copy without what was computed: it may differ in the copy."""
-        found = copy(self)
-        found._computed = {}
-        return found
-
-    def unpaired(self, protocol: str, other: str) -> str:
-        """Say why two protocols' runs with the same seed do not share their draws; empty if they do."""
-        return ""
-
-    def remarks(self) -> Iterable[str]:
-        """Return sentences on how these results came together, for the notes below tables."""
-        return ()
 
     def summary(self, targets: Mapping[str, Any] | None = None, *, pairing: bool = False) -> TextTable:
         """Make the table that ``vflsim compare`` prints: see :func:`vflsim.results.comparison_table`."""
@@ -252,37 +63,5 @@ class Results:
 
         return round_quantiles(self, LEVELS if levels is None else levels)
 
-    def once(self, name: str, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """Return a copy of what ``compute`` returns; it is called the first time only."""
-        if name not in self._computed:
-            self._computed[name] = compute()
-        return self._computed[name].copy()
-
-    def has(self, name: TableName) -> bool:
-        """Whether at least one run kept this table."""
-        return any(run.has(name) for run in self.runs)
-
-    def __repr__(self) -> str:
-        failed = f", {len(self.failed)} failed" if self.failed else ""
-        return f"Results({self.name!r}: {', '.join(self.protocols)}; {len(self.runs)} runs{failed}; {self.folder})"
-
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
-
-    def _frame(self, name: TableName) -> pd.DataFrame:
-        if name not in self._frames:
-            frames = [run.frame(name) for run in self.runs if name == "metrics" or run.has(name)]
-            if not frames:
-                self.runs[0].table(name)  # raises the error that says how to record it
-            self._frames[name] = _joined(frames)
-        return self._frames[name]
-
-
-def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate frames and unite their categories (plain concatenation would turn them into objects)."""
-    for name in frames[0].select_dtypes("category"):
-        # Not union_categoricals: it refuses an all-null column (a run without a message).
-        together = pd.Index(dict.fromkeys(word for frame in frames for word in frame[name].cat.categories), dtype="str")
-        for frame in frames:
-            frame[name] = frame[name].cat.set_categories(together)
-    return pd.concat(frames, ignore_index=True)

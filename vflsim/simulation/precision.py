@@ -10,9 +10,9 @@ from typing import final
 import numpy as np
 
 from vflsim.results.facts.variation import Variation, lacking
-from vflsim.results.statistics.means import Floats
 from vflsim.results.statistics.steady import SteadyMean, steady_mean
 from vflsim.scenario.stop import Precision, Stop
+from vflsim.timing.floats import Floats
 
 FIRST = 200
 """Rounds before the first check."""

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from vflsim.results.statistics.means import (
-    Floats,
     Interval,
     log_interval,
     narrower,
@@ -20,6 +19,7 @@ from vflsim.results.statistics.means import (
     welch_interval,
 )
 from vflsim.results.statistics.quantiles import order_statistics
+from vflsim.timing.floats import Floats
 
 MEAN = "mean"
 GEOMETRIC = "geometric mean"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflsim.errors import ResultsError
-from vflsim.results.read import Results
-from vflsim.results.statistics.means import Floats, band, step_values
+from vflsim.results.run_set import RunSet
+from vflsim.results.statistics.means import band, step_values
+from vflsim.timing.floats import Floats
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Lead:
 
 
 def leads(
-    results: Results, protocol: str, metric: str | None = None, times: Sequence[float] | None = None
+    results: RunSet, protocol: str, metric: str | None = None, times: Sequence[float] | None = None
 ) -> list[Lead]:
     """Compare ``protocol`` with every other one at ``times`` (default: its evaluations up to the first end of a run).
 
@@ -58,7 +59,7 @@ def leads(
     return found
 
 
-def _curves(results: Results, protocol: str, metric: str) -> dict[int, tuple[Floats, Floats]]:
+def _curves(results: RunSet, protocol: str, metric: str) -> dict[int, tuple[Floats, Floats]]:
     """Return (times, values) of every finished run, by seed."""
     failed = {run.seed for run in results.failed if run.protocol == protocol}
     frame = results.metrics[(results.metrics["protocol"] == protocol) & results.metrics[metric].notna()]

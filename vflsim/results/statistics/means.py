@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
-Floats = npt.NDArray[np.float64]
+from vflsim.timing.floats import Floats
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9

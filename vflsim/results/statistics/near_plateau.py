@@ -13,7 +13,7 @@ from vflsim.results.statistics.plateau import distinct
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 LATE = 0.25
 """Share of a run's evaluations, at its end, whose scatter about a line is taken for the noise."""
@@ -41,7 +41,7 @@ def level(metrics: pd.DataFrame, metric: str) -> tuple[float, float] | None:
     return float(start + slope * at[-1]), float(np.sqrt((scatter**2).sum() / (len(late) - 2)))
 
 
-def near_plateau_note(results: Results, target: Target) -> Iterator[str]:
+def near_plateau_note(results: RunSet, target: Target) -> Iterator[str]:
     """Name the protocols at whose plateaus a target lies within the noise, if there are any.
 
     Runs that the target ended have no plateau, and do not count.

@@ -17,11 +17,11 @@ import numpy as np
 from scipy.special import fdtrc
 
 from vflsim.results.facts.variation import SKEWED, Variation, lacking
-from vflsim.results.statistics.means import Floats
 from vflsim.results.statistics.steady import ranks, warm_up
+from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
     from vflsim.results.store.run import StoredRun
 
 INDEPENDENT = 10
@@ -171,7 +171,7 @@ def dependence(runs: Sequence[Floats]) -> float:
     return min(ratio, float(sizes.mean())) if fdtrc(*free, ratio) < SIGNIFICANT else 1.0
 
 
-def open_notes(results: Results) -> Iterator[str]:
+def open_notes(results: RunSet) -> Iterator[str]:
     """Yield the notes on how mean rounds count those in progress when runs stopped by time, and on doubtful means."""
     doubted, counted = list[str](), False
     for name in results.protocols:

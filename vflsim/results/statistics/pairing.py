@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vflsim.errors import VflsimError
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 PARTS = ("data", "partition", "timing")
 """The sections of a scenario that decide the draws of all its protocols."""
@@ -17,7 +17,7 @@ BATCHES = ("batch", "batches", "sampling", "last_batch")
 """The keys of ``training`` that decide mini-batches; a protocol may override them."""
 
 
-def differences(one: Results, name: str, other: Results, others_name: str) -> list[str]:
+def differences(one: RunSet, name: str, other: RunSet, others_name: str) -> list[str]:
     """List how protocol ``name`` of a study and ``others_name`` of another differ in what decides draws, as written.
 
     Empty if nothing differs, or if everything has the same meaning: ``5 Mbps`` and ``5e6``, a default and its value.
@@ -38,7 +38,7 @@ def differences(one: Results, name: str, other: Results, others_name: str) -> li
     return [line for line in lines if line.partition(":")[0].partition(".")[0] not in same]
 
 
-def _written(study: Results, name: str) -> dict[str, Any]:
+def _written(study: RunSet, name: str) -> dict[str, Any]:
     scenario = study.scenario
     training = (scenario.get("training") or {}) | ((scenario["protocols"].get(name) or {}).get("training") or {})
     batches = {key: training[key] for key in BATCHES if key in training}
@@ -53,7 +53,7 @@ def _named(parts: dict[str, Any]) -> bool:
     return bool(code_of(parts))
 
 
-def _meant(study: Results, name: str) -> dict[str, Any]:
+def _meant(study: RunSet, name: str) -> dict[str, Any]:
     """Resolve what decides draws. Raises VflsimError if the scenario cannot be loaded any more."""
     from vflsim.results.store.scenario import stored_scenario
     from vflsim.scenario.resolve import party_timings

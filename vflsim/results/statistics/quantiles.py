@@ -16,14 +16,15 @@ import pandas as pd
 from scipy.special import bdtr, bdtrik, chdtri, stdtrit
 
 from vflsim.errors import ResultsError
-from vflsim.results.statistics.means import CONFIDENCE, Floats
+from vflsim.results.statistics.means import CONFIDENCE
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, outlasting
 from vflsim.results.statistics.steady import batch_means, constant, ranks, warm_up
 from vflsim.text_table import TextTable
+from vflsim.timing.floats import Floats
 from vflsim.vocabulary.amounts import spanned
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 LEVELS = (0.5, 0.9, 0.99, 0.999, 0.9999)
 LAGS = 10
@@ -49,7 +50,7 @@ class QuantileEstimate:
 _NONE = QuantileEstimate(np.nan, np.nan, np.nan, "not enough rounds")
 
 
-def round_quantiles(results: Results, levels: Sequence[float] = LEVELS, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def round_quantiles(results: RunSet, levels: Sequence[float] = LEVELS, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Estimate quantiles of every protocol's round durations over its finished runs; one row per protocol and level.
 
     Columns: protocol, level, value, low, high (seconds), method, rounds, runs, warm_up. They are quantiles of the
@@ -179,7 +180,7 @@ def _dependent(values: Floats, ordered: _Ordered, level: float, confidence: floa
     return ordered.estimate(level, low, high, "batch means")
 
 
-def quantile_table(results: Results, levels: Sequence[float] = LEVELS) -> TextTable:
+def quantile_table(results: RunSet, levels: Sequence[float] = LEVELS) -> TextTable:
     """Make the table of quantiles for a terminal: one row per protocol, one column per level."""
     found = round_quantiles(results, levels)
     rows = []

@@ -15,12 +15,14 @@ import numpy as np
 import pandas as pd
 
 from vflsim.results.facts.variation import lacking
-from vflsim.results.statistics.means import CONFIDENCE, Floats, narrower, t_interval
+from vflsim.results.statistics.means import CONFIDENCE, narrower, t_interval
 from vflsim.results.statistics.open_rounds import Rounds, with_open
 from vflsim.results.statistics.steady import BATCHES, SteadyMean, batch_means, constant, steady_mean, warm_up
+from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results, StoredRun
+    from vflsim.results.run_set import RunSet
+    from vflsim.results.store.run import StoredRun
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class RoundPair:
         return self.settled and not self.correlated and self.enough and self.low == self.low
 
 
-def steady_rounds(results: Results, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def steady_rounds(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Estimate the mean round duration in the steady state; one row per finished run that kept its rounds.
 
     Columns: protocol, seed, and the fields of :class:`~vflsim.results.statistics.steady.SteadyMean` (seconds and
@@ -67,7 +69,7 @@ def within(run: StoredRun, confidence: float = CONFIDENCE) -> SteadyMean:
     return steady_mean(with_open(Rounds.of(run)), confidence, run.info.variation)
 
 
-def round_pairs(results: Results, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def round_pairs(results: RunSet, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Pair the runs of all protocols whose rounds correspond, seed by seed.
 
     Columns: protocol, baseline, seed, and the fields of :class:`RoundPair` for protocol − baseline, in seconds.
@@ -123,5 +125,5 @@ def _in_batches(values: Floats, batches: int) -> Floats:
     return means
 
 
-def _with_rounds(results: Results) -> Iterator[StoredRun]:
+def _with_rounds(results: RunSet) -> Iterator[StoredRun]:
     return (run for run in results.runs if not run.failed and run.has("rounds"))

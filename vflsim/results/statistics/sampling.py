@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vflsim.vocabulary.metrics import column_of
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 _ACCURACY = "accuracy"
 
@@ -19,7 +19,7 @@ def binomial_error(accuracy: float, rows: int) -> float:
     return math.sqrt(accuracy * (1 - accuracy) / rows)
 
 
-def sampling_note(results: Results, metric: str, means: Iterable[float]) -> Iterator[str]:
+def sampling_note(results: RunSet, metric: str, means: Iterable[float]) -> Iterator[str]:
     """Yield the note that ± leaves out the sampling error of ``metric``'s rows; for an accuracy with its size.
 
     ``metric`` begins with its split, as in ``test_accuracy``; ``means`` are the protocols' means. Metrics of training

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from vflsim.results.facts.variation import Variation
-from vflsim.results.statistics.means import CONFIDENCE, ROUNDING, Floats, t_interval
+from vflsim.results.statistics.means import CONFIDENCE, ROUNDING, t_interval
+from vflsim.timing.floats import Floats
 
 GROUP = 5
 """Values that MSER-5 averages into one."""

@@ -16,16 +16,18 @@ import pandas as pd
 import pyarrow as pa
 
 from vflsim.results.statistics.estimates import GEOMETRIC, MEAN, Estimate, estimate, independent, paired
-from vflsim.results.statistics.means import Floats, chance
+from vflsim.results.statistics.means import chance
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, means
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
+from vflsim.timing.floats import Floats
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results, StoredRun
+    from vflsim.results.run_set import RunSet
+    from vflsim.results.store.run import StoredRun
 
 STEADY = "steady_round_duration"
 
@@ -34,7 +36,7 @@ _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("u
 _TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
 
 
-def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+def outcomes(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Measure each run; columns: protocol, seed, measure, target, unit, value, censored.
 
     ``value`` of a censored cost (target not reached) is a lower bound. Diverged runs have costs to targets alone, runs
@@ -46,7 +48,7 @@ def outcomes(results: Results, targets: Mapping[str, Any] | None = None) -> pd.D
     return results.once("outcomes", lambda: _outcomes(results, None))
 
 
-def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
+def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     wanted = wanted_targets(results, targets)
     rows: list[dict[str, Any]] = []
     metrics = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
@@ -66,7 +68,7 @@ def _outcomes(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFra
     return pd.DataFrame(rows, columns=["protocol", "seed", "measure", "target", "unit", "value", "censored"])
 
 
-def _mean_rounds(results: Results) -> dict[tuple[str, int], dict[str, float]]:
+def _mean_rounds(results: RunSet) -> dict[tuple[str, int], dict[str, float]]:
     """Compute the values of runs for the mean round duration, of all rounds and without their warm-up (s)."""
     found: dict[tuple[str, int], dict[str, float]] = {}
     for name in results.protocols:
@@ -80,7 +82,7 @@ def _mean_rounds(results: Results) -> dict[tuple[str, int], dict[str, float]]:
     return found
 
 
-def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
+def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Estimate each measure over seeds: one row for every protocol, then one for the difference of every pair.
 
     Columns: measure, target, unit, protocol, baseline (for a difference ``protocol - baseline`` over common seeds; else
@@ -96,7 +98,7 @@ def summarise(results: Results, targets: Mapping[str, Any] | None = None) -> pd.
     return results.once("summary", lambda: _summary(results, None))
 
 
-def _summary(results: Results, targets: Mapping[str, Any] | None) -> pd.DataFrame:
+def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame:
     order = sorted(results.protocols, key=lambda name: name != results.baseline)
     lost = {
         name: {
@@ -152,7 +154,7 @@ def _within(run: StoredRun) -> Estimate:
     return Estimate(1, 1, alone.mean, *((alone.low, alone.high) if alone.sound else ()))
 
 
-def _pair_within(results: Results, name: str, baseline: str, seed: int) -> Estimate | None:
+def _pair_within(results: RunSet, name: str, baseline: str, seed: int) -> Estimate | None:
     """Estimate the difference from single runs; None unless their rounds correspond and the interval is sound."""
     pair = round_pair(results.run(name, seed), results.run(baseline, seed))
     if pair is None or not pair.sound:

@@ -1,24 +1,20 @@
-"""Targets: which ones a scenario names, and where a run's metrics reach them."""
+"""Targets to measure, and where a run's metrics reach them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from vflsim.errors import ResultsError, ScenarioError
 from vflsim.vocabulary.plain_yaml import parse_value
-from vflsim.vocabulary.quantities import Number
-from vflsim.vocabulary.targets import Target, Targets, TargetWatch, named
+from vflsim.vocabulary.targets import Target, Targets, TargetWatch
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
-
-_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
+    from vflsim.results.run_set import RunSet
 
 
 @dataclass(frozen=True)
@@ -48,27 +44,12 @@ def passage(metrics: pd.DataFrame, target: Target, diverged: bool = False) -> Pa
     return Passage(metrics.iloc[int(watch.began["position"]) if watch.began and possible else -1], watch.complete)
 
 
-def targets_of(results: Results) -> tuple[Target, ...]:
-    """Return the targets to measure: see ``Results.targets``."""
+def targets_of(results: RunSet) -> tuple[Target, ...]:
+    """Return the targets to measure: see ``RunSet.targets``."""
     return results.targets
 
 
-def declared(scenario: Mapping[str, Any], folder: Path) -> tuple[Target, ...]:
-    """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
-
-    All of them apply to every protocol. Raises ResultsError, which names the ``folder``, if one cannot be read.
-    """
-    stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
-    entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
-    try:
-        context = {"symbols": _symbols(scenario)}
-        return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ResultsError(f"a target cannot be read: {problem}", f"{folder}: scenario.yaml") from error
-
-
-def wanted_targets(results: Results, targets: Mapping[str, Any] | None) -> tuple[Target, ...]:
+def wanted_targets(results: RunSet, targets: Mapping[str, Any] | None) -> tuple[Target, ...]:
     """Collect the targets to measure: ``targets``, in a scenario's form; None: the scenario's evaluated ones.
 
     Raises ResultsError if ``targets`` are invalid, or name a metric that was not evaluated.
@@ -108,17 +89,6 @@ def target_from_text(text: str) -> dict[str, Any]:
     return parsed
 
 
-def measurable(results: Results) -> tuple[str, ...]:
+def measurable(results: RunSet) -> tuple[str, ...]:
     """List the columns that a target may name: the evaluated ones and, if there are any, the training loss."""
     return (*results.evaluated, "train_loss") if results.evaluated else ()
-
-
-def _symbols(scenario: Mapping[str, Any]) -> dict[str, float]:
-    """Collect the symbols of a stored scenario's formulas: its constants, and ``N`` if the scenario has it."""
-    symbols: dict[str, float] = {}
-    for name, value in (scenario.get("constants") or {}).items():
-        symbols[name] = _NUMBER.validate_python(value, context={"symbols": symbols})
-    clients = (scenario.get("partition") or {}).get("clients")
-    if clients is not None:
-        symbols["N"] = _NUMBER.validate_python(clients, context={"symbols": symbols})
-    return symbols

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import content, opened, parsed_json
-from vflsim.results.statistics.means import Floats
 from vflsim.results.store.json_files import damaged
 from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
+from vflsim.timing.floats import Floats
 
 if TYPE_CHECKING:
     import torch

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vflsim.results.facts.conditions import conditions_of_results
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
+from vflsim.results.tables.conditions import conditions_of_results
 from vflsim.results.tables.footnotes import baseline_of, final_label, notes, round_measure, select, targets_in
 from vflsim.results.tables.steady import round_sections
 from vflsim.text_table import TextTable, markdown_table
@@ -22,14 +22,14 @@ from vflsim.vocabulary.amounts import quantity, span, spanned, thousandths
 from vflsim.vocabulary.metrics import is_share
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 
 SYMMETRIC = 1.25
 """Ratio of an interval's sides up to which ± stands for both."""
 
 
-def comparison_table(results: Results, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> TextTable:
+def comparison_table(results: RunSet, targets: Mapping[str, Any] | None = None, pairing: bool = False) -> TextTable:
     """Make the main table: costs to the (first) target, the final level of the main metric, and the speed-up.
 
     One row per protocol, in the scenario's order. ``targets`` replaces the scenario's: see
@@ -43,7 +43,7 @@ def comparison_table(results: Results, targets: Mapping[str, Any] | None = None,
     return _comparison(results, summarise(results, targets), outcomes(results, targets), pairing)
 
 
-def write_summary(results: Results) -> list[Path]:
+def write_summary(results: RunSet) -> list[Path]:
     """Write ``summary.parquet`` and ``summary.md`` into the results folder. Raises ResultsError."""
     summary = summarise(results)
     return [
@@ -52,7 +52,7 @@ def write_summary(results: Results) -> list[Path]:
     ]
 
 
-def markdown(results: Results, summary: pd.DataFrame) -> str:
+def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     """Return the whole summary as Markdown: the main table, further targets, and every pair's difference."""
     content = _comparison(results, summary, outcomes(results))
     lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
@@ -103,9 +103,9 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
     return "—"
 
 
-def costs_to_target(results: Results) -> dict[str, dict[str, str]]:
+def costs_to_target(results: RunSet) -> dict[str, dict[str, str]]:
     """Return by heading and protocol what the first target has cost: time, rounds and bytes; empty without a target."""
-    summary = results.estimates()
+    summary = summarise(results)
     columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(target)]
     return {head: {name: _cell(summary, name, *key) for name in results.protocols} for key, head in columns}
 
@@ -119,7 +119,7 @@ def pairing(factor: float) -> str:
     return "as wide as unpaired" if number == "1.0" else f"{number} × {'narrower' if factor > 1 else 'wider'}"
 
 
-def _comparison(results: Results, summary: pd.DataFrame, measured: pd.DataFrame, pairing: bool = False) -> TextTable:
+def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, pairing: bool = False) -> TextTable:
     targets = targets_in(summary)
     rows = [[name] for name in results.protocols]
     header = ["protocol"]
@@ -175,7 +175,7 @@ def _statistics(summary: pd.DataFrame) -> str:
     return f"{'geometric means' if (costs == GEOMETRIC).all() else 'means'} of costs over seeds"
 
 
-def _speed_ups(results: Results, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, str]:
+def _speed_ups(results: RunSet, measured: pd.DataFrame, baseline: str, target: str) -> dict[str, str]:
     """Format how many times sooner than ``baseline`` each protocol reached the target; a reference has no speed-up."""
     measured = measured[(measured["measure"] == "time_to_target") & (measured["target"] == target)]
     references = {run.protocol for run in results.runs if run.info.reference}
@@ -216,7 +216,7 @@ def _cell(
     )
 
 
-def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
+def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> str:
     """Count the runs behind a row: ``3``, ``2 of 3`` if there is a target, ``2 (1 failed)``."""
     runs = [run for run in results.runs if run.protocol == protocol]
     diverged, failed = sum(run.diverged for run in runs), sum(run.failed and not run.diverged for run in runs)
@@ -229,7 +229,7 @@ def _runs(results: Results, summary: pd.DataFrame, protocol: str) -> str:
     return count + (f" ({', '.join(lost)})" if lost else "")
 
 
-def _ends(results: Results, protocol: str) -> str:
+def _ends(results: RunSet, protocol: str) -> str:
     """Count what ended a protocol's runs, most frequent first: ``target``, ``2 time, 1 target``."""
     reasons = [
         run.info.status if run.failed else run.info.stop_reason or "?"
@@ -240,7 +240,7 @@ def _ends(results: Results, protocol: str) -> str:
     return counted[0][0] if len(counted) == 1 else ", ".join(f"{number} {reason}" for reason, number in counted)
 
 
-def _pairs(results: Results, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+def _pairs(results: RunSet, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     shown = {"time_to_target", "rounds_to_target", "bytes_to_target", round_measure(summary)}
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():

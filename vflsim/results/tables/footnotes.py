@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from vflsim.results.facts.heavy_tail import heavy_tail_note
 from vflsim.results.facts.stalled import stalled_note
 from vflsim.results.facts.variation import lacking
 from vflsim.results.statistics.estimates import GEOMETRIC
+from vflsim.results.statistics.heavy_tail import heavy_tail_note
 from vflsim.results.statistics.near_plateau import near_plateau_note
 from vflsim.results.statistics.open_rounds import open_notes
 from vflsim.results.statistics.replication import within
@@ -20,7 +20,7 @@ from vflsim.results.statistics.summary import STEADY
 from vflsim.results.statistics.targets import targets_of
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 AT_LEAST = (
     "“k of n: a, > x”: k of n runs reached it, and a is their median (from six runs on with its 95 % interval); the "
@@ -36,7 +36,7 @@ def round_measure(summary: pd.DataFrame) -> str:
     return STEADY if single else "round_duration"
 
 
-def notes(results: Results, summary: pd.DataFrame, differ: bool, pairing: bool = False) -> Iterator[str]:
+def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = False) -> Iterator[str]:
     """Yield the notes below the main table.
 
     ``differ``: whether it compares with a baseline; ``pairing``: whether it has the gain from pairing.
@@ -106,7 +106,7 @@ def target_note(target: object) -> str:
     return f"Target: {target}; reached where the first such stretch of evaluations begins."
 
 
-def _about_targets(results: Results, summary: pd.DataFrame) -> Iterator[str]:
+def _about_targets(results: RunSet, summary: pd.DataFrame) -> Iterator[str]:
     """Explain when the target is reached, or why it was not measured."""
     if targets := targets_in(summary):
         yield target_note(targets[0])
@@ -122,7 +122,7 @@ def _about_targets(results: Results, summary: pd.DataFrame) -> Iterator[str]:
             yield f"Target {declared[0]} was not evaluated in these runs."
 
 
-def _privacy(results: Results) -> Iterator[str]:
+def _privacy(results: RunSet) -> Iterator[str]:
     """State the guarantees of mechanisms, for the run that released samples most often, and of latent noise."""
     for name in results.protocols:
         facts = [run.info.privacy for run in results.runs if run.protocol == name and run.info.privacy is not None]
@@ -133,7 +133,7 @@ def _privacy(results: Results) -> Iterator[str]:
             yield f"{name}: {promise}."
 
 
-def baseline_of(results: Results) -> str:
+def baseline_of(results: RunSet) -> str:
     """Return the protocol that the others are compared with: the first that waits for all clients, else the first.
 
     Protocols without a finished run do not count, unless no run has finished. ``results.baseline`` takes precedence.

@@ -11,13 +11,13 @@ from vflsim.results.statistics.replication import round_pairs, steady_rounds
 from vflsim.text_table import markdown_table
 
 if TYPE_CHECKING:
-    from vflsim.results.read import Results
+    from vflsim.results.run_set import RunSet
 
 _STEADY = ("protocol", "runs", "with a sound interval", "warm-up [rounds]", "lag-1 correlation of batches")
 _PAIRS = ("protocols", "seeds", "correlation", "narrower by")
 
 
-def round_sections(results: Results) -> list[str]:
+def round_sections(results: RunSet) -> list[str]:
     """Return the sections as lines of Markdown; none if no rounds were kept."""
     alone, pairs = steady_rounds(results), round_pairs(results)
     lines: list[str] = []

@@ -1,0 +1,41 @@
+"""The targets that a stored scenario names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vflsim.errors import ResultsError
+from vflsim.vocabulary.quantities import Number
+from vflsim.vocabulary.targets import Target, Targets, named
+
+_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
+
+
+def declared(scenario: Mapping[str, Any], folder: Path) -> tuple[Target, ...]:
+    """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
+
+    All of them apply to every protocol. Raises ResultsError, which names the ``folder``, if one cannot be read.
+    """
+    stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
+    entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
+    try:
+        context = {"symbols": _symbols(scenario)}
+        return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ResultsError(f"a target cannot be read: {problem}", f"{folder}: scenario.yaml") from error
+
+
+def _symbols(scenario: Mapping[str, Any]) -> dict[str, float]:
+    """Collect the symbols of a stored scenario's formulas: its constants, and ``N`` if the scenario has it."""
+    symbols: dict[str, float] = {}
+    for name, value in (scenario.get("constants") or {}).items():
+        symbols[name] = _NUMBER.validate_python(value, context={"symbols": symbols})
+    clients = (scenario.get("partition") or {}).get("clients")
+    if clients is not None:
+        symbols["N"] = _NUMBER.validate_python(clients, context={"symbols": symbols})
+    return symbols
