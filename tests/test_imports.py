@@ -33,6 +33,35 @@ LAYERS: list[set[str]] = [
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# The rooms of the two largest folders, likewise from the bottom up; names without a folder are single modules.
+ROOMS: dict[str, list[set[str]]] = {
+    "results": [
+        {"facts"},
+        {"store"},
+        {"run_set"},
+        {"statistics"},
+        {"tables"},
+        {"read"},
+        {"archive", "events", "joined", "sweeps"},
+        {"compared", "trace", "verify"},
+    ],
+    "studies": [
+        {"runs", "checks"},
+        {"engines", "time_left"},
+        {"study"},
+        {"rerun", "sweeps"},
+        {"shards"},
+    ],
+}
+# Modules that need each other, counted with imports for types and inside functions.
+MUTUAL = [
+    {"codecs.base", "codecs.trial"},  # a codec tries itself out
+    {"timing.base", "timing.trial"},  # and so does a delay
+    {"timing.composite", "timing.delays", "timing.modulated"},  # delays that hold delays
+    {"timing.law", "timing.moments", "timing.tails"},  # a law's moments are integrals over the law
+    {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
+    {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
+]
 ONLY_IN = {"simpy": {"world/virtual.py"}, "asyncio": {"world/realtime.py"}}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -104,6 +133,34 @@ def test_no_modules_import_each_other_in_a_cycle() -> None:
         for module, path in MODULES.items()
     }
     assert cycles(graph) == []
+
+
+def test_modules_that_need_each_other_are_named_here() -> None:
+    graph = {module: set(needed(path)) for module, path in MODULES.items()}
+    found = [{name.removeprefix("vflsim.") for name in cycle} for cycle in cycles(graph)]
+    assert sorted(found, key=sorted) == sorted(MUTUAL, key=sorted)
+
+
+@pytest.mark.parametrize("top", ROOMS)
+def test_a_room_imports_only_from_rooms_below_it(top: str) -> None:
+    level = {name: level for level, names in enumerate(ROOMS[top]) for name in names}
+    inside = [path for path in (PACKAGE / top).rglob("*.py") if path != PACKAGE / top / "__init__.py"]
+    assert {room(path) for path in inside} == set(level)
+    for path in inside:
+        for module in needed(path):
+            if module.startswith(f"vflsim.{top}."):
+                own, other = room(path), room(MODULES[module])
+                assert own == other or level[other] < level[own], f"{name_of(path)} imports {module}"
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[1].removesuffix(".py")
+
+
+def needed(path: Path) -> Iterator[str]:
+    """The modules that a module imports anywhere: at the top, for types, and inside functions."""
+    for name, names in imports(tree(path)):
+        yield from {f"{name}.{each}" for each in names} & MODULES.keys() or {name} & MODULES.keys()
 
 
 def cycles(graph: dict[str, set[str]]) -> list[set[str]]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.graphs import DIVERGED
-from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.states import State, under
 from vflsim.privacy.blinding import BlindedSum
-from vflsim.privacy.blinding.keys import KEY_BYTES, private_key, public_key, shared_secret
+from vflsim.privacy.blinding.keys import private_key, shared_secret
 from vflsim.privacy.blinding.masks import Masks, operations
-
-if TYPE_CHECKING:
-    from vflsim.learning.party import PartyLearner, Received
-
 
 RUNAWAY = 100
 """An embedding that outgrows the fixed point diverges if its largest element is more times that of the first one."""
@@ -101,35 +93,3 @@ class Blinder:
             run = f"{self.group.context}/{self._seed}"
             self._masks = Masks(self.party, secrets, self.group.blinding.bits, run)
         return self._masks
-
-
-def make_public_key(learner: PartyLearner) -> Operation[Handle[Tensor]]:
-    """Client: compute its public key, a handle of 32 bytes."""
-    key = learner.promise(KEY_BYTES, dtype=torch.uint8)
-
-    def run() -> None:
-        key.set(
-            torch.frombuffer(bytearray(public_key(private_key(learner.held.seed, learner.party))), dtype=torch.uint8)
-        )
-
-    return learner.operation("public_key", run, key)
-
-
-def join_keys(learner: PartyLearner, messages: Sequence[Received]) -> Operation[Handle[Tensor]]:
-    """Server: put the clients' public keys together, in client order: a handle of (clients, 32) bytes."""
-    keys = [message.value for message in sorted(messages, key=lambda message: message.sender)]
-    joined = learner.promise(len(keys), KEY_BYTES, dtype=torch.uint8)
-    return learner.operation(
-        "join_keys", lambda: joined.set(torch.stack([key.value for key in keys])), joined, inputs=keys
-    )
-
-
-def take_keys(learner: PartyLearner, message: Received) -> Operation[None]:
-    """Client: take the public keys of all clients, and so agree on a secret with each of them."""
-    blinder, keys = learner.blinder, message.value
-    assert blinder is not None, "the client blinds its embeddings"
-
-    def commit() -> None:
-        blinder.agreed = True
-
-    return learner.operation("take_keys", lambda: blinder.agree(keys.value), None, inputs=[keys], commit=commit)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.batching.joint import ClientStack
 from vflsim.learning.blinding import Blinder
 from vflsim.learning.graphs import DIVERGED, KeptGraph
 from vflsim.learning.models.build import seeded
@@ -28,9 +29,6 @@ from vflsim.privacy.blinding import BlindedSum
 from vflsim.privacy.releases import Releases
 from vflsim.privacy.releases import Rows as ReleasedRows
 from vflsim.streams import party_name, torch_seed
-
-if TYPE_CHECKING:
-    from vflsim.learning.batching.stack import Stack
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=PartyModel)
@@ -112,7 +110,7 @@ class PartyLearner:
         self.blinder: Blinder | None = None
         if held.blinded_sum is not None and held.party in held.blinded_sum.clients:
             self.blinder = Blinder(held.blinded_sum, held.seed, held.party)
-        self.stack: Stack | None = None
+        self.stack: ClientStack | None = None
         """The clients that this one is computed together with, if any, and its place among them."""
         self.place = 0
 

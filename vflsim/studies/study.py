@@ -34,7 +34,7 @@ from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.resume import refuse_another
-from vflsim.studies.runs.reuse import planned
+from vflsim.studies.runs.reuse import planned, prepare
 from vflsim.studies.runs.simulator_choice import PathWish, choices
 from vflsim.studies.runs.work import Work
 
@@ -201,7 +201,7 @@ def _begun(work: Work, watcher: Watcher) -> tuple[Sequence[StudyRun], Prepared, 
     if work.options.resume:
         refuse_another(work.folder, work.text)
     growth = planned(work)
-    prepared = growth.prepare(work)
+    prepared = prepare(growth, work)
     for run in growth.kept:
         work.settle(*run)  # a process killed at the very end of a run leaves several checkpoints
     left, kept = growth.left, len(growth.kept)

@@ -20,8 +20,8 @@ from vflsim.results.store.folder import Prepared
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
+from vflsim.studies.runs.growth import Growth
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
-from vflsim.studies.runs.reuse import Growth
 from vflsim.studies.runs.reuse_text import sentences
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.study import Study

@@ -15,8 +15,8 @@ from rich.text import Text
 from vflsim.live import live_on
 from vflsim.results.store.folder import Prepared
 from vflsim.scenario.changes import at_most
+from vflsim.studies.runs.growth import Growth
 from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.runs.reuse import Growth
 from vflsim.studies.runs.reuse_text import asides
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.study import Study

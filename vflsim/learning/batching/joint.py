@@ -1,18 +1,40 @@
-"""Embeddings of several clients for the same rows, often needed only as a sum."""
+"""Embeddings of several clients for the same rows, often needed only as a sum; and what computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
+from vflsim.learning.batches import Split
 from vflsim.learning.batching.work import Rows
-from vflsim.learning.operations import Handle
+from vflsim.learning.operations import Handle, Kernel
 
-if TYPE_CHECKING:
-    from vflsim.learning.batching.stack import Stack
+
+class ClientStack(ABC):
+    """Clients whose identical operations run as one batched call: what a learner and a ``Joint`` know of them.
+
+    ``parameters`` have the shape (S, …), of S clients side by side. ``unsettled`` are the joints that need copies of
+    them before they move.
+    """
+
+    parameters: list[Tensor]
+    unsettled: WeakSet[Joint]
+
+    @abstractmethod
+    def kernel(self, kind: str, rows: int | Split, alike: Hashable = None) -> Kernel:
+        """Return the kernel for operations of a kind, on so many rows or on a whole split, that agree in ``alike``."""
+
+    @abstractmethod
+    def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:
+        """Σ h_m of the clients at ``places`` for the same rows, (rows, width)."""
+
+    @abstractmethod
+    def embeddings(self, places: Sequence[int], rows: Sequence[Rows], parameters: Sequence[Tensor]) -> Tensor:
+        """h_m of the clients at ``places``, each for its own rows (of one length): (G, rows, width)."""
 
 
 class Joint:
@@ -22,7 +44,7 @@ class Joint:
     the stack calls ``settle`` before its weights move.
     """
 
-    def __init__(self, stack: Stack, places: tuple[int, ...], rows: Rows) -> None:
+    def __init__(self, stack: ClientStack, places: tuple[int, ...], rows: Rows) -> None:
         self.stack, self.places, self.rows = stack, places, rows
         self.weights: list[Tensor] | None = None
         """The weights to embed with, if the stack's have moved since."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from torch import Tensor
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
-from vflsim.learning.batching.joint import Joint
+from vflsim.learning.batching.joint import ClientStack, Joint
 from vflsim.learning.batching.updates import STACKED
 from vflsim.learning.batching.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
 from vflsim.learning.client import ClientLearner
@@ -49,7 +49,7 @@ class Graph:
     back: Backward
 
 
-class Stack(ABC):
+class Stack(ClientStack):
     """S clients of one architecture; client ``place`` is ``learners[place]``.
 
     Each of ``parameters`` has the shape (S, …). The learners' models are views of them; a narrower client's model is a

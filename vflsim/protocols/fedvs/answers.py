@@ -13,7 +13,7 @@ from vflsim.world.node import Node
 from vflsim.world.record import GIVEN_UP_IN_A_ROW
 
 if TYPE_CHECKING:
-    from vflsim.protocols.fedvs.protocol import FedVS
+    from vflsim.protocols.fedvs.keys import CodedKeys
 
 
 class Answers:
@@ -23,7 +23,7 @@ class Answers:
     announces a smaller set of sharers, and collects again.
     """
 
-    def __init__(self, protocol: FedVS, node: Node) -> None:
+    def __init__(self, protocol: CodedKeys, node: Node) -> None:
         self._protocol, self._node = protocol, node
 
     async def fastest(self, k: int) -> tuple[list[Message], tuple[int, ...]]:

@@ -16,7 +16,7 @@ from vflsim.timing.law import Law
 from vflsim.vocabulary.amounts import quantity
 
 if TYPE_CHECKING:
-    from vflsim.protocols.fedvs.protocol import FedVS
+    from vflsim.protocols.fedvs.keys import CodedKeys
 
 
 COLUMNS = (
@@ -122,7 +122,7 @@ def verdict(choices: Sequence[CodeChoice], batch: int) -> str:
     )
 
 
-def choices_of(protocol: FedVS, setting: Setting) -> tuple[Choices, ...]:
+def choices_of(protocol: CodedKeys, setting: Setting) -> tuple[Choices, ...]:
     """Return the tables of ``vflsim analyze``: rounds against K, and against T. Raises Unanalysable."""
     stages = CodedStages(protocol, setting)
     tables = []

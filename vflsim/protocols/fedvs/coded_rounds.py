@@ -12,7 +12,7 @@ from vflsim.protocols.fedvs.messages import CodedEmbedding, Missing, Shared, Sha
 from vflsim.world.node import Node
 
 if TYPE_CHECKING:
-    from vflsim.protocols.fedvs.protocol import FedVS
+    from vflsim.protocols.fedvs.keys import CodedKeys
 
 _number = attrgetter("number")
 
@@ -24,7 +24,7 @@ class CodedRounds:
     announcement.
     """
 
-    def __init__(self, protocol: FedVS, node: Node, exchange: ShareExchange) -> None:
+    def __init__(self, protocol: CodedKeys, node: Node, exchange: ShareExchange) -> None:
         self._protocol, self._node, self._exchange = protocol, node, exchange
 
     async def share(self, k: int) -> Sharers | None:

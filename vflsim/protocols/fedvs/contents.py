@@ -27,10 +27,10 @@ from vflsim.streams import SERVER
 from vflsim.world.messages import Gradient
 
 if TYPE_CHECKING:
-    from vflsim.protocols.fedvs.protocol import FedVS
+    from vflsim.protocols.fedvs.keys import CodedKeys
 
 
-def coded_contents(protocol: FedVS, setting: Setting, sender: int, receiver: int, places: int) -> Contents:
+def coded_contents(protocol: CodedKeys, setting: Setting, sender: int, receiver: int, places: int) -> Contents:
     """Return what messages about a batch of so many places within a segment carry.
 
     How many clients are named is not known beforehand where shares can be lost; nor are the padded rows of a batch.
@@ -52,7 +52,7 @@ def coded_contents(protocol: FedVS, setting: Setting, sender: int, receiver: int
     }
 
 
-def _elements(protocol: FedVS, shape: Shape) -> Sequence[Content]:
+def _elements(protocol: CodedKeys, shape: Shape) -> Sequence[Content]:
     """Return a tensor of elements of the field, or of each that the protocol may choose."""
     return [single(shape, PrimeField(p).wire_dtype) for p in PRIMES[protocol.prime]]
 

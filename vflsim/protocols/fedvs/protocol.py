@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Annotated, Any, ClassVar, Literal, Self
-
-from pydantic import model_validator
+from typing import Any, ClassVar
 
 from vflsim.analysis.findings import Finding
 from vflsim.codecs import Codec
@@ -13,15 +11,15 @@ from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.training import Training
-from vflsim.protocols.base import CheckContext, Choices, Protocol
+from vflsim.protocols.base import CheckContext, Choices
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedvs.answers import Answers
 from vflsim.protocols.fedvs.best_k import choices_of
 from vflsim.protocols.fedvs.coded_rounds import CodedRounds
 from vflsim.protocols.fedvs.contents import coded_contents
 from vflsim.protocols.fedvs.exchange import ShareExchange
+from vflsim.protocols.fedvs.keys import CodedKeys
 from vflsim.protocols.fedvs.learning.learners import coded_learners
-from vflsim.protocols.fedvs.learning.plan import Arithmetic
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatches
 from vflsim.protocols.fedvs.learning.shares import CodedSum, HeldData, HeldModel, ModelSecret
 from vflsim.protocols.fedvs.learning.stack import stack_coded
@@ -32,19 +30,17 @@ from vflsim.protocols.traits import Traits
 from vflsim.setting import Learners, Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.amounts import quantity
-from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber, PositiveSeconds, Quantity
 from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 _POWERS = {MERSENNE_31: "2^31 − 1", MERSENNE_61: "2^61 − 1"}
 _QUANTISED, _ELEMENT = 4, 8
+"""Bytes of a quantised feature (mostly), and of an element of a field."""
 FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
-"""Bytes of a quantised feature (mostly), and of an element of a field."""
-Bits = Annotated[int, Quantity(at_least=0, at_most=52, whole=True)]
 
 
-class FedVS(Protocol):
+class FedVS(CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
@@ -57,34 +53,6 @@ class FedVS(Protocol):
     deadline: 5 s, too_few: skip}``
     """
 
-    kind: Literal["fedvs"] = "fedvs"
-    K: Count
-    """Number of segments of the data. A larger K means smaller shares, and tolerates fewer stragglers."""
-    T: Count = 1
-    """Number of clients that may collude without learning anything."""
-    prime: Literal["2^31-1", "2^61-1", "auto"] = "2^31-1"
-    """p, the size of the field: an element has 4 or 8 bytes; ``auto``: the smaller if it leaves 16 bits for scales."""
-    data_bits: Bits | None = None
-    """l_x, the fractional bits of a feature's powers. Give both or neither of it and ``weight_bits``."""
-    weight_bits: Bits | None = None
-    """l_w, the fractional bits of a weight. Default: as many as fit."""
-    weight_bound: PositiveNumber = 4.0
-    """The largest magnitude of a weight for which no sum can wrap. Larger weights end a run with an error."""
-    late: Literal["abandoned", "finished"] = "abandoned"
-    """Work of a round that is over: abandon it at once, or finish it before the next round."""
-    arithmetic: Arithmetic = "coded"
-    """``coded`` computes on the shares of the R fastest; ``decoded`` their decoding: the same bits, faster."""
-    sharers: Count | None = None
-    """The number of clients in a round's sum: those that share their models first. Default: all."""
-    share_delay_factor: NonNegativeNumber | None = None
-    """Ratio of a client's sharing delay to its upload delay. Default: (log² N) / |B| (Sec. 6.2), with |B| of full
-    batches in every round."""
-    log_base: Annotated[float, Quantity(above=1)] = 2.0
-    """The base in log² N."""
-    deadline: PositiveSeconds | None = None
-    """Seconds after which a round with too few coded embeddings is given up."""
-    too_few: Literal["wait", "skip", "stop"] = "wait"
-    """Action at the deadline: ``skip`` to the next batch, or ``stop`` the run; ``wait`` (no deadline) indefinitely."""
     traits: ClassVar[Traits] = Traits(
         rounds_correspond=True,
         mechanism=False,
@@ -93,11 +61,6 @@ class FedVS(Protocol):
     )
     runs_on_cpu: ClassVar[bool] = True
     kept_values: ClassVar[tuple[type[KeptValue], ...]] = (HeldData, HeldModel, CodedSum, ModelSecret)
-
-    @property
-    def threshold(self) -> int:
-        """R = 2(K+T−1) + 1, the recovery threshold (Thm 5.1)."""
-        return 2 * (self.K + self.T - 1) + 1
 
     # --- the server -------------------------------------------------------------------------------------------------
 
@@ -250,16 +213,3 @@ class FedVS(Protocol):
                 f"clients of fedvs upload elements of a field, which no codec changes, and {codec.kind} is for "
                 "floating-point numbers; allowed: plain, or by_direction with down alone, for the gradients"
             )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if (self.data_bits is None) != (self.weight_bits is None):
-            raise ValueError("data_bits and weight_bits go together; give both, or neither to have them chosen")
-        if self.prime == "auto" and self.data_bits is not None:
-            raise ValueError("prime: auto chooses the bits, too; leave out data_bits and weight_bits, or give a prime")
-        if (self.deadline is None) != (self.too_few == "wait"):
-            raise ValueError(
-                f"too_few: {self.too_few} {'has no' if self.deadline is not None else 'needs a'} deadline; allowed: "
-                "too_few: skip or stop with a deadline, or wait without one"
-            )
-        return self

@@ -21,7 +21,7 @@ from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.setting import Setting
 
 if TYPE_CHECKING:
-    from vflsim.protocols.fedvs.protocol import FedVS
+    from vflsim.protocols.fedvs.keys import CodedKeys
 
 PRIMES: dict[str, tuple[int, ...]] = {
     "2^31-1": (MERSENNE_31,),
@@ -46,7 +46,7 @@ class _Magnitude:
         return math.floor(Fraction(self.largest) * (1 << data_bits) + Fraction(self.columns, 2))
 
 
-def coding_plan(protocol: FedVS, setting: Setting, seed: int) -> CodingPlan:
+def coding_plan(protocol: CodedKeys, setting: Setting, seed: int) -> CodingPlan:
     """Make the plan that the parties of a coded run share.
 
     Raises ValueError if no scales, or not the given ones, keep sums from wrapping, and for a batch that is too large.
@@ -84,7 +84,7 @@ def _magnitude(data: LoadedData, client: int, model: ClientModel) -> _Magnitude:
     return _Magnitude(largest * (1 + columns * 2.0**-52), columns)
 
 
-def _quantiser(protocol: FedVS, found: Mapping[int, _Magnitude]) -> Quantiser:
+def _quantiser(protocol: CodedKeys, found: Mapping[int, _Magnitude]) -> Quantiser:
     fields = [PrimeField(p) for p in PRIMES[protocol.prime]]
     if protocol.data_bits is not None and protocol.weight_bits is not None:
         return _checked(Quantiser(fields[0], protocol.data_bits, protocol.weight_bits), protocol, found)
@@ -98,7 +98,7 @@ def _quantiser(protocol: FedVS, found: Mapping[int, _Magnitude]) -> Quantiser:
     return Quantiser(fields[-1], *choose_bits(fields[-1], magnitude, columns, protocol.weight_bound))
 
 
-def _checked(quantiser: Quantiser, protocol: FedVS, found: Mapping[int, _Magnitude]) -> Quantiser:
+def _checked(quantiser: Quantiser, protocol: CodedKeys, found: Mapping[int, _Magnitude]) -> Quantiser:
     """Return the quantiser of given bits. Raises ValueError if sums might wrap."""
     rows = [each.after_rounding(quantiser.data_bits) for each in found.values()]
     worst, largest = worst_sum(rows, quantiser.weight_limit(protocol.weight_bound)), quantiser.field.largest

@@ -27,7 +27,7 @@ from vflsim.timing.law import Law, Point
 from vflsim.timing.order import maximum
 
 if TYPE_CHECKING:
-    from vflsim.protocols.fedvs.protocol import FedVS
+    from vflsim.protocols.fedvs.keys import CodedKeys
 
 
 class CodedStages(Stages):
@@ -37,7 +37,7 @@ class CodedStages(Stages):
     client has sent its shares: by then the links hold no message of the previous round.
     """
 
-    def __init__(self, protocol: FedVS, setting: Setting) -> None:
+    def __init__(self, protocol: CodedKeys, setting: Setting) -> None:
         super().__init__(protocol, setting)
         self.protocol = protocol
         if self.protocol.sharers is not None:

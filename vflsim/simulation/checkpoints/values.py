@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflsim.errors import CheckpointError, NonFiniteError
 from vflsim.learning.batches import Batch
-from vflsim.learning.batching.joint import Joint
+from vflsim.learning.batching.joint import ClientStack, Joint
 from vflsim.learning.batching.work import Rows
 from vflsim.learning.lazy_values import KeptValue, Plain
 from vflsim.learning.operations import Handle
@@ -29,7 +29,7 @@ class ValueWriter:
     def __init__(self, parties: Parties, tensors: TensorWriter) -> None:
         self.shared: dict[str, list[Plain]] = {}
         self._tensors, self._sequence = tensors, parties.shared.sequence
-        self._stacks = {stack: n for n, stack in enumerate(stacks_of(parties))}
+        self._stacks: dict[ClientStack, int] = {stack: n for n, stack in enumerate(stacks_of(parties))}
         self._numbers: dict[Any, int] = {}
 
     def handle(self, handle: Handle[Any]) -> Plain:

@@ -16,7 +16,7 @@ from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.vocabulary.imported import origin
 
 if TYPE_CHECKING:
-    from vflsim.studies.runs.reuse import Growth
+    from vflsim.studies.runs.growth import Growth
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from vflsim.errors import CheckpointError, ResultsError, VflsimError
 from vflsim.results.archive import grow_folder
@@ -23,38 +22,20 @@ from vflsim.scenario.load import validate
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.own_modules import code_of
 from vflsim.simulation.checkpoints.files import Waypoint
+from vflsim.studies.runs.growth import Growth, Run
 from vflsim.studies.runs.inputs import inputs_of
 from vflsim.studies.runs.resume import Finished, differences, outdated
 from vflsim.studies.runs.stop_compatibility import ends_alike, hindrance, rules_of
 from vflsim.studies.runs.work import TIMING_ONLY, Work
 
-Run: TypeAlias = tuple[str, int]
-"""Protocol and seed."""
 _ENTRY = re.compile(r"seed-(\d+)|\.seed-(\d+)\.(?:checkpoint|log)")
 
 
-@dataclass(frozen=True)
-class Growth:
-    """The plan of a study in a folder: which runs are ``kept``, and which are ``left`` to do, in starting order.
-
-    ``continued`` are the runs of ``left`` that start from a checkpoint. ``aside`` has the runs that are moved aside,
-    each with the reasons, and ``entries`` their paths in the folder. ``notes`` tell how kept runs differ from new
-    ones, and which runs are repeated. ``there`` says whether the folder holds any runs or checkpoints.
-    """
-
-    kept: Mapping[Run, RunInfo]
-    left: Sequence[Run]
-    continued: Mapping[Run, Waypoint]
-    aside: Mapping[Run, tuple[str, ...]]
-    entries: tuple[str, ...]
-    notes: tuple[str, ...]
-    there: bool
-
-    def prepare(self, work: Work) -> Prepared:
-        """Move aside the runs that do not match, and write the new scenario. Raises ResultsError."""
-        if self.kept or self.continued:
-            return grow_folder(work.folder, work.text, self.entries, work.aside)
-        return prepare_folder(work.folder, work.text, bool(self.entries), work.aside)
+def prepare(growth: Growth, work: Work) -> Prepared:
+    """Move aside the runs that do not match, and write the new scenario. Raises ResultsError."""
+    if growth.kept or growth.continued:
+        return grow_folder(work.folder, work.text, growth.entries, work.aside)
+    return prepare_folder(work.folder, work.text, bool(growth.entries), work.aside)
 
 
 def planned(work: Work) -> Growth:

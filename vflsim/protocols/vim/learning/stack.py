@@ -81,6 +81,6 @@ def stack_whole(setting: Setting, learners: Learners[Any, WholeClient]) -> list[
     """Compute alike clients with whole models together; return, in words, the others, and why."""
     alone = stack_split_learners(setting, learners, table=False)
     for stack in dict.fromkeys(learner.stack for learner in learners.clients.values()):
-        if stack is not None:
+        if isinstance(stack, Stack):
             WholeStack(stack)
     return alone
