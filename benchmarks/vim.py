@@ -76,7 +76,7 @@ class Plane:
     def __init__(self, scenario: Scenario, name: str, data: Any) -> None:
         protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
         self.learners = protocol.learners(resolved, 0)
-        assert protocol.stack(resolved, self.learners) == []
+        assert self.learners.stack(resolved, protocol.traits.table) == []
         self.sequence = BatchSequence(data.rows, resolved.training, 0, SERVER)
         self.steps = getattr(protocol, "local_steps", 1)
         self.executor, self.round, self.loss, self.clock = DeferredExecutor(), 0, 0.0, Clock()

@@ -24,6 +24,7 @@ from vflsim.analysis import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.rounds import AGE, ROUND
 from vflsim.cli.findings import rows
+from vflsim.protocols.capabilities import participants_of
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.results.store.closed_forms import curves_of, table_of
 from vflsim.scenario import load
@@ -180,7 +181,7 @@ def _heavy(said: Any) -> bool:
 
 
 def participants(world: Scenario) -> list[int]:
-    return world.protocols["it"].protocol.participants(world.clients, world.symbols)
+    return participants_of(world.protocols["it"].protocol, world.clients, world.symbols)
 
 
 def own_paced(world: Scenario) -> bool:

@@ -56,11 +56,25 @@ from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.party import PartyLearner, Received, finite_loss
 from vflsim.learning.server import ServerLearner
 from vflsim.learning.staleness import Staleness
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
+from vflsim.protocols.capabilities import (
+    Analysable,
+    Blindable,
+    Choices,
+    Explainable,
+    LabelSharing,
+    OwnEvaluation,
+    OwnNodes,
+    Predicting,
+    Remembering,
+    Selective,
+    Vectorisable,
+)
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
-from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts, split_learners
+from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.setting import BatchPlan, Exchange, Learners, Setting, client_parts, server_parts, split_learners
 from vflsim.streams import SERVER, SHARED, generator, party_name, torch_seed
 from vflsim.timing.base import Delay
 from vflsim.timing.law import Law
@@ -92,11 +106,15 @@ __all__ = [
     "SHARED",
     "TABLE",
     "Aggregate",
+    "Analysable",
     "Batch",
+    "BatchPlan",
     "BatchSequence",
     "BitsPerSecond",
+    "Blindable",
     "ByteSize",
     "CheckContext",
+    "Choices",
     "ClientLearner",
     "ClientNode",
     "ClosedForm",
@@ -110,11 +128,13 @@ __all__ = [
     "EvaluationAnswer",
     "EvaluationRequest",
     "Exchange",
+    "Explainable",
     "Formula",
     "Gradient",
     "Handle",
     "IncompleteRoundError",
     "Index",
+    "LabelSharing",
     "Law",
     "Learners",
     "Message",
@@ -124,20 +144,27 @@ __all__ = [
     "NonFiniteError",
     "NonNegativeNumber",
     "Number",
+    "Obstacle",
     "Operation",
+    "OwnEvaluation",
+    "OwnNodes",
     "Part",
     "PartyLearner",
     "PerSecond",
     "PositiveNumber",
     "PositiveSeconds",
+    "Predicting",
     "Protocol",
     "ProtocolError",
     "Range",
     "Received",
+    "Recurrence",
+    "Remembering",
     "Sampler",
     "ScenarioError",
     "Scores",
     "Seconds",
+    "Selective",
     "ServerLearner",
     "ServerNode",
     "Setting",
@@ -145,7 +172,10 @@ __all__ = [
     "Split",
     "Staleness",
     "Synchronous",
+    "TimedWorld",
     "Traits",
+    "UnsuitableError",
+    "Vectorisable",
     "VflsimError",
     "client_parts",
     "finite_loss",

@@ -18,6 +18,7 @@ from vflsim.explaining.clients import client_table, noisy_test, rank_correlation
 from vflsim.explaining.embedded import TOGETHER, plane
 from vflsim.explaining.heads import HeadedModels
 from vflsim.explaining.report import explanation_markdown
+from vflsim.protocols.capabilities import participants_of
 from vflsim.results.read import Results
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
@@ -209,7 +210,7 @@ def test_summarised_trains_with_the_ends_of_the_ranking(explanation: Explanation
     for name in ("wait", "vimadmm"):
         own = explanation.clients.query("protocol == @name").groupby("client")["share"].mean()
         left = {
-            end: made.protocols[f"{name}-{end}-1"].protocol.participants(made.clients, made.symbols)
+            end: participants_of(made.protocols[f"{name}-{end}-1"].protocol, made.clients, made.symbols)
             for end in ("top", "bottom")
         }
         assert left == {"top": [own.idxmax()], "bottom": [own.idxmin()]}

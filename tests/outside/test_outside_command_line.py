@@ -151,7 +151,7 @@ def test_a_mistake_is_reported_with_file_line_and_remedy(
     ("name", "words", "function"),
     [
         ("InCheck", "KeyError: 'width'", "check"),
-        ("InCheckData", "TypeError: no features", "check_data"),
+        ("InCheckData", "TypeError: no features", "check"),
         ("InLearners", "AttributeError: 'Setting' object has no attribute 'nothing'", "learners"),
     ],
 )

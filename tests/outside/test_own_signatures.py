@@ -48,7 +48,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "closed_forms without a setting": (
         "def closed_forms(self): return ()", "takes (self)", "def closed_forms(self, setting)"
     ),
-    "participants": ("def participants(self): return [1]", "takes (self)", "def participants(self, clients, symbols)"),
+    "participants": (
+        "def participants(self, clients, symbols): return [1]",
+        "Own.participants is never used: Own does not derive from Selective", "class Own(Selective, …)",
+    ),
+    "without": ("def without(self): return [1]", "takes (self)", "def without(self, clients)"),
     "check": ("def check(self): pass", "takes (self)", "def check(self, context)"),
     "client": ("async def client(self, node, more): pass", "takes (self, node, more)", "async def client(self, node)"),
     "server": ("async def server(self): pass", "takes (self)", "async def server(self, node)"),

@@ -17,8 +17,9 @@ class InCheck(Synchronous):
 class InCheckData(Synchronous):
     kind: Literal["in_check_data"] = "in_check_data"  # type: ignore[assignment]
 
-    def check_data(self, setting: Any) -> None:
-        raise TypeError("no features")
+    def check(self, context: Any) -> None:
+        if context.setting is not None:
+            raise TypeError("no features")
 
 
 class InLearners(Synchronous):

@@ -76,10 +76,8 @@ class ThreeTensors(Protocol):
         super().check(context)
         if context.aggregate != "sum":
             raise ValueError(f"the server sums its heads' outputs, and has no {context.aggregate}; set aggregate: sum")
-
-    def check_data(self, setting: Setting) -> None:
-        if setting.server_model.kind != "linear":
-            raise ValueError(f"its heads are linear, not {setting.server_model.kind}; set models.server: linear")
+        if context.setting is not None and context.setting.server_model.kind != "linear":
+            raise ValueError(f"its heads are linear, not {context.server.kind}; set models.server: linear")
 
     def learners(self, setting: Setting, seed: int) -> Learners[Server, Client]:
         clients = {client: Client(self, setting, client, seed) for client in setting.clients}

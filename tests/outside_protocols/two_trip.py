@@ -25,6 +25,7 @@ from vflsim.protocol import (
     Message,
     Node,
     Operation,
+    OwnEvaluation,
     PartyLearner,
     Protocol,
     Received,
@@ -50,7 +51,7 @@ class Prediction(Message):
     kind: ClassVar[str] = "prediction"
 
 
-class TwoTrip(Protocol):
+class TwoTrip(OwnEvaluation, Protocol):
     """Trip 1: embeddings up, their mean down. Trip 2: predictions up, the loss's gradients down. All parties step."""
 
     kind: Literal["two_trip"] = "two_trip"

@@ -42,7 +42,7 @@ def test_it_is_logistic_regression_on_all_features() -> None:
     _, clients = learners(scenario, "it", 0, data)
     theta = torch.cat([next(clients[m].model.parameters()).detach() for m in clients], 1).clone()
     x = torch.cat([each["train"].flatten(1) for each in data.features], 1)
-    batches = protocol.batches(data.rows, scenario.training_of("it"), 0)
+    batches = protocol.batch_plan().batches(data.rows, scenario.training_of("it"), 0)
     for k in range(50):
         ids = torch.tensor(batches.batch(k).ids)
         error = torch.softmax(x[ids] @ theta.T, 1) - F.one_hot(data.labels["train"][ids], 10)

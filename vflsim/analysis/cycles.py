@@ -65,7 +65,7 @@ class Stages:
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
         """The kinds of rounds: a smaller last batch of an epoch also affects the round after it."""
-        sequence = self._algorithm.batches(self._data.rows, self._training, 0)
+        sequence = self._algorithm.batch_plan().batches(self._data.rows, self._training, 0)
         kinds: dict[tuple[int, int], int] = {}
         for k in range(sequence.per_epoch) if sequence.length(-1) < sequence.length(0) else (0,):
             pair = sequence.length(k - 1 + sequence.per_epoch), sequence.length(k)

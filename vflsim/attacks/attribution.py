@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.attacks.labelled import logits_of
 from vflsim.learning.tasks import PredictionTask
+from vflsim.protocols.capabilities import participants_of
 from vflsim.results.read import Results
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER, party_name
@@ -95,7 +96,7 @@ class Attribution(Attack):
         alike = [name for name in attacked.selected if scenario.models_of(name) == scenario.models_of(own)]
         for name in alike if len(alike) > 1 else ():
             protocol = scenario.protocols[name].protocol
-            apart = not protocol.traits.reference and protocol.participants(scenario.clients, scenario.symbols)
+            apart = not protocol.traits.reference and participants_of(protocol, scenario.clients, scenario.symbols)
             if apart and scenario.codec_of(name).towards(SERVER).lossless:
                 return name
         raise ValueError(

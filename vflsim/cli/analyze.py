@@ -81,11 +81,15 @@ def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
     from vflsim.analysis.cycles import Unanalysable
     from vflsim.analysis.findings import NoClosedForm
+    from vflsim.protocols.capabilities import Analysable
     from vflsim.scenario.resolve import setting
     from vflsim.text_table import TextTable, say
 
+    protocol = scenario.protocols[name].protocol
+    if not isinstance(protocol, Analysable):
+        return
     try:
-        tables = scenario.protocols[name].protocol.choices(setting(scenario, name, data))
+        tables = protocol.choices(setting(scenario, name, data))
     except Unanalysable:
         return  # the reason stands with the closed forms
     except Exception as error:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.capabilities import heads_of
 from vflsim.results.read import StoredRun
 from vflsim.scenario.models import Scenario
 from vflsim.timing.floats import Floats
@@ -23,7 +24,7 @@ class HeadedModels(TrainedModels):
 
     def __init__(self, run: StoredRun, scenario: Scenario, data: LoadedData) -> None:
         super().__init__(run, scenario, data)
-        self.heads: Mapping[int, Tensor] = self.protocol.heads(self.setting, self.learners)
+        self.heads: Mapping[int, Tensor] = heads_of(self.protocol, self.setting, self.learners)
 
     def norms(self) -> Floats:
         """Return the Frobenius norm of every participant's head, (participants,)."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.explaining.explain import Explanation
+from vflsim.protocols.capabilities import left_out
 from vflsim.scenario import emit
 
 _NAME_LENGTH = 64
@@ -48,7 +49,7 @@ def _entry(explanation: Explanation, name: str, kept: Sequence[int]) -> dict[str
     protocol = scenario.protocols[name].protocol
     excluded = tuple(client for client in range(1, scenario.clients + 1) if client not in kept)
     try:
-        changed = protocol.without(excluded)
+        changed = left_out(protocol, excluded)
     except ValueError as error:
         remedy = "explain others alone: --protocol NAME"
         raise ScenarioError(f"{name}: {error}", "vflsim explain --top", remedy=remedy) from None

@@ -7,12 +7,13 @@ from typing import Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
+from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.table import TableProtocol
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Asynchronous(TableProtocol):
+class Asynchronous(Analysable, TableProtocol):
     """Each client trains at its own pace, against the latest embeddings received of the others.
 
     Examples: ``{kind: asynchronous}``, ``{kind: asynchronous, first_fill: upload, max_staleness: 20, bounds:

@@ -8,6 +8,7 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import centralised
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import Analysable, OwnNodes, Vectorisable
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, Traits
 from vflsim.recurrences import Recurrence, TimedWorld
@@ -17,7 +18,7 @@ from vflsim.streams import SERVER
 from vflsim.world.node import ClientNode, Node, ServerNode
 
 
-class Centralised(Protocol):
+class Centralised(Analysable, Vectorisable, OwnNodes, Protocol):
     """The same models and batches as synchronous training, with all features at the server: no delay, no message.
 
     The server computes the whole model, the clients' parts included. A round takes the time of that one computation

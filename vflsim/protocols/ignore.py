@@ -11,8 +11,9 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
 from vflsim.privacy.blinding import Blinding
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
+from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective, Vectorisable
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.dropping import Dropping
@@ -24,7 +25,7 @@ from vflsim.world.messages import Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Ignore(Protocol):
+class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protocol):
     """Synchronous rounds without the stragglers: exactly one of ``exclude``, ``fastest`` and ``deadline``.
 
     ``exclude``: these clients never take part. ``fastest``: each round uses the first embeddings, this many.
@@ -103,14 +104,17 @@ class Ignore(Protocol):
             raise ValueError(f"exclude leaves none of the {context.clients} clients; at least one must stay")
         if self.fastest is not None and self.fastest > left:
             raise ValueError(f"fastest: {self.fastest} of {left} clients; allowed: 1 to {left}")
+        if context.blinding is not None:
+            self._check_blinding(context.blinding, context)
 
-    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
+    def _check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
         """Masks cancel in the sum of all: rounds of the fastest few would never have a step."""
         left = len(self.participants(context.clients, context.symbols))
         if self.fastest is not None and self.fastest < left and blinding.missing != "wait":
-            raise ValueError(
+            raise UnsuitableError(
+                "blinding",
                 f"missing: {blinding.missing} applies to every round of the fastest {self.fastest} of {left} clients, "
-                f"whose masks do not cancel; allowed: missing: wait, or fastest: {left}"
+                f"whose masks do not cancel; allowed: missing: wait, or fastest: {left}",
             )
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import OwnEvaluation, closed_forms_of
 from vflsim.protocols.evaluation import Scores
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import party_name
@@ -47,7 +48,7 @@ def check_answers(protocol: Protocol, setting: Setting) -> None:
         answer = protocol.exchange(setting, client, setting.training.batch_of(setting.data.rows))
         _check(protocol, "exchange(setting, client, rows)", answer, (Exchange,), "an Exchange")
     try:
-        found = protocol.closed_forms(setting)
+        found = closed_forms_of(protocol, setting)
     except Exception:  # `vflsim analyze` shows why there are none
         return
     allowed = "a tuple of ClosedForm and NoClosedForm; or raise Unanalysable"
@@ -62,7 +63,9 @@ def _check(protocol: Protocol, call: str, answer: Any, kinds: tuple[type, ...], 
         raise ProtocolError(what, allowed=allowed)
 
 
-def coroutine_of(protocol: Protocol, hook: str, party: int, *arguments: Any) -> Coroutine[Any, Any, Any]:
+def coroutine_of(
+    protocol: Protocol | OwnEvaluation, hook: str, party: int, *arguments: Any
+) -> Coroutine[Any, Any, Any]:
     """Call a hook that is a coroutine. Raises ``ProtocolError``, with the party, if it is none."""
     where, name = party_name(party), f"{type(protocol).__name__}.{hook}"
     try:

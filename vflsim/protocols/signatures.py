@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import CAPABILITIES
 
 
 class Mismatch(NamedTuple):
@@ -24,7 +25,11 @@ def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
     Wrong are too few or too many parameters, a coroutine where a function is called, and what is no method at all.
     Names of parameters do not count: vflsim calls by position.
     """
-    for name, of_base in vars(Protocol).items():
+    yield from _underived(kind)
+    hooks = {
+        name: hook for base in (*CAPABILITIES, Protocol) if issubclass(kind, base) for name, hook in vars(base).items()
+    }
+    for name, of_base in hooks.items():
         if not isinstance(of_base, FunctionType) or name.startswith("_"):
             continue
         owner = next(each for each in kind.__mro__ if name in vars(each))
@@ -38,6 +43,21 @@ def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
             says = "async def" if inspect.iscoroutinefunction(of_base) else "def"
             allowed = f"{says} {name}{_bare(inspect.signature(of_base))}"
             yield Mismatch(f"{owner.__name__}.{name} {wrong}", allowed, _place(own, owner))
+
+
+def _underived(kind: type[Protocol]) -> Iterator[Mismatch]:
+    """Yield what ``kind`` has of a capability that it does not derive from: nobody would ask for it."""
+    for capability in CAPABILITIES:
+        if issubclass(kind, capability):
+            continue
+        for name in vars(capability):
+            owner = next((each for each in kind.__mro__ if name in vars(each)), None)
+            if not name.startswith("_") and owner is not None and owner.__module__.partition(".")[0] != "vflsim":
+                allowed = f"class {kind.__name__}({capability.__name__}, …)"
+                what = (
+                    f"{owner.__name__}.{name} is never used: {kind.__name__} does not derive from {capability.__name__}"
+                )
+                yield Mismatch(what, allowed, _place(vars(owner)[name], owner))
 
 
 def _wrong(own: Any, of_base: FunctionType) -> str:

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
-from vflsim.privacy.blinding import Blinding
-from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
+from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Vectorisable
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.recurrences import Recurrence, TimedWorld
@@ -19,7 +19,7 @@ from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Synchronous(Protocol):
+class Synchronous(Analysable, Vectorisable, Blindable, Explainable, Protocol):
     """Round k: every client embeds batch k, the server steps on all embeddings, every client steps.
 
     Example: ``{kind: synchronous}``
@@ -49,9 +49,6 @@ class Synchronous(Protocol):
             gradient = await node.recv("gradient", round=k)
             if gradient.value is not None:
                 await node.compute(node.learner.client_step(batch, gradient))
-
-    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
-        """Accept it: a step takes the sum of all embeddings."""
 
     def without(self, clients: tuple[int, ...]) -> Ignore:
         """Synchronous rounds that ignore these clients."""

@@ -10,6 +10,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
 from vflsim.analysis.rounds import starting_afresh, synchronous
 from vflsim.protocols.base import CheckContext
+from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.table import TableProtocol
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
 from vflsim.recurrences.first_t import FirstOfAll
@@ -19,7 +20,7 @@ from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class TSynchronous(TableProtocol):
+class TSynchronous(Analysable, Vectorisable, TableProtocol):
     """The first t embeddings make a step, against the table for the others.
 
     Late embeddings count for a later step; with ``cancel`` they are abandoned instead, and all clients start afresh,

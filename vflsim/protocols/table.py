@@ -13,11 +13,19 @@ from vflsim.learning.server import ServerStep
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.contents import Content, Contents, ids_of, single
 from vflsim.protocols.traits import TABLE, Traits
-from vflsim.setting import Setting
+from vflsim.setting import BatchPlan, Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.quantities import Index
 from vflsim.world.messages import Answer, Embedding, FirstFill, Gradient, Message, Query
 from vflsim.world.node import ClientNode, ServerNode
+
+
+class TablePlan(BatchPlan):
+    """Clients step by themselves: an epoch is as many embeddings as all of them produce in one pass over the data."""
+
+    def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
+        """Return the passes over the training data after this many used embeddings."""
+        return embeddings_used / (clients * batches_per_epoch)
 
 
 class TableProtocol(Protocol):
@@ -36,9 +44,9 @@ class TableProtocol(Protocol):
     """The age that ``max_staleness`` limits: a client's latest embedding's, or each row's."""
     traits: ClassVar[Traits] = TABLE
 
-    def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
-        """An epoch is as many embeddings as all clients produce in one pass over the data."""
-        return embeddings_used / (clients * batches_per_epoch)
+    def batch_plan(self) -> BatchPlan:
+        """Every embedding counts by itself."""
+        return TablePlan()
 
     def facts(self) -> Mapping[str, Any]:
         """The bound on staleness, and the age that it limits."""

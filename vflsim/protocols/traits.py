@@ -38,10 +38,14 @@ class Traits:
     refuses_absent_rows: str = ALL_ROWS
     """Why parties cannot lack rows (``data.align: outer``). Empty if they can: embeddings are joined by a
     ``ServerLearner``, and clients are ``ClientLearner``."""
+    only_embeddings_up: bool = True
+    """Whether embeddings are all that clients upload in training. Blinded ones are integers, which no codec changes."""
     uploads_nothing: str = ""
     """Why the server gets no embedding from anybody, so that none can be attacked. Empty if it does."""
     evaluates_uncompressed: bool = False
     """Whether to skip the codec in evaluations that take no virtual time. With blinding they always skip it."""
+    runs_on_cpu: bool = False
+    """Whether runs use the CPU even if the study has another device."""
     awaited_replies: tuple[str, ...] = ()
     """Extra message kinds that the server waits for before a step."""
 

@@ -82,7 +82,7 @@ class TimedWorld:
         learners = protocol.learners(setting, seed)
         server, clients, timings, codec = learners.server, learners.clients, setting.timings, setting.codec
         self.clients = np.array(list(clients), np.int32)
-        self.sequence = protocol.batches(setting.data.rows, setting.training, seed)
+        self.sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
         self._batches = [self.sequence.batch(0), self.sequence.batch(self.sequence.per_epoch - 1)]
         own = [timings[client] for client in clients]
         first: dict[Any, int] = {}  # of clients with the same model and shape of features, which have the same costs

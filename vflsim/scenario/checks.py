@@ -11,6 +11,8 @@ from vflsim.learning.models.server import ServerModel
 from vflsim.learning.tasks import task_of
 from vflsim.privacy.base import Mechanism
 from vflsim.protocols import kinds_with
+from vflsim.protocols.base import UnsuitableError
+from vflsim.protocols.capabilities import Blindable, participants_of
 from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
@@ -60,7 +62,6 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
             ]
         yield from _mechanism(scenario, name)
         yield from _blinding(scenario, name)
-        yield from _codec(scenario, name)
         yield from _active(scenario, name)
         yield from _loss(scenario, name, task)
         yield from _stop(scenario, name, task, waits)
@@ -106,7 +107,7 @@ def _tops(scenario: Scenario, name: str) -> Iterator[tuple[str, str, ServerModel
     """Yield the models on embeddings: key, party, model, and the width of its inputs."""
     models, split, active = client_models(scenario, name), scenario.models_of(name), active_model(scenario, name)
     protocol = scenario.protocols[name].protocol
-    clients = protocol.participants(scenario.clients, scenario.symbols)
+    clients = participants_of(protocol, scenario.clients, scenario.symbols)
     if not protocol.traits.predictors:
         joined = [*([] if active is None else [active]), *(models[client - 1] for client in clients)]
         yield "server", "", split.server, split.aggregate.width([model.embedding for model in joined])
@@ -157,12 +158,22 @@ def _signatures(scenario: Scenario, name: str) -> Iterator[Problem]:
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     try:
         scenario.protocols[name].protocol.check(check_context(scenario, name))
+    except UnsuitableError as error:
+        yield unsuitable(scenario, name, error)
     except ValueError as error:
         key = str(error).partition(":")[0]  # messages may begin with their key, as in "t: 9 of 8 clients"
         own = key in scenario.document.raw["protocols"][name]
         yield Problem.of_message(("protocols", name, key) if own else ("protocols", name), str(error))
     except Exception as error:
         yield broken(name, error)
+
+
+def unsuitable(scenario: Scenario, name: str, error: UnsuitableError) -> Problem:
+    """Say that a protocol cannot run with its codec or its blinding."""
+    if error.key == "blinding":
+        return Problem.of_message(("protocols", name, "blinding"), str(error))
+    problem = Problem.of_message(location_of(scenario, name, "codec"), str(error))
+    return replace(problem, remedy=problem.remedy or f"give {name!r} `codec: plain`")
 
 
 def broken(name: str, error: Exception) -> Problem:
@@ -205,10 +216,12 @@ def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
     if not isinstance(aggregate, MeanAggregate | SumAggregate):
         what = f"aggregate: {aggregate.kind} needs each embedding by itself, and blinding leaves only their sum"
         yield Problem(loc, what, "with aggregate: mean, sum", "change models.aggregate, or set `blinding: off`")
+    if not isinstance(entry.protocol, Blindable):
+        what = "the server of this protocol needs each embedding by itself, not only the sum of all"
+        yield Problem.of_message(loc, what)
+        return
+    clients = len(participants_of(entry.protocol, scenario.clients, scenario.symbols))
     try:
-        context = check_context(scenario, name)
-        entry.protocol.check_blinding(blinding, context)
-        clients = len(entry.protocol.participants(context.clients, context.symbols))
         blinding.largest(clients)
     except ValueError as error:
         yield Problem.of_message(loc, str(error))
@@ -218,17 +231,6 @@ def _blinding(scenario: Scenario, name: str) -> Iterator[Problem]:
         if entry.blinding is None:
             what += f" (a protocol of kind {entry.protocol.kind} blinds by default)"
         yield Problem(loc, what, "at least 2 clients that take part", "set `blinding: off`, or more clients")
-
-
-def _codec(scenario: Scenario, name: str) -> Iterator[Problem]:
-    loc, entry = location_of(scenario, name, "codec"), scenario.protocols[name]
-    try:
-        entry.protocol.check_codec(scenario.codec_of(name), scenario.blinding_of(name) is not None)
-    except ValueError as error:
-        problem = Problem.of_message(loc, str(error))
-        yield replace(problem, remedy=problem.remedy or f"give {name!r} `codec: plain`")
-    except Exception as error:
-        yield broken(name, error)
 
 
 def _active(scenario: Scenario, name: str) -> Iterator[Problem]:
@@ -303,7 +305,7 @@ def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | No
 
 def _end(scenario: Scenario, name: str) -> Iterator[Problem]:
     """Refuse a run that only updates could end and that has none; its participants are known to be right."""
-    nobody = not scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    nobody = not participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
     if nobody and scenario.stop_of(name).criteria.keys() == {"updates"}:
         what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
         remedy = f"add `stop: {{rounds: 100}}` to {name!r}, say"
@@ -315,7 +317,7 @@ def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:
     protocol = scenario.protocols[name].protocol
     if not scenario.evaluate_of(name).costs_time or protocol.traits.reference:
         return
-    timings, clients = party_timings(scenario), protocol.participants(scenario.clients, scenario.symbols)
+    timings, clients = party_timings(scenario), participants_of(protocol, scenario.clients, scenario.symbols)
     for client in clients:
         availability = timings[client].availability
         if not isinstance(availability, Always) and availability.interrupted == "lost":

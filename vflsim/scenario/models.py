@@ -16,6 +16,7 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.training import Training
 from vflsim.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.protocols import Protocol
+from vflsim.protocols.capabilities import default_blinding_of
 from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.protocol_entry import ProtocolEntry
@@ -230,7 +231,7 @@ class Scenario(Part):
         entry = self.protocols[protocol]
         if entry.blinding == BLINDING_OFF:
             return None
-        return entry.blinding or entry.protocol.default_blinding
+        return entry.blinding or default_blinding_of(entry.protocol)
 
     def stop_of(self, protocol: str) -> Stop:
         """Return the stop rules of ``protocol``."""
@@ -267,8 +268,7 @@ class Scenario(Part):
             )
             for each in mismatches(type(protocol)):
                 raise ValueError(f"{each.what}; allowed: {each.allowed}; change its definition in {each.place}")
-            protocol.check(check_context(self))
-            protocol.check_codec(self.codec, protocol.default_blinding is not None)
+            protocol.check(replace(check_context(self), blinding=default_blinding_of(protocol)))
             raw.setdefault("protocols", {})[name] = protocol.model_dump(mode="json", exclude_none=True)
         extended = self.model_copy(update={"protocols": entries})
         extended._document = replace(self._document, raw=raw)

@@ -9,6 +9,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
+from vflsim.protocols.capabilities import participants_of
 from vflsim.scenario.depends import course_digest
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.split_model import Models
@@ -45,7 +46,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
     """Resolve protocol ``name``: apply every override, selection and formula."""
     entry, models, blinding = scenario.protocols[name], scenario.models_of(name), scenario.blinding_of(name)
     return Setting(
-        clients=tuple(entry.protocol.participants(scenario.clients, scenario.symbols)),
+        clients=tuple(participants_of(entry.protocol, scenario.clients, scenario.symbols)),
         timings=party_timings(scenario),
         network=scenario.timing.network,
         models=client_models(scenario, name),
@@ -69,7 +70,7 @@ def _planned(scenario: Scenario, name: str, rows: int) -> Mechanism | None:
     if mechanism is None:
         return None
     try:
-        batches = scenario.protocols[name].protocol.batches(rows, training, 0)
+        batches = scenario.protocols[name].protocol.batch_plan().batches(rows, training, 0)
     except ValueError:
         return mechanism  # a check of the data tells about the batches
     return mechanism.planned(
@@ -103,6 +104,8 @@ def check_context(scenario: Scenario, name: str | None = None) -> CheckContext:
         models=_client_models(models, scenario.clients),
         active=models.active if scenario.partition.active else None,
         server=models.server,
+        codec=scenario.codec if name is None else scenario.codec_of(name),
+        blinding=None if name is None else scenario.blinding_of(name),
     )
 
 

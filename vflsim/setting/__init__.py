@@ -1,5 +1,6 @@
 """Resolved settings of one protocol of a scenario, and its learners."""
 
+from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.learners import (
     Algorithm,
     Exchange,
@@ -16,6 +17,7 @@ from vflsim.setting.resolved import Setting
 
 __all__ = [
     "Algorithm",
+    "BatchPlan",
     "Exchange",
     "Learners",
     "ServerPrediction",

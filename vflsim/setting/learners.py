@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.batches import BatchSequence
 from vflsim.learning.batching.kernels import stack_clients
 from vflsim.learning.client import ClientLearner, ClientParts
+from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyLearner
 from vflsim.learning.server import ServerLearner, ServerParts
-from vflsim.learning.training import Training
+from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.resolved import Setting
 from vflsim.streams import SERVER, torch_seed
 
 ServerT = TypeVar("ServerT", bound=PartyLearner, covariant=True)
 ClientT = TypeVar("ClientT", bound=PartyLearner, covariant=True)
+
+
+Stacking: TypeAlias = Callable[[Setting, "Learners[Any, Any]"], list[str]]
+"""Computes alike clients together, and returns, in words, which clients cannot be stacked, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,26 @@ class Learners(Generic[ServerT, ClientT]):
 
     server: ServerT
     clients: Mapping[int, ClientT]
+    stacking: Stacking | None = None
+    """Computes clients together that a protocol has made; see ``stack``."""
+    lazy_values: tuple[type[KeptValue], ...] = ()
+    """The types of lazy values in their handles. Checkpoints save how to compute them, not the values."""
 
     @property
     def split(self) -> bool:
         """Whether these are the learners of plain split training."""
         return all(type(learner) is ClientLearner for learner in self.clients.values())
+
+    def stack(self, setting: Setting, table: bool) -> list[str]:
+        """Compute alike clients together. Return, in words, which clients cannot be stacked, and why.
+
+        ``table``: the server keeps the latest embedding of every row.
+        """
+        if self.stacking is not None:
+            return self.stacking(setting, self)
+        if self.split:
+            return stack_split_learners(setting, cast(SplitLearners, self), table)
+        return ["clients with learners of their own are computed one by one"] if len(self.clients) > 1 else []
 
 
 SplitLearners: TypeAlias = Learners[ServerLearner, ClientLearner]
@@ -63,8 +82,8 @@ class Algorithm(Protocol):
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return what ``client`` sends, receives and computes in a round on a batch of so many rows."""
 
-    def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
-        """Return the mini-batches that all parties share."""
+    def batch_plan(self) -> BatchPlan:
+        """Return the mini-batches, epochs and messages of its rounds."""
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the learners of a run."""

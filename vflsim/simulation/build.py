@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.lazy_values import KeptValue
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
 from vflsim.learning.party import PartyLearner
 from vflsim.learning.watch import Burst, Watch, from_outside
 from vflsim.protocols import Protocol
+from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.made import learners_of
 from vflsim.scenario.recording import ViewRecording
 from vflsim.setting import Setting
@@ -36,6 +38,7 @@ class Parties:
     shared: RunContext
     protocol: Protocol
     alone: tuple[str, ...] = ()
+    lazy_values: tuple[type[KeptValue], ...] = ()
 
 
 def parties(
@@ -50,7 +53,7 @@ def parties(
     """Make the nodes of a run in ``world``; ``batched``: compute alike clients together; ``views``: what to keep."""
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = learners_of(protocol, setting, seed)
-    alone = protocol.stack(setting, learners) if batched else []
+    alone = learners.stack(setting, protocol.traits.table) if batched else []
     outages = None if protocol.traits.reference else _outages(setting, seed)
     gates = {} if outages is None else outages.gates()
     transport = Transport(world, setting.network, [timing.link for timing in timings], seed, recorder, gates)
@@ -60,7 +63,7 @@ def parties(
         recorder=recorder,
         wires=Wires(setting.codec, world.executor, seed),
         clients=setting.clients,
-        sequence=protocol.batches(rows, training, seed),
+        sequence=protocol.batch_plan().batches(rows, training, seed),
         outages=outages,
         protocol=type(protocol).__name__,
     )
@@ -82,10 +85,11 @@ def parties(
         state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own[party])
         refuses = isinstance(world.executor, DeferredExecutor)
         watch = Watch(learner, seed, refuses, burst) if watched else None
-        return protocol.placed(Node(state, learner, watch))
+        made = Node(state, learner, watch)
+        return protocol.placed(made) if isinstance(protocol, OwnNodes) else made
 
     nodes = tuple(node(client, learner) for client, learner in learners.clients.items())
-    return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone))
+    return Parties(node(SERVER, learners.server), nodes, shared, protocol, tuple(alone), learners.lazy_values)
 
 
 def brings_code(protocol: Protocol, setting: Setting) -> bool:

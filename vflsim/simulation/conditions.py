@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party import PartyLearner
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import LabelSharing
 from vflsim.results.facts.conditions import Conditions
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
@@ -25,7 +26,7 @@ def conditions_of(
     return Conditions(
         features=joined,
         features_in_data=setting.data.joint["train"].shape[1],
-        labels="server and clients" if protocol.labels_at_clients else "server",
+        labels="server and clients" if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else "server",
         client_optimizers=_rules(clients),
         server_optimizers=_rules([server]),
         local_steps=max((exchange.steps for exchange in exchanges), default=0),

@@ -10,6 +10,7 @@ from typing import Any
 
 from vflsim.learning.client import Split
 from vflsim.learning.operations import Operation
+from vflsim.protocols.capabilities import evaluation_of
 from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
 from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Evaluate, Stop
@@ -104,7 +105,14 @@ class Conductor:
         for client in self._parties.clients:
             node = client.free(wired=self._wired) if free else client
             self._world.spawn(
-                coroutine_of(self._parties.protocol, "answer_evaluation", node.party, node, self._splits, self._number),
+                coroutine_of(
+                    evaluation_of(self._parties.protocol),
+                    "answer_evaluation",
+                    node.party,
+                    node,
+                    self._splits,
+                    self._number,
+                ),
                 f"{party_name(node.party)} (evaluation)",
                 node.party,
                 observer=free,
@@ -151,7 +159,7 @@ class Conductor:
         if executor.values or not free:
             self._spawn_answering(free)
             protocol = self._parties.protocol
-            scores = await coroutine_of(protocol, "evaluate", SERVER, server, self._splits, self._number)
+            scores = await coroutine_of(evaluation_of(protocol), "evaluate", SERVER, server, self._splits, self._number)
         if executor.values:
             for split, handle in checked_scores(protocol, scores, self._splits).items():
                 values |= {f"{split}_{name}": value for name, value in checked_score(executor.force(handle)).items()}

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from vflsim.errors import NonFiniteError, VflsimError
+from vflsim.protocols.capabilities import participants_of
 from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario.models import Scenario
@@ -20,7 +21,7 @@ def run_info(
 ) -> RunInfo:
     """Assemble ``run.json`` of protocol ``name`` after so many ``seconds``; ``facts`` are the fields of the run."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
-    participants = tuple(protocol.participants(scenario.clients, scenario.symbols))
+    participants = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
     known = {
         "scenario": scenario.name,
         "protocol": name,

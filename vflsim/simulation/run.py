@@ -84,7 +84,7 @@ def run_protocol(
     ``KeyboardInterrupt`` if the keeper is asked to stop.
     """
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
-    if not protocol.runs_on_cpu:
+    if not protocol.traits.runs_on_cpu:
         resolved = resolved.on(execution.device)
     if world is None:
         world = VirtualWorld(TimingOnlyExecutor() if timing_only else DeferredExecutor())
@@ -102,7 +102,7 @@ def run_protocol(
         made,
         scenario.stop_of(name),
         scenario.evaluate_of(name),
-        lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
+        lambda rounds, used: protocol.batch_plan().epochs(rounds, used, clients, batches),
         splits,
         report,
         wired=not protocol.traits.evaluates_uncompressed and resolved.blinding is None,

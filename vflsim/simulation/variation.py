@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import closed_forms_of
 from vflsim.results.facts.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED, Variation
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
@@ -81,7 +82,7 @@ def _rounds_of_law(protocol: Protocol, setting: Setting) -> int | None:
     if len(setting.clients) > MOST_CLIENTS:
         return None
     try:
-        findings = protocol.closed_forms(setting)
+        findings = closed_forms_of(protocol, setting)
         rounds = [each for each in findings if isinstance(each, ClosedForm) and each.name == ROUND]
         laws = [law for each in rounds for law in (each.law, each.slower) if law is not None]
         finite = bool(laws) and all(math.isfinite(law.variance()) for law in laws)

@@ -15,6 +15,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.operations import Handle
 from vflsim.learning.states import under
+from vflsim.protocols.capabilities import server_prediction_of
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData
@@ -80,7 +81,7 @@ class TrainedModels:
         """
         if self.data.present is not None:
             raise ValueError("parties lack rows, whose embeddings do not count; allowed: data.align: inner or exact")
-        found = self.protocol.prediction(self.learners)
+        found = server_prediction_of(self.protocol, self.learners)
         for module in found.modules:
             module.eval()
         return found

@@ -67,7 +67,7 @@ def test_the_decoded_mean_is_the_quantised_mean_in_the_clear_bit_for_bit(said: d
     scenario, server, clients = world(arithmetic=arithmetic, **said)
     share_data(clients)
     clear = InTheClear(scenario, server.plan)
-    sequence = scenario.protocols["fedvs"].protocol.batches(data_of(scenario).rows, scenario.training, 0)
+    sequence = scenario.protocols["fedvs"].protocol.batch_plan().batches(data_of(scenario).rows, scenario.training, 0)
     draw = np.random.default_rng(7)
     for k in range(100 if arithmetic == "coded" else 20):
         for learner in clients.values():
@@ -81,7 +81,9 @@ def test_the_decoded_mean_is_the_quantised_mean_in_the_clear_bit_for_bit(said: d
 def test_only_the_answers_that_are_decoded_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario, server, clients = world()
     share_data(clients)
-    batch = scenario.protocols["fedvs"].protocol.batches(data_of(scenario).rows, scenario.training, 0).batch(0)
+    batch = (
+        scenario.protocols["fedvs"].protocol.batch_plan().batches(data_of(scenario).rows, scenario.training, 0).batch(0)
+    )
     calls: list[int] = []
     field = type(server.plan.quantiser.field)
     real = field.matmul
@@ -98,7 +100,7 @@ def test_padded_rows_are_left_out_and_count_for_nothing() -> None:
     assert rows % 4
     share_data(clients)
     clear = InTheClear(scenario, server.plan)
-    sequence = scenario.protocols["fedvs"].protocol.batches(rows, scenario.training, 0)
+    sequence = scenario.protocols["fedvs"].protocol.batch_plan().batches(rows, scenario.training, 0)
     padded = next(k for k in range(sequence.per_epoch) if not sequence.batch(k).real.all())
     batch = sequence.batch(padded)
     decoded = one_round(server, clients, batch, padded, list(clients))
@@ -111,7 +113,9 @@ def gradient_error(bits: int) -> float:
     """How far a client's step is from autograd's through the average of unrounded embeddings, largest entry."""
     scenario, server, clients = world(data_bits=bits, weight_bits=bits, prime="2^61-1", bias=True)
     share_data(clients)
-    batch = scenario.protocols["fedvs"].protocol.batches(data_of(scenario).rows, scenario.training, 0).batch(0)
+    batch = (
+        scenario.protocols["fedvs"].protocol.batch_plan().batches(data_of(scenario).rows, scenario.training, 0).batch(0)
+    )
     decoded = one_round(server, clients, batch, 0, list(clients)[:5])
     handle = message(0, None)
     handle.value = done_handle(decoded)
@@ -209,7 +213,7 @@ def test_what_shares_weigh_and_cost_are_the_papers_counts() -> None:
     assert data.flops() == pytest.approx(2 * height * columns[1] * 7 * log)
     assert model.flops() == pytest.approx(2 * columns[1] * h * 7 * log)
     share_data(clients)
-    batch = scenario.protocols["fedvs"].protocol.batches(n, scenario.training, 0).batch(0)
+    batch = scenario.protocols["fedvs"].protocol.batch_plan().batches(n, scenario.training, 0).batch(0)
     done(model)
     answer = clients[1].coded_embed(batch, {c: done(learner.share_model(0))[1] for c, learner in clients.items()})
     assert answer.result.shape == (10, h)

@@ -64,7 +64,7 @@ def shared_and_decoded(
     scenario: Scenario, plan: CodingPlan, clients: Mapping[int, CodedClientLearner], rows: int
 ) -> tuple[list[int], list[int], list[int]]:
     """The sum of every row and column: in Python's integers, decoded from R coded embeddings, and in the clear."""
-    batch = scenario.protocols["fedvs"].protocol.batches(rows, scenario.training, 0).batch(0)
+    batch = scenario.protocols["fedvs"].protocol.batch_plan().batches(rows, scenario.training, 0).batch(0)
     data = {n: learner.share_data() for n, learner in clients.items()}
     models = {n: learner.share_model(0) for n, learner in clients.items()}
     for operation in (*data.values(), *models.values()):

@@ -25,7 +25,7 @@ def quantised_wait(scenario: Scenario, steps: int, client_steps: int) -> dict[st
     """
     server, clients = learners(scenario, "fedvs", 0, data_of(scenario))
     clear = InTheClear(scenario, server.plan)  # type: ignore[attr-defined]
-    sequence = scenario.protocols["fedvs"].protocol.batches(data_of(scenario).rows, scenario.training, 0)
+    sequence = scenario.protocols["fedvs"].protocol.batch_plan().batches(data_of(scenario).rows, scenario.training, 0)
     labels, task = data_of(scenario).labels["train"], data_of(scenario).task
     weights = {c: [linear.weight.detach().clone() for linear in learner.model.powers] for c, learner in clients.items()}
     optimizer = torch.optim.SGD(server.model.parameters(), lr=0.1, foreach=False)

@@ -18,7 +18,7 @@ def coded_operations() -> Iterator[tuple[str, Any, Callable[[], Any]]]:
     """(kind, learner, how it is made), each with everything before it done."""
     scenario, coded_server, clients = world()
     one, plan = clients[1], clients[1].plan
-    sequence = scenario.protocols["fedvs"].protocol.batches(plan.rows, scenario.training_of("fedvs"), 0)
+    sequence = scenario.protocols["fedvs"].protocol.batch_plan().batches(plan.rows, scenario.training_of("fedvs"), 0)
     of = sequence.batch(0)
     yield "share_data", one, one.share_data
     for learner in clients.values():

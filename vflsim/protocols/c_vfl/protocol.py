@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import Analysable, LabelSharing
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.learning import BlockServer
@@ -24,7 +25,7 @@ from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class CVfl(Protocol):
+class CVfl(Analysable, LabelSharing, Protocol):
     """Round t: clients send C(h_m) of B(t), the server all of them and C(θ_0) to everybody; all take Q steps.
 
     C is the ``codec``. A client's steps use its own h_m, always new and uncompressed, and the values held of all

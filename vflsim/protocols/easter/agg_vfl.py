@@ -9,6 +9,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.capabilities import Analysable, Predicting, Vectorisable
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.nets import PREDICTORS
@@ -25,7 +26,7 @@ from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class AggVfl(Protocol):
+class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. Nothing is trained on top.
 

@@ -11,6 +11,7 @@ from vflsim.analysis.rounds import centralised
 from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.capabilities import Analysable, OwnEvaluation, Predicting, Selective
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
@@ -19,7 +20,7 @@ from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.node import ClientNode, Node
 
 
-class Local(Protocol):
+class Local(Analysable, Predicting, Selective, OwnEvaluation, Protocol):
     """Round t: the active party steps its two nets on B(t) of its own features. No client takes part.
 
     Example: ``{kind: local}``

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from vflsim.analysis.findings import Finding
-from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
@@ -17,6 +16,7 @@ from vflsim.learning.operations import Handle
 from vflsim.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
+from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting
 from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
@@ -31,7 +31,7 @@ from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest
 from vflsim.world.node import Node
 
 
-class Easter(Protocol):
+class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
@@ -40,7 +40,7 @@ class Easter(Protocol):
     """
 
     kind: Literal["easter"] = "easter"
-    traits: ClassVar[Traits] = replace(PREDICTORS, awaited_replies=("prediction",))
+    traits: ClassVar[Traits] = replace(PREDICTORS, awaited_replies=("prediction",), only_embeddings_up=False)
     default_blinding: ClassVar[Blinding | None] = Blinding()
 
     async def server(self, node: Node[ActiveParty]) -> None:
@@ -125,12 +125,6 @@ class Easter(Protocol):
                 "allowed: models.aggregate: mean"
             )
         need_features(context)
-
-    def check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
-        """Accept it: the active party needs Σ_k E_k."""
-
-    def check_codec(self, codec: Codec, blinded: bool) -> None:
-        """Accept it: predictions go up, too."""
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each."""

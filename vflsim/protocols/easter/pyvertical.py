@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.recurrences import Recurrence, TimedWorld
@@ -13,7 +14,7 @@ from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class PyVertical(Protocol):
+class PyVertical(Analysable, Vectorisable, Protocol):
     """Synchronous rounds: bottoms at the parties, the active one included if it holds features; a top on what they
     put out, side by side.
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
-from vflsim.protocols.base import Protocol
+from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.capabilities import Analysable, LabelSharing, Remembering
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
@@ -21,7 +22,7 @@ from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import Node
 
 
-class EfVfl(Protocol):
+class EfVfl(Analysable, Remembering, LabelSharing, Protocol):
     """Round t: clients send C(h_m − ĥ_m) of B(t); both ends add it to ĥ_m, one surrogate for every training row.
 
     C is the ``codec``. ``shared`` labels: the server sends everybody all of them and C(θ_0 − θ̂_0), and clients step at
@@ -88,8 +89,13 @@ class EfVfl(Protocol):
         """The key ``labels`` says it."""
         return self.labels == "shared"
 
-    def check_data(self, setting: Setting) -> None:
+    def check(self, context: CheckContext) -> None:
         """Both ends must add up the same differences."""
+        super().check(context)
+        if context.setting is not None:
+            self._check_sums(context.setting)
+
+    def _check_sums(self, setting: Setting) -> None:
         if setting.codec.remembers:
             raise ValueError(
                 "ef_vfl has surrogates in place of error_feedback; allowed: a codec without error_feedback"

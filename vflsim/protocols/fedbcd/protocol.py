@@ -11,6 +11,7 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.learning.client import ClientLearner
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.capabilities import Analysable, LabelSharing
 from vflsim.protocols.contents import EMPTY, Contents
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
@@ -24,7 +25,7 @@ from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class FedBcd(Protocol):
+class FedBcd(Analysable, LabelSharing, Protocol):
     """Round t: the parties exchange their values for B(t) once, then each takes Q steps, all others' values held.
 
     ``parallel``: all at once. ``sequential``: client after client, then the server; each on the values of those before.

@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 from vflsim.analysis.findings import Finding
 from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
-from vflsim.learning.batches import BatchSequence
-from vflsim.learning.lazy_values import KeptValue
-from vflsim.learning.training import Training
-from vflsim.protocols.base import CheckContext, Choices
+from vflsim.protocols.base import CheckContext, UnsuitableError
+from vflsim.protocols.capabilities import Analysable, Choices, Remembering
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedvs.answers import Answers
 from vflsim.protocols.fedvs.best_k import choices_of
@@ -20,14 +18,12 @@ from vflsim.protocols.fedvs.contents import coded_contents
 from vflsim.protocols.fedvs.exchange import ShareExchange
 from vflsim.protocols.fedvs.keys import CodedKeys
 from vflsim.protocols.fedvs.learning.learners import coded_learners
-from vflsim.protocols.fedvs.learning.segments import SegmentedBatches
-from vflsim.protocols.fedvs.learning.shares import CodedSum, HeldData, HeldModel, ModelSecret
-from vflsim.protocols.fedvs.learning.stack import stack_coded
+from vflsim.protocols.fedvs.learning.segments import SegmentedPlan
 from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import coding_plan, expanded_columns
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.protocols.traits import Traits
-from vflsim.setting import Learners, Setting
+from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.amounts import quantity
 from vflsim.world.messages import Gradient
@@ -40,7 +36,7 @@ FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
 
 
-class FedVS(CodedKeys):
+class FedVS(Analysable, Remembering, CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
@@ -57,10 +53,9 @@ class FedVS(CodedKeys):
         rounds_correspond=True,
         mechanism=False,
         shows_uploads=False,
+        runs_on_cpu=True,
         refuses_absent_rows="a coded sum is over the embeddings of all clients, and none can be left out of it",
     )
-    runs_on_cpu: ClassVar[bool] = True
-    kept_values: ClassVar[tuple[type[KeptValue], ...]] = (HeldData, HeldModel, CodedSum, ModelSecret)
 
     # --- the server -------------------------------------------------------------------------------------------------
 
@@ -106,24 +101,6 @@ class FedVS(CodedKeys):
         """Make learners that share data and models, compute on shares, and decode."""
         return coded_learners(setting, coding_plan(self, setting, seed), seed)
 
-    def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
-        """Compute all clients together."""
-        stack_coded(learners.clients, setting.data.joint, setting.data.columns)
-        return []
-
-    def check_data(self, setting: Setting) -> None:
-        """Raise ValueError for categorical columns, and where sums could wrap in the field."""
-        if setting.data.coded_shapes:
-            raise ValueError(
-                "coded clients evaluate polynomials of numbers; allowed: data without categorical columns, or with "
-                "encoding: one_hot"
-            )
-        coding_plan(self, setting, seed=0)
-
-    def messages(self, clients: int) -> int:
-        """Return also the shares of every client's model for all others."""
-        return super().messages(clients) + clients * (clients - 1)
-
     def extra_bytes(self, setting: Setting) -> int:
         """Count quantised features, masks of computed shares, rounded weights with draws, and a round's answers."""
         columns, rows, width = expanded_columns(setting), setting.data.rows, setting.widths[0]
@@ -132,11 +109,11 @@ class FedVS(CodedKeys):
         round_ = _ELEMENT * width * (2 * columns + answers)
         return columns * (_QUANTISED * rows + _ELEMENT * masks) + round_
 
-    def view_bytes(self, setting: Setting, rows: int) -> int:
-        """Count also every client's shares of the data of all others, and the masks that their rows need."""
+    def extra_view_bytes(self, setting: Setting, rows: int) -> int:
+        """Count every client's shares of the data of all others, and the masks that their rows need."""
         columns, others = expanded_columns(setting), len(setting.clients) - 1
         masks = 0 if self.arithmetic == "coded" else self.T * -(-setting.data.rows // self.K)
-        return super().view_bytes(setting, rows) + _ELEMENT * columns * (others * rows + masks)
+        return _ELEMENT * columns * (others * rows + masks)
 
     # --- analysis ---------------------------------------------------------------------------------------------------
 
@@ -166,9 +143,9 @@ class FedVS(CodedKeys):
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
-    def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
-        """Make batches within segments: |B| = batch / K rows of each; with ``batch: all`` every row."""
-        return SegmentedBatches(rows, self.K, training, seed)
+    def batch_plan(self) -> BatchPlan:
+        """Batches within segments, and shares of every client's model for all others."""
+        return SegmentedPlan(self.K)
 
     def check(self, context: CheckContext) -> None:
         """Check that R clients and the sharers exist, and that embeddings are polynomials and averaged."""
@@ -205,11 +182,24 @@ class FedVS(CodedKeys):
                     f"fedvs computes on shares of polynomials, and the model of client {client} is {model.kind}; "
                     "allowed: linear and polynomial clients"
                 )
+        self._check_codec(context.codec)
+        if context.setting is not None:
+            self._check_data(context.setting)
 
-    def check_codec(self, codec: Codec, blinded: bool) -> None:
-        """Raise ``ValueError`` for a codec of uploads: elements of a field are exact, or nothing can be decoded."""
+    def _check_codec(self, codec: Codec) -> None:
+        """Refuse codecs of uploads: elements of a field are exact, or nothing can be decoded."""
         if not codec.towards(SERVER).lossless:
-            raise ValueError(
+            raise UnsuitableError(
+                "codec",
                 f"clients of fedvs upload elements of a field, which no codec changes, and {codec.kind} is for "
-                "floating-point numbers; allowed: plain, or by_direction with down alone, for the gradients"
+                "floating-point numbers; allowed: plain, or by_direction with down alone, for the gradients",
             )
+
+    def _check_data(self, setting: Setting) -> None:
+        """Raise ValueError for categorical columns, and where sums could wrap in the field."""
+        if setting.data.coded_shapes:
+            raise ValueError(
+                "coded clients evaluate polynomials of numbers; allowed: data without categorical columns, or with "
+                "encoding: one_hot"
+            )
+        coding_plan(self, setting, seed=0)

@@ -10,6 +10,7 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
+from vflsim.protocols.capabilities import Analysable, Predicting, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, whole_clients
@@ -21,7 +22,7 @@ from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 
-class Fdml(LinearHeads):
+class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
     """Round t: clients send logits of B(t), the server returns the gradient by them, clients step.
 
     A round sends b d_c numbers up and b d_c down for each client.
@@ -54,7 +55,8 @@ class Fdml(LinearHeads):
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make clients with heads of their own, and a server without a model."""
-        return Learners(LogitsServer(setting, self.combine), whole_clients(setting, seed, WholeClient))
+        clients = whole_clients(setting, seed, WholeClient)
+        return Learners(LogitsServer(setting, self.combine), clients, stack_whole)
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
         """Each client's own."""
@@ -63,10 +65,6 @@ class Fdml(LinearHeads):
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """The clients' logits, combined."""
         return prediction_of(learners.server, learners.server.combined)
-
-    def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
-        """Compute alike clients together."""
-        return stack_whole(setting, learners)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Logits up, a gradient down, one step."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from vflsim.learning.models.server import LinearServer
 from vflsim.protocols.base import CheckContext, Protocol
+from vflsim.protocols.capabilities import Explainable, Selective
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vim.messages import AdmmVariables, Logits
@@ -16,7 +17,7 @@ from vflsim.vocabulary.selections import Selection, others
 from vflsim.world.messages import Embedding, Gradient
 
 
-class LinearHeads(Protocol):
+class LinearHeads(Explainable, Selective, Protocol):
     """Synchronous rounds of the model Σ_k h^k W_k (VIM Eq. 2).
 
     The scenario says this model as ``aggregate: concat`` and ``server: {kind: linear, bias: false}``: the rows of that

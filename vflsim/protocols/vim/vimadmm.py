@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
+from vflsim.protocols.capabilities import Analysable, Remembering
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables
@@ -16,7 +18,7 @@ from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class Admm(LinearHeads):
+class Admm(Analysable, Remembering, LinearHeads):
     """What VIMADMM and VIMADMM-J have in common: ρ, τ, and λ and z of every training row."""
 
     rho: PositiveNumber
@@ -71,11 +73,7 @@ class VimAdmm(Admm):
             client: AdmmClient(client_parts(setting, client, seed), outputs, self.rho) for client in setting.clients
         }
         server = AdmmServer(server_parts(setting, seed), outputs, self.rho, self.residual_heads)
-        return Learners(server, clients)
-
-    def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
-        """Compute alike clients together, local steps included."""
-        return stack_split_learners(setting, learners, table=False)
+        return Learners(server, clients, partial(stack_split_learners, table=False))
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """An embedding up; λ, s^k and W_k down; τ steps."""

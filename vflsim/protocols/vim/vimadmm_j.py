@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from vflsim.codecs.frame import ONLY
+from vflsim.protocols.capabilities import Predicting
 from vflsim.protocols.vim.learning.joint import JointAdmmClient, JointAdmmServer
 from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import heads_of, whole_clients
@@ -17,7 +18,7 @@ from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, predic
 from vflsim.world.node import Node
 
 
-class VimAdmmJ(Admm):
+class VimAdmmJ(Predicting, Admm):
     """Round t: clients send logits of B(t), the server updates z and λ, clients take ``local_steps`` of W_k and θ_k.
 
     A round sends b d_c numbers up and 2 b d_c down for each client.
@@ -49,7 +50,7 @@ class VimAdmmJ(Admm):
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make clients with heads of their own, and a server that keeps λ and z of every training row."""
         make = partial(JointAdmmClient, rho=self.rho)
-        return Learners(JointAdmmServer(setting, self.rho), whole_clients(setting, seed, make))
+        return Learners(JointAdmmServer(setting, self.rho), whole_clients(setting, seed, make), stack_whole)
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
         """Each client's own."""
@@ -58,10 +59,6 @@ class VimAdmmJ(Admm):
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """The clients' logits, combined."""
         return prediction_of(learners.server, learners.server.combined)
-
-    def stack(self, setting: Setting, learners: Learners[Any, Any]) -> list[str]:
-        """Compute alike clients together, local steps included."""
-        return stack_whole(setting, learners)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Logits up; λ and s^k down; τ steps."""

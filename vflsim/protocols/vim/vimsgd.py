@@ -9,6 +9,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.server import ServerLearner
+from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.recurrences import Recurrence, TimedWorld
@@ -18,7 +19,7 @@ from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class VimSgd(LinearHeads):
+class VimSgd(Analysable, Vectorisable, LinearHeads):
     """Round t: clients embed B(t), the server steps its heads, clients step on gradients through the new heads.
 
     Example: ``{kind: vimsgd, gradient_heads: old, exclude: 3}``

@@ -91,7 +91,7 @@ class ByScenario:
         """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
         if (name, sender, receiver) not in self._bytes:
             protocol, sizes = self._loaded[0].protocols[name].protocol, defaultdict[str, set[int]](set)
-            batches = protocol.batches(resolved.data.rows, resolved.training, 0)
+            batches = protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0)
             for rows in {batches.length(0), batches.length(-1)}:
                 for kind, contents in protocol.contents(resolved, sender, receiver, rows).items():
                     sizes[kind] |= {content.nbytes(resolved.codec, receiver) for content in contents}

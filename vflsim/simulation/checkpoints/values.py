@@ -85,7 +85,7 @@ class ValueReader:
 
     def __init__(self, parties: Parties, tensors: TensorReader, shared: Mapping[str, Sequence[Plain]]) -> None:
         self._parties, self._tensors, self._shared = parties, tensors, shared
-        self._recipes = {kind.recipe: kind for kind in parties.protocol.kept_values}
+        self._recipes = {kind.recipe: kind for kind in parties.lazy_values}
         self._known: dict[tuple[str, int], Any] = {}
 
     def give(self, handle: Handle[Any], written: Plain) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from vflsim.protocols import kinds_with
+from vflsim.protocols.capabilities import Vectorisable, participants_of
 from vflsim.scenario.checks import location_of
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
@@ -51,8 +52,8 @@ def _recorded(scenario: Scenario) -> Iterator[Problem]:
 
 def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
     protocol, loc = scenario.protocols[name].protocol, ("protocols", name)
-    if protocol.vectorised_keys is None:
-        kinds = kinds_with(lambda each: each.vectorised_keys is not None)
+    if not isinstance(protocol, Vectorisable):
+        kinds = kinds_with(lambda each: issubclass(each, Vectorisable))
         what = f"no recurrence is known for the rounds of {protocol.kind}"
         yield Problem(loc, what, kinds, "leave out --path vectorised")
         return
@@ -66,7 +67,7 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     timing, timings = scenario.timing, party_timings(scenario)
-    participants = scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols)
+    participants = participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
     yield from _unknown(timing, lambda key: ("timing", key))
     if scenario.protocols[name].protocol.traits.reference:  # only the server's work takes time
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")

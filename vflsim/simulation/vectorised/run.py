@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.world import TimedWorld
 from vflsim.results.store.schema import RunTables
@@ -37,11 +38,12 @@ def run_vectorised(
     variation = variation_of(protocol, resolved)
     world = TimedWorld(protocol, resolved, seed)
     clients, batches = len(world.clients), world.sequence.per_epoch
+    assert isinstance(protocol, Vectorisable), "a protocol without a recurrence is an obstacle"
     course = protocol.recurrence(world)
     books = Books(
         stop,
         scenario.evaluate_of(name).every,
-        lambda rounds, used: protocol.epochs(rounds, used, clients, batches),
+        lambda rounds, used: protocol.batch_plan().epochs(rounds, used, clients, batches),
         variation,
     )
     columns = RoundColumns(world.clients)

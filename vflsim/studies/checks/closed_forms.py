@@ -9,6 +9,7 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.capabilities import closed_forms_of, participants_of
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
@@ -38,7 +39,7 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
     A round lasts from the end of one server step to the end of the next, as in ``rounds.parquet``.
     """
     try:
-        findings = scenario.protocols[name].protocol.closed_forms(setting(scenario, name, data))
+        findings = closed_forms_of(scenario.protocols[name].protocol, setting(scenario, name, data))
     except Unanalysable as reason:
         findings = (NoClosedForm(ROUND, str(reason)),)
     except Exception as error:  # a delay's own arithmetic fails, or a defect: neither may stop a study
@@ -79,7 +80,7 @@ def closed_forms(scenario: Scenario, data: ScenarioData) -> ClosedForms:
 
 def _curves(scenario: Scenario, name: str, data: ScenarioData) -> tuple[list[Curve], list[NoClosedForm]]:
     """Compute a protocol's curves and the reasons for omissions; a quantity has curves of all its clients or none."""
-    many = len(scenario.protocols[name].protocol.participants(scenario.clients, scenario.symbols))
+    many = len(participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols))
     if many > MOST_CLIENTS:
         why = f"the curves of {many:,} clients (more than {MOST_CLIENTS:,}) would take longer than a run"
         return [], [NoClosedForm(ROUND, why)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,12 @@ from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.privacy.accounting import Released
 from vflsim.privacy.mechanisms import PerturbedLocalEmbedding
 from vflsim.protocols import kinds_with
-from vflsim.scenario.checks import broken, location_of, problems_in
+from vflsim.protocols.base import UnsuitableError
+from vflsim.scenario.checks import broken, location_of, problems_in, unsuitable
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import check_context, setting
 from vflsim.setting import Setting
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import party_name
@@ -136,9 +138,11 @@ def _protocol(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Prob
     """Check that the protocol can cut its batches and run with these data."""
     protocol, key = scenario.protocols[name].protocol, location_of(scenario, name, "training", "batch")
     try:
-        protocol.batches(resolved.data.rows, resolved.training, 0)
+        protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0)
         key = ("protocols", name)
-        protocol.check_data(resolved)
+        protocol.check(replace(check_context(scenario, name), setting=resolved))
+    except UnsuitableError as error:
+        yield unsuitable(scenario, name, error)
     except ValueError as error:
         yield Problem.of_message(key, str(error))
     except Exception as error:
@@ -183,7 +187,7 @@ def _smallest_batch(scenario: Scenario, name: str, resolved: Setting) -> Iterato
     training, rows = resolved.training, resolved.data.rows
     key = location_of(scenario, name, "training", "batch")
     protocol = scenario.protocols[name].protocol
-    few = protocol.batches(rows, training, 0).smallest < 2
+    few = protocol.batch_plan().batches(rows, training, 0).smallest < 2
     for who in _who_needs_two_rows(resolved, protocol.traits.predictors) if few else ():
         what = f"{who} cannot train on one row (batch normalisation?), and "
         if resolved.batch == 1:
@@ -231,7 +235,7 @@ def _budget(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Proble
     mechanism, stop = resolved.mechanism, scenario.stop_of(name)
     if mechanism is None:
         return
-    sequence = scenario.protocols[name].protocol.batches(resolved.data.rows, resolved.training, 0)
+    sequence = scenario.protocols[name].protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0)
     if mechanism.secret and not sequence.uniform:
         what = "the protocol draws batches of its own, which are no uniform samples"
         yield Problem(("protocols", name, "mechanism", "batches"), what, "known", "set batches: known")

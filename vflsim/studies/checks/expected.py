@@ -56,7 +56,9 @@ class Expectation:
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:
     """Estimate the runs of protocol ``name``. Raises a run's errors, as ScenarioError if settings cause them."""
     entry, stop, seed = scenario.protocols[name], scenario.stop_of(name), scenario.seeds[0]
-    steps = max(min(steps, TRIAL_MESSAGES // entry.protocol.messages(scenario.clients)), min(steps, FEWEST_STEPS))
+    steps = max(
+        min(steps, TRIAL_MESSAGES // entry.protocol.batch_plan().messages(scenario.clients)), min(steps, FEWEST_STEPS)
+    )
     outcome = trial(scenario, name, seed, data, steps)
     if outcome.error is not None:
         raise blamed(scenario, name, seed, outcome)
@@ -71,13 +73,13 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         used = sum(map(len, rounds.column("used").to_pylist()))
         updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
         evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
-        batches = entry.protocol.batches(data.rows, scenario.training_of(name), 0).per_epoch
+        batches = entry.protocol.batch_plan().batches(data.rows, scenario.training_of(name), 0).per_epoch
         limit = _rounds(
             stop,
             time=step_s,
             rounds=1.0,
             updates=updates,
-            epochs=entry.protocol.epochs(done, used, clients, batches) / done,
+            epochs=entry.protocol.batch_plan().epochs(done, used, clients, batches) / done,
         )
         if stop.precision is not None:
             ends = np.array([0.0, *rounds.column("end_s").to_pylist()])

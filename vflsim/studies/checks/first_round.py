@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.capabilities import participants_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
@@ -85,7 +86,7 @@ def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> Vflsim
 def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tuple[int, str, float]]:
     """Yield every party's settings that end for good under a protocol: (party, setting, seconds)."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
-    for party in (0, *protocol.participants(scenario.clients, scenario.symbols)):
+    for party in (0, *participants_of(protocol, scenario.clients, scenario.symbols)):
         timing = timings[party]
         ends = {
             "up": capacity_profile(timing.link.up).dry_from(),

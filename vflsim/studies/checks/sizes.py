@@ -13,6 +13,7 @@ from vflsim.learning.batching.layered import LayeredStack
 from vflsim.learning.party import PartyLearner
 from vflsim.learning.server import ServerLearner
 from vflsim.protocols import Protocol
+from vflsim.protocols.capabilities import extra_bytes_of, view_bytes_of
 from vflsim.protocols.made import learners_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import ViewRecording
@@ -60,9 +61,10 @@ def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, 
     """
     stop: Stop = scenario.stop_of(name)
     clients = max(1, len(setting.clients))
-    batches = protocol.batches(setting.data.rows, scenario.training_of(name), 0).per_epoch
+    plan = protocol.batch_plan()
+    batches = plan.batches(setting.data.rows, scenario.training_of(name), 0).per_epoch
     epochs = [float(stop.epochs)] if stop.epochs is not None else []
-    epochs += [protocol.epochs(stop.rounds, stop.rounds * clients, clients, batches)] if stop.rounds else []
+    epochs += [plan.epochs(stop.rounds, stop.rounds * clients, clients, batches)] if stop.rounds else []
     epochs += [stop.updates / (clients * batches)] if stop.updates else []
     return ceil(min(epochs, default=1.0)) + 1  # the last pass may have begun again
 
@@ -82,14 +84,14 @@ def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = 
     once = {what: max(each.pop(what, 0) for each in found) for what in ("step", "operation", "summed", "trained sum")}
     for each in found[1:]:
         total.update(each)
-    viewed = 0 if views is None else protocol.view_bytes(setting, min(views.rows, setting.data.rows))
+    viewed = 0 if views is None else view_bytes_of(protocol, setting, min(views.rows, setting.data.rows))
     if views is not None and views.keep == "all":
         viewed *= 2 * arrivals  # the pieces, and what is written of them
     parts = {each: total[each] for each in ("features", "weights", "gradients", "optimisers")}
     batch = total["batch"] + once["trained sum"] + max(once["step"], total["stacked step"])
     evaluation = total["evaluation"] + once["summed"] + once["operation"]
     busiest = {"activations of a batch": batch} if batch > evaluation else {"an evaluation": evaluation}
-    parts |= {**busiest, KEPT: protocol.extra_bytes(setting), "views": viewed}
+    parts |= {**busiest, KEPT: extra_bytes_of(protocol, setting), "views": viewed}
     return Size(total["parameters"], sum(parts.values()), parts)
 
 

@@ -115,7 +115,7 @@ class Work:
 
     def device_of(self, protocol: str) -> str:
         """Return the device of a protocol's tensors; coded runs stay on the CPU."""
-        return "cpu" if self.scenario.protocols[protocol].protocol.runs_on_cpu else self.options.execution.device
+        return "cpu" if self.scenario.protocols[protocol].protocol.traits.runs_on_cpu else self.options.execution.device
 
     def log_of(self, run: StudyRun) -> Path:
         """Return the log file of a worker's run; it exists only while the run lasts, and after a failure."""

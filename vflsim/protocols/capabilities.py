@@ -1,0 +1,235 @@
+"""What only some protocols can do: a class each, which a protocol derives from beside ``Protocol``.
+
+Whoever needs a capability asks for it with ``isinstance``; the functions at the end answer for protocols without one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from vflsim.analysis.cycles import Unanalysable
+from vflsim.analysis.findings import Finding
+from vflsim.learning.batches import Split
+from vflsim.learning.operations import Handle
+from vflsim.privacy.blinding import Blinding
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
+from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
+from vflsim.world.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
+
+    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown.
+    """
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    same: object
+
+
+class Analysable(ABC):
+    """The laws of its rounds are known without a run."""
+
+    @abstractmethod
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """Return the laws of a round and of its parts. Raises ``Unanalysable`` with the reason if there are none.
+
+        A round lasts from the end of one server step to the end of the next, as in ``rounds.parquet``.
+        """
+
+    def choices(self, setting: Setting) -> tuple[Choices, ...]:
+        """Return tables of the effects of other parameter values. Raises ``Unanalysable``."""
+        return ()
+
+
+class Vectorisable(ABC):
+    """Its rounds follow from those before by a recurrence over arrays."""
+
+    vectorised_keys: ClassVar[frozenset[str]]
+    """The keys of the protocol that the recurrence understands."""
+
+    @abstractmethod
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of the rounds. Called only if ``vectorised_keys`` has all set keys."""
+
+    def obstacles(self) -> Iterator[Obstacle]:
+        """Yield values of the protocol's keys for which the recurrence does not hold."""
+        yield from ()
+
+
+class Selective(ABC):
+    """Its keys decide which clients take part."""
+
+    @abstractmethod
+    def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+        """Return the participating clients in client order; others are absent from training and evaluation."""
+
+
+class Blindable:
+    """The server needs the sum of the clients' embeddings alone, so that masks may hide each of them."""
+
+    default_blinding: ClassVar[Blinding | None] = None
+    """The blinding of an entry without the key ``blinding``."""
+
+
+class Predicting(ABC):
+    """The server predicts otherwise than by its model on the joined embeddings."""
+
+    @abstractmethod
+    def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+        """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
+
+
+class Explainable:
+    """It can do without clients, and names the part of the server's model that belongs to each of them."""
+
+    def heads(self, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
+        """Return the linear head W_k of every participant, (d_f, d_c).
+
+        The prediction is Σ_k h^k W_k, or the mean over k, plus a constant. Raises ``ValueError`` for any other model.
+        """
+        return linear_heads(setting, learners)
+
+    def without(self, clients: tuple[int, ...]) -> Protocol:
+        """Return this protocol without these clients. Raises ``ValueError`` if it cannot leave any out."""
+        raise ValueError("this protocol cannot leave clients out")
+
+
+class Remembering(ABC):
+    """A run keeps tensors besides features, weights, gradients and the server's table."""
+
+    @abstractmethod
+    def extra_bytes(self, setting: Setting) -> int:
+        """Count their bytes, of all parties together."""
+
+    def extra_view_bytes(self, setting: Setting, rows: int) -> int:
+        """Count the bytes that clients receive about so many training rows besides what their exchanges carry."""
+        return 0
+
+
+class OwnEvaluation(ABC):
+    """The parties evaluate otherwise than by embeddings that the server scores.
+
+    The default for other protocols asks every client for ``learner.embed_split(split)``, and scores the answers,
+    messages in (arrival, party) order, by ``learner.evaluate(split, answers)`` of the server: operations whose results
+    are handles. A protocol whose learners lack these methods derives from this class.
+    """
+
+    @abstractmethod
+    async def evaluate(self, node: Node, splits: Sequence[Split], number: int) -> Mapping[Split, Handle[Scores]]:
+        """Server: return the loss and metrics of each split. ``number`` identifies the evaluation.
+
+        A party's own metric ends with the party's name: ``accuracy.client-2``.
+        """
+
+    async def answer_evaluation(self, node: Node, splits: Sequence[Split], number: int) -> None:
+        """Client: answer the server's request for evaluation ``number``."""
+        await answer_evaluation(node, splits, number)
+
+
+class OwnNodes(ABC):
+    """Some of its parties' computations or messages are free: a reference."""
+
+    @abstractmethod
+    def placed(self, node: Node) -> Node:
+        """Return the node that a party of this protocol gets."""
+
+
+class LabelSharing(ABC):
+    """Its keys decide whether clients hold the labels of training rows, too."""
+
+    @property
+    @abstractmethod
+    def labels_at_clients(self) -> bool:
+        """Whether clients hold the labels of training rows, too, and not the server alone."""
+
+
+CAPABILITIES: tuple[type, ...] = (
+    Analysable,
+    Vectorisable,
+    Selective,
+    Blindable,
+    Predicting,
+    Explainable,
+    Remembering,
+    OwnEvaluation,
+    OwnNodes,
+    LabelSharing,
+)
+
+
+class _SplitEvaluation(OwnEvaluation):
+    async def evaluate(self, node: Node, splits: Sequence[Split], number: int) -> Mapping[Split, Handle[Scores]]:
+        return await evaluate(node, splits, number)
+
+
+_BY_EMBEDDINGS = _SplitEvaluation()
+
+
+def participants_of(protocol: Protocol, clients: int, symbols: Mapping[str, float]) -> list[int]:
+    """Return the participating clients of a protocol in client order: all, unless it is ``Selective``."""
+    if isinstance(protocol, Selective):
+        return protocol.participants(clients, symbols)
+    return list(range(1, clients + 1))
+
+
+def evaluation_of(protocol: Protocol) -> OwnEvaluation:
+    """Return how a protocol's parties evaluate: by embeddings, unless it has an ``OwnEvaluation``."""
+    return protocol if isinstance(protocol, OwnEvaluation) else _BY_EMBEDDINGS
+
+
+def server_prediction_of(protocol: Protocol, learners: Learners[Any, Any]) -> ServerPrediction:
+    """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
+    return protocol.prediction(learners) if isinstance(protocol, Predicting) else split_prediction(learners)
+
+
+def heads_of(protocol: Protocol, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
+    """Return the linear head of every participant: see ``Explainable.heads``. Raises ``ValueError`` without heads."""
+    return protocol.heads(setting, learners) if isinstance(protocol, Explainable) else linear_heads(setting, learners)
+
+
+def left_out(protocol: Protocol, clients: tuple[int, ...]) -> Protocol:
+    """Return a protocol without these clients. Raises ``ValueError`` if it cannot leave any out."""
+    if isinstance(protocol, Explainable):
+        return protocol.without(clients)
+    raise ValueError("this protocol cannot leave clients out")
+
+
+def extra_bytes_of(protocol: Protocol, setting: Setting) -> int:
+    """Count the bytes of a run besides features, weights and gradients: the server's table, or what is remembered."""
+    if isinstance(protocol, Remembering):
+        return protocol.extra_bytes(setting)
+    return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if protocol.traits.table else 0
+
+
+def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
+    """Count the bytes of views of so many training rows: what every client sends and receives about them."""
+    exchanges = [protocol.exchange(setting, client, rows) for client in setting.clients]
+    shapes = [shape for each in exchanges for shape in (*each.up.values(), *each.down.values())]
+    extra = protocol.extra_view_bytes(setting, rows) if isinstance(protocol, Remembering) else 0
+    return setting.dtype.itemsize * sum(map(prod, shapes)) + extra
+
+
+def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]:
+    """Return the laws of a round and of its parts. Raises ``Unanalysable`` if the protocol is not ``Analysable``."""
+    if isinstance(protocol, Analysable):
+        return protocol.closed_forms(setting)
+    raise Unanalysable("nothing is known of the rounds of this protocol")
+
+
+def default_blinding_of(protocol: Protocol) -> Blinding | None:
+    """Return the blinding of an entry without the key ``blinding``."""
+    return protocol.default_blinding if isinstance(protocol, Blindable) else None
