@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import DataError
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
-from vflsim.scenario import emit, own_modules, presets
+from vflsim.scenario import emit, installed, own_modules, presets
 from vflsim.scenario.checks import problems_in
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
@@ -145,7 +145,9 @@ def _rooted(document: Document, folder: Path) -> Document:
             return {key: absolute(item) if key == "file" else files(item) for key, item in value.items()}
         return [files(item) for item in value] if isinstance(value, list) else value
 
-    raw = own_modules.rooted(dict(document.raw), folder)
+    if problems := installed.ambiguous(document.raw):
+        raise failure(problems, document)
+    raw = own_modules.rooted(installed.by_path(dict(document.raw)), folder)
     data = raw.get("data")
     if isinstance(data, dict):
         rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}

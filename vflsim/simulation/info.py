@@ -11,6 +11,8 @@ from vflsim.errors import NonFiniteError, VflsimError
 from vflsim.protocols.capabilities import participants_of
 from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.store.schema import RunInfo
+from vflsim.scenario.depends import run_part
+from vflsim.scenario.installed import packages_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
 from vflsim.simulation.heavy_tail import heaviest
@@ -30,6 +32,7 @@ def run_info(
         "error": None if error is None else str(error),
         "reproducible": scenario.stop_of(name).wall_clock is None,
         "versions": versions(),
+        "installed": packages_of(run_part(scenario, name)),
         "participants": participants,
         "heavy_tail": heaviest(timings, participants, facts["counts"]["rounds"], seconds),
         "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),

@@ -66,6 +66,12 @@ def own_kind(name: str) -> str:
     return ""
 
 
+def built_in_kinds() -> frozenset[str]:
+    """Return the names of all kinds that vflsim itself has, of what has been imported."""
+    fields = (part.model_fields.get("kind") for part in _derived(Part) if part.__module__.startswith("vflsim."))
+    return frozenset(field.default for field in fields if field is not None and isinstance(field.default, str))
+
+
 def _derived(part: type[Part]) -> Iterator[type[Part]]:
     for each in part.__subclasses__():
         yield each

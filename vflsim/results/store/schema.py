@@ -179,7 +179,8 @@ class RunInfo(BaseModel):
     their preparation. ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that waited in vain
     at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded their
     embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests
-    of all other files of the run (None in files of earlier versions). ``inputs`` has the SHA-256 of data files, traces
+    of all other files of the run (None in files of earlier versions). ``installed`` has the kinds that installed
+    packages bring, each with its package and version. ``inputs`` has the SHA-256 of data files, traces
     and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
     heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are
     what the run trained with beside its timing (None without training). ``reference`` is the protocol's trait: the
@@ -198,6 +199,7 @@ class RunInfo(BaseModel):
     timing_only: bool = False
     path: SimulationPath = "event"
     versions: dict[str, str] = Field(default_factory=dict)
+    installed: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"
     threads: int = 1
     tf32: bool = False
