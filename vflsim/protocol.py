@@ -53,6 +53,7 @@ from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.batches import Batch, BatchSequence, Split
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party import PartyLearner, Received, finite_loss
 from vflsim.learning.server import ServerLearner
 from vflsim.learning.staleness import Staleness
@@ -146,6 +147,7 @@ __all__ = [
     "Number",
     "Obstacle",
     "Operation",
+    "Optimizer",
     "OwnEvaluation",
     "OwnNodes",
     "Part",

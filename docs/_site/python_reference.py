@@ -50,7 +50,7 @@ _PROTOCOL = (
     "torch_seed",
     "party_name",
 )
-_PARTS = ("Delay", "Law", "Sampler", "Codec", "Envelope", "Spec", "Aggregate", "Part")
+_PARTS = ("Delay", "Law", "Sampler", "Codec", "Envelope", "Spec", "Aggregate", "Optimizer", "Part")
 PAGES = {
     "index": (
         "Python",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vflsim.learning.batching.updates import STACKED, StackedOptimizer
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party_model import PartyModel
-from vflsim.learning.states import State
+from vflsim.learning.states import State, load_optimizer, optimizer_state
 
 
 class FlatModel(PartyModel):
@@ -29,14 +29,15 @@ class FlatModel(PartyModel):
         return list(self.module.parameters())
 
     @cached_property
-    def optimizer(self) -> StackedOptimizer[Optimizer]:
-        """The optimiser of the vector."""
+    def optimizer(self) -> StackedOptimizer[Optimizer] | _Built:
+        """The optimiser of the vector; of the parameters by themselves for a rule from outside."""
         parameters = self.vector_parts
         vector = _vector([parameter.detach() for parameter in parameters])
         sizes = [parameter.numel() for parameter in parameters]
         for parameter, part in zip(parameters, torch.split(vector, sizes), strict=True):
             parameter.data = part.view(parameter.shape)
-        return STACKED[type(self.rule)](self.rule, [vector[None]])
+        stacked = STACKED.get(type(self.rule))
+        return _Built(self.rule, parameters) if stacked is None else stacked(self.rule, [vector[None]])
 
     def train(self) -> None:
         """Make the weights one vector, and set the module to training mode."""
@@ -59,6 +60,29 @@ class FlatModel(PartyModel):
 
     def _recall(self, memory: State) -> None:
         self.optimizer.load(memory)
+
+
+class _Built:
+    """The optimiser that a rule builds for ``parameters``, whose gradients come as one vector."""
+
+    def __init__(self, rule: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters, self._built = parameters, rule.build(parameters)
+
+    def step(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
+        """Step along the only gradient, (1, weights), as ``StackedOptimizer.step`` does."""
+        parts = torch.split(gradients[0][0], [parameter.numel() for parameter in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.grad = part.view(parameter.shape)
+        self._built.step()
+        self._built.zero_grad()
+
+    def state(self) -> State:
+        """Return the memory, by name."""
+        return optimizer_state(self._built)
+
+    def load(self, state: State) -> None:
+        """Restore what ``state`` returned."""
+        load_optimizer(self._built, state)
 
 
 def _vector(tensors: Sequence[Tensor]) -> Tensor:

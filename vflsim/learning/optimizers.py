@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from torch.nn.parameter import Parameter
 
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import Fraction01, NonNegativeNumber, PositiveNumber
 
 
@@ -45,6 +46,12 @@ class Optimizer(Part, ABC):
 
         The grouped and fused ones may sum in another order, which would tie the results to the hardware.
         """
+
+    def try_alone(self) -> None:
+        """Step a small model, and repeat it from the optimiser's memory. Raises ValueError for what is wrong."""
+        from vflsim.learning.optimizer_trial import try_out  # most scenarios do without
+
+        try_out(self)
 
 
 class Sgd(Optimizer):
@@ -115,4 +122,4 @@ class Adam(Optimizer):
 
 OptimizerKind: TypeAlias = Sgd | Adam
 OPTIMIZERS: tuple[type[Optimizer], ...] = get_args(OptimizerKind)
-AnyOptimizer = Annotated[OptimizerKind, Field(discriminator="kind")]
+AnyOptimizer = Annotated[OptimizerKind, Field(discriminator="kind"), OrModule(Optimizer)]

@@ -93,10 +93,11 @@ def parties(
 
 
 def brings_code(protocol: Protocol, setting: Setting) -> bool:
-    """Return whether learners may run code from outside the package: of the protocol, a model or the aggregate."""
+    """Return whether learners may run code from outside: a protocol's, model's, aggregate's or optimiser's."""
     models = (*setting.models, setting.server_model, setting.active_model, *setting.predictors)
     own = any(isinstance(model, ModuleClient | ModuleServer) or from_outside(model) for model in models if model)
-    return own or from_outside(protocol) or from_outside(setting.aggregate)
+    rules = {setting.optimizer_of(party) for party in (SERVER, *setting.clients)}
+    return own or any(map(from_outside, (protocol, setting.aggregate, *rules)))
 
 
 def _outages(setting: Setting, seed: int) -> Outages | None:

@@ -13,6 +13,7 @@ from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.layered import LayeredStack
 from vflsim.learning.batching.products import ProductStack
 from vflsim.learning.batching.stack import Stack
+from vflsim.learning.batching.updates import STACKED
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.client import (
     ClientModel,
@@ -69,6 +70,8 @@ def stack_clients(
             why = "their mechanism adds noise inside the network"
         if not isinstance(why, str) and learners[client].parts.coded:
             why = "no stack reads codes of categories"
+        if not isinstance(why, str) and type(learners[client].parts.optimizer) not in STACKED:
+            why = "their optimiser is not vflsim's own"
         if isinstance(why, str):
             others[f"{model.kind} clients one by one: {why}"] += 1
         else:
@@ -93,6 +96,7 @@ def whole(learner: ClientLearner) -> bool:
 def evaluated_as_sum(learner: ClientLearner, model: ClientModel, aggregate: Aggregate) -> bool:
     """Whether evaluation computes a client's embeddings only as a part of a sum."""
     stacked = not isinstance(KERNELS[type(model)], str) and not learner.parts.coded
+    stacked = stacked and type(learner.parts.optimizer) in STACKED
     return stacked and isinstance(aggregate, MeanAggregate | SumAggregate) and whole(learner)
 
 
