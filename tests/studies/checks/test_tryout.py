@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,8 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.operations import Handle
 from vflsim.learning.party import PartyLearner
 from vflsim.learning.server import ServerLearner
+from vflsim.protocols.capabilities import OwnEvaluation
+from vflsim.protocols.evaluation import evaluate
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
 from vflsim.simulation import endless
@@ -39,7 +42,13 @@ class NotSetUp(ServerLearner):
 
 def own(**hooks: Any) -> Any:
     """A protocol with other hooks."""
+    if hooks.keys() & {"evaluate", "answer_evaluation"}:
+        return type("Own", (OwnEvaluation, Own), {"evaluate": evaluated} | hooks)()
     return type("Own", (Own,), hooks)()
+
+
+async def evaluated(self: Any, node: Any, splits: Any, number: int) -> Any:
+    return await evaluate(node, splits, number)
 
 
 def refused(protocol: Any, timing_only: bool = False, **changes: Any) -> str:
@@ -110,6 +119,10 @@ async def a_bug(self: Any, node: Any) -> None:
     node.learner.nothing()
 
 
+def stacked_wrongly(self: Any, setting: Any, seed: int) -> Any:
+    return replace(split_learners(setting, seed), stacking=lambda *_: 3)
+
+
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "clients without embed_split": (
         lambda: without("embed_split", "clients"),
@@ -150,7 +163,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: changed("server_step", "server", setting("run", lambda: 1 / 0)),
         "server, server_step, round 0 at .* s: server_step failed: division by zero",
     ),
-    "batches are none": (lambda: own(stack=lambda *_: 3), "TypeError: 'int' object is not iterable"),
+    "stacking is none": (lambda: own(learners=stacked_wrongly), "TypeError: 'int' object is not iterable"),
     "facts are none": (lambda: own(facts=lambda self: 3), "TypeError: 'int' object is not a mapping"),
 }
 
