@@ -8,7 +8,7 @@ from toy_runs import toy_results, toy_run
 
 from vflsim.errors import ResultsError
 from vflsim.results import NotRecordedError, Results, run_folder, write_run
-from vflsim.results.read import _joined
+from vflsim.results.run_set import _joined
 
 
 @pytest.fixture
