@@ -196,3 +196,24 @@ def test_what_only_a_target_ends_is_told_by_the_round(monkeypatch: pytest.Monkey
     assert [row[-1] for row in table.rows] == ["19 ms a round", "2 s", "20 s"]
     # after a start of 1 s one worker takes both limited runs, 2 s each, and the second of two runs of 19.79 s
     assert any("all 4 runs without open take about 25 s on 2 workers" in note for note in table.notes)
+
+
+def test_runs_in_which_no_time_passes_are_measured_by_a_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[int | None] = []
+
+    def counted(scenario: Scenario, name: str, *args: Any, **more: Any) -> Any:
+        ends.append(scenario.stop_of(name).rounds)
+        return run_protocol(scenario, name, *args, **more)
+
+    monkeypatch.setattr(calibrate, "run_protocol", counted)
+    scenario = tiny("synchronous", timing={}, stop={"rounds": 100_000}, evaluate={"every": "2 rounds"})
+    expected = expectation(scenario, "synchronous", data_of(scenario))
+    assert expected.step_s == 0
+    speed = calibrated(scenario, "synchronous", data_of(scenario), expected=expected)
+    assert 0 < speed.seconds_per_round < 1
+    assert ends == [3, 3, 3]  # and not the 100,000 rounds of the run
+    said = " ".join(expectation_table(scenario, [expected]).notes)
+    assert "synchronous: no time passes in its rounds" in said
+    timed = tiny("synchronous", stop={"rounds": 10})
+    other = " ".join(expectation_table(timed, [expectation(timed, "synchronous", data_of(timed))]).notes)
+    assert "no time passes" not in other

@@ -33,6 +33,8 @@ FEWEST, ENOUGH = 1, 3
 """Intervals without one-off work that a trial measures at least, if the run has so many; and as many as tell which of
 them something else disturbed, unless they take longer than ``BUDGET_S``."""
 _FEW_ROWS = 64
+_STILL_ROUNDS = 3
+"""The fewest rounds of a trial in which no time passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,13 @@ def calibrated(
     """
     clock = clock or (time.thread_time if execution.device == "cpu" else time.perf_counter)
 
-    def trial(data: LoadedData, every: int, budget_s: float, patience_s: float = math.inf) -> _Trial:
-        return _trial(scenario, name, data, execution, every, budget_s, patience_s, timing_only, clock)
-
     expected = expected or expectation(scenario, name, data)
+    still = expected.step_s == 0  # the clock stands still, and rows of metrics wait for an instant to end
+
+    def trial(data: LoadedData, every: int, budget_s: float, patience_s: float = math.inf) -> _Trial:
+        rounds = max(every, _STILL_ROUNDS) if still else None
+        return _trial(scenario, name, data, execution, every, budget_s, patience_s, timing_only, clock, rounds)
+
     few = few_to_evaluate(data)
     single = rounds = trial(few, 1, budget_s / 3)
     fitting = budget_s / 4 / max(single.round_s, 1e-9)
@@ -171,15 +176,17 @@ def _trial(
     patience_s: float,
     timing_only: bool,
     clock: Callable[[], float],
+    rounds: int | None,
 ) -> _Trial:
     """Run until ``budget_s`` have passed and ``ENOUGH`` intervals without one-off work have been measured.
 
     ``FEWEST`` are enough once they have taken ``BUDGET_S``.
-    A trial whose initial evaluation takes ``patience_s`` ends with it.
+    A trial whose initial evaluation takes ``patience_s`` ends with it, and one of so many ``rounds`` with them.
     """
     entry = scenario.protocols[name]
     evaluate = scenario.evaluate_of(name).model_copy(update={"every": Every(amount=every, unit="rounds")})
-    stop = scenario.stop_of(name).model_copy(update={"wall_clock": None})  # on a busy machine no round might fit in
+    ends: dict[str, Any] = {"wall_clock": None}  # on a busy machine no round might fit in
+    stop = scenario.stop_of(name).model_copy(update=ends if rounds is None else {**ends, "rounds": rounds})
     changed: dict[str, Any] = {
         "protocols": {**scenario.protocols, name: entry.model_copy(update={"evaluate": evaluate, "stop": stop})},
     }

@@ -47,6 +47,7 @@ def expectation_table(
         f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
         *map(target_note, scenario.targets),
     ]
+    notes += [_standstill(each) for each in found if each.step_s == 0 and each.rounds > 1]
     notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
     notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
     if speeds is not None:
@@ -62,6 +63,14 @@ def expectation_table(
             if scenario.stop_of(each.protocol).precision and each.variation
         ]
     return TextTable(header, rows, notes=notes, left=(0, 1))
+
+
+def _standstill(expected: Expectation) -> str:
+    return (
+        f"{expected.protocol}: no time passes in its rounds, and evaluations see an instant as it ended. So models are "
+        "evaluated at the beginning and at the end alone, and a target is noticed at the end; any time, such as "
+        "`timing: {clients: {compute: 1 ms}}`, changes that."
+    )
 
 
 def _rounds(limit: float) -> str:
