@@ -223,11 +223,33 @@ def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
     return setting.dtype.itemsize * sum(map(prod, shapes)) + extra
 
 
+def outgrown(protocol: Protocol, method: str) -> str:
+    """Say why a class from outside may not inherit ``method`` from vflsim: its algorithm is another. Empty if it may.
+
+    ``closed_forms = Synchronous.closed_forms`` in the class says that they hold for its algorithm, too.
+    """
+    kind = type(protocol)
+    own = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]
+    source = _owner(kind, method)
+    if not own or not source.__module__.startswith("vflsim."):
+        return ""
+    return (
+        f"{kind.__name__} has its own {' and '.join(own)}, and {method} of {source.__name__}; allowed: {method} of its "
+        f"own, or `{method} = {source.__name__}.{method}` in the class if that still holds"
+    )
+
+
+def _owner(kind: type, name: str) -> type:
+    return next(each for each in kind.__mro__ if name in vars(each))
+
+
 def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]:
     """Return the laws of a round and of its parts. Raises ``Unanalysable`` if the protocol is not ``Analysable``."""
-    if isinstance(protocol, Analysable):
-        return protocol.closed_forms(setting)
-    raise Unanalysable("nothing is known of the rounds of this protocol")
+    if not isinstance(protocol, Analysable):
+        raise Unanalysable("nothing is known of the rounds of this protocol")
+    if why := outgrown(protocol, "closed_forms"):
+        raise Unanalysable(why)
+    return protocol.closed_forms(setting)
 
 
 def default_blinding_of(protocol: Protocol) -> Blinding | None:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from vflsim.protocols import kinds_with
-from vflsim.protocols.capabilities import Vectorisable, participants_of
+from vflsim.protocols.capabilities import Vectorisable, outgrown, participants_of
 from vflsim.scenario.checks import location_of
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
@@ -56,6 +56,10 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
         kinds = kinds_with(lambda each: issubclass(each, Vectorisable))
         what = f"no recurrence is known for the rounds of {protocol.kind}"
         yield Problem(loc, what, kinds, "leave out --path vectorised")
+        return
+    if why := outgrown(protocol, "recurrence"):
+        what, _, allowed = why.partition("; allowed: ")
+        yield Problem(loc, what, allowed, "leave out --path vectorised")
         return
     if scenario.blinding_of(name) is not None:
         what = "the vectorised path knows no key agreement before the first round, and no missing masks"
