@@ -15,7 +15,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import run_protocol
-from vflsim.studies.checks import calibrate
+from vflsim.studies.checks import calibrate, ending
 from vflsim.studies.checks.calibrate import calibrated, study_s
 from vflsim.studies.checks.expected import expectation
 from vflsim.studies.checks.expected_table import expectation_table
@@ -170,6 +170,32 @@ def test_a_trial_ends_with_its_budget_and_writes_nothing(tmp_path: Path, monkeyp
     assert max(reached) <= 30  # 1 s in tenths, three rounds each
     assert speed.seconds_per_round > 0
     assert os.listdir() == []
+
+
+@pytest.mark.parametrize("writing_s", [0.0, 0.75])
+def test_writing_the_results_is_one_off_work(writing_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, written = Machine(1000), list[Path]()
+
+    def write_run(folder: Path, *_: Any) -> None:
+        machine.now += writing_s
+        written.append(folder)
+
+    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(ending, "write_run", write_run)
+    scenario = tiny("synchronous", stop={"rounds": 1000})
+    data = data_of(scenario)
+    speed = calibrated(scenario, "synchronous", data, clock=machine.clock)
+    assert speed.startup_s == pytest.approx(START_S + ROW_S * len(data.labels["test"]) + ONCE_S + writing_s)
+    assert len(written) == 1
+    assert not written[0].parent.exists()  # nothing stays
+
+
+def test_the_end_of_a_run_of_long_rounds_is_not_worth_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(1000, slow=10.0)  # rounds of 0.1 s
+    monkeypatch.setattr(calibrate, "run_protocol", machine.run)
+    monkeypatch.setattr(ending, "run_protocol", lambda *_, **__: pytest.fail("a round too many"))
+    scenario = tiny("synchronous", stop={"rounds": 1000})
+    assert calibrated(scenario, "synchronous", data_of(scenario), clock=machine.clock).seconds_per_round > 0
 
 
 def test_processes_that_are_free_take_the_next_run() -> None:

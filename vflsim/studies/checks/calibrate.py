@@ -25,6 +25,7 @@ from vflsim.scenario.stop import Every
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import run_protocol
+from vflsim.studies.checks.ending import ending_s
 from vflsim.studies.checks.expected import Expectation, expectation
 
 BUDGET_S = 1.0
@@ -33,6 +34,8 @@ FEWEST, ENOUGH = 1, 3
 """Intervals without one-off work that a trial measures at least, if the run has so many; and as many as tell which of
 them something else disturbed, unless they take longer than ``BUDGET_S``."""
 _FEW_ROWS = 64
+_SHORT_ROUND = 0.05
+"""The share of the budget that a round may take if the end of a run is measured."""
 _STILL_ROUNDS = 3
 """The fewest rounds of a trial in which no time passes."""
 
@@ -41,9 +44,9 @@ _STILL_ROUNDS = 3
 class Speed:
     """Seconds of a protocol's runs on a core of this machine, NaN if no round could be measured.
 
-    ``startup_s``: once a run, up to the first server step, with the initial evaluation and what only the first rounds
-    do; ``seconds_per_round``: a server step with all that belongs to it; ``seconds_per_evaluation``: one row of
-    metrics. ``memory_bytes``: the estimate of ``Size``.
+    ``startup_s``: once a run: up to the first server step, with the initial evaluation and what only the first rounds
+    do, and from the last row of metrics until the results are written; ``seconds_per_round``: a server step with all
+    that belongs to it; ``seconds_per_evaluation``: one row of metrics. ``memory_bytes``: the estimate of ``Size``.
     """
 
     startup_s: float
@@ -86,12 +89,13 @@ def calibrated(
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] | None = None,
 ) -> Speed:
-    """Measure the first rounds of protocol ``name`` with the first seed, through the real conductor; write nothing.
+    """Measure the first rounds of protocol ``name`` with the first seed, through the real conductor; keep no files.
 
     Three trials: rounds one by one with few rows to evaluate, which warms up; the same with evaluations as many rounds
     apart as the scenario's (``expected`` knows), as far as ``budget_s`` allows it, since what runs as one tensor call
     depends on it; and rounds one by one with all rows, for what an evaluation takes longer. Each goes on until it has
-    intervals without one-off work. ``clock`` gives seconds. Event by event: the vectorised path is faster.
+    intervals without one-off work. What follows the last round is measured, too, if rounds are short: else it is not
+    worth a round. ``clock`` gives seconds. Event by event: the vectorised path is faster.
     """
     clock = clock or (time.thread_time if execution.device == "cpu" else time.perf_counter)
 
@@ -111,7 +115,11 @@ def calibrated(
     whole = trial(data, 1, budget_s / 6, patience_s=budget_s)
     warm = whole if rounds is single and whole.intervals else rounds  # the first trial has a process's one-off imports
     more_s = whole.round_s - single.round_s if whole.intervals else whole.first_s - single.first_s
-    return Speed(whole.first_s + warm.once_s, rounds.round_s, max(0.0, more_s), expected.size.bytes)
+    once_s = whole.first_s + warm.once_s
+    if single.round_s < budget_s * _SHORT_ROUND:
+        ended = _changed(scenario, name, Every(amount=1, unit="rounds"), rounds=1)
+        once_s += ending_s(ended, name, few, execution, timing_only, clock)
+    return Speed(once_s, rounds.round_s, max(0.0, more_s), expected.size.bytes)
 
 
 def few_to_evaluate(data: LoadedData) -> LoadedData:
@@ -162,6 +170,16 @@ class _Trial:
         return [(rounds, seconds) for rounds, seconds in steps if rounds]
 
 
+def _changed(scenario: Scenario, name: str, every: Every, rounds: int | None) -> Scenario:
+    """Return the scenario with evaluations so far apart, and the protocol's stop rule with so many rounds."""
+    entry = scenario.protocols[name]
+    evaluate = scenario.evaluate_of(name).model_copy(update={"every": every})
+    ends: dict[str, Any] = {"wall_clock": None}  # on a busy machine no round might fit in
+    stop = scenario.stop_of(name).model_copy(update=ends if rounds is None else {**ends, "rounds": rounds})
+    changed = entry.model_copy(update={"evaluate": evaluate, "stop": stop})
+    return scenario.model_copy(update={"protocols": {**scenario.protocols, name: changed}})
+
+
 class _EnoughMeasured(BaseException):
     """Ends a trial. Like Ctrl-C no ``Exception``: a protocol's ``except Exception`` may not eat it."""
 
@@ -183,13 +201,6 @@ def _trial(
     ``FEWEST`` are enough once they have taken ``BUDGET_S``.
     A trial whose initial evaluation takes ``patience_s`` ends with it, and one of so many ``rounds`` with them.
     """
-    entry = scenario.protocols[name]
-    evaluate = scenario.evaluate_of(name).model_copy(update={"every": Every(amount=every, unit="rounds")})
-    ends: dict[str, Any] = {"wall_clock": None}  # on a busy machine no round might fit in
-    stop = scenario.stop_of(name).model_copy(update=ends if rounds is None else {**ends, "rounds": rounds})
-    changed: dict[str, Any] = {
-        "protocols": {**scenario.protocols, name: entry.model_copy(update={"evaluate": evaluate, "stop": stop})},
-    }
     measured = _Trial([])
     latest: dict[str, float] | None = None
     began = clock()
@@ -206,7 +217,7 @@ def _trial(
 
     with suppress(_EnoughMeasured):
         run_protocol(
-            scenario.model_copy(update=changed),
+            _changed(scenario, name, Every(amount=every, unit="rounds"), rounds),
             name,
             scenario.seeds[0],
             data,
