@@ -60,6 +60,7 @@ MUTUAL = [
     {"timing.composite", "timing.delays", "timing.modulated"},  # delays that hold delays
     {"timing.law", "timing.moments", "timing.tails"},  # a law's moments are integrals over the law
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
+    {"vocabulary.metric", "vocabulary.metric_trial"},  # and a metric
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
 ONLY_IN = {"simpy": {"world/virtual.py"}, "asyncio": {"world/realtime.py"}}

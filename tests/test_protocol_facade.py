@@ -10,8 +10,17 @@ from vflsim import protocol
 from vflsim.world.node import Node
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = [*sorted((ROOT / "tests/outside_protocols").glob("*.py")), ROOT / "tests/int8_codec.py"]
-PAGES = ["adding-a-protocol.md", "outside-protocols.md", "tutorial/own-protocol.md", "tutorial/own-delays.md"]
+OUTSIDE = [
+    *sorted((ROOT / "tests/outside_protocols").glob("*.py")),
+    *(ROOT / f"tests/{name}.py" for name in ("int8_codec", "own_metrics")),
+]
+PAGES = [
+    "adding-a-protocol.md",
+    "outside-protocols.md",
+    "own-parts.md",
+    "tutorial/own-protocol.md",
+    "tutorial/own-delays.md",
+]
 VERBS = [name for name in vars(Node) if not name.startswith("_") and callable(vars(Node)[name])]
 
 

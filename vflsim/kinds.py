@@ -22,6 +22,7 @@ _PLACES = {
     "server-models": "vflsim.learning.models.server:SERVER_MODELS",
     "aggregates": "vflsim.learning.aggregates:AGGREGATES",
     "optimizers": "vflsim.learning.optimizers:OPTIMIZERS",
+    "metrics": "vflsim.vocabulary.metrics:METRICS",
     "mechanisms": "vflsim.privacy.mechanisms:MECHANISMS",
     "codecs": "vflsim.codecs:CODECS",
 }

@@ -81,6 +81,7 @@ from vflsim.timing.base import Delay
 from vflsim.timing.law import Law
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.metric import Better, Metric, Scored, TaskName
 from vflsim.vocabulary.quantities import (
     BitsPerSecond,
     ByteSize,
@@ -111,6 +112,7 @@ __all__ = [
     "Batch",
     "BatchPlan",
     "BatchSequence",
+    "Better",
     "BitsPerSecond",
     "Blindable",
     "ByteSize",
@@ -139,6 +141,7 @@ __all__ = [
     "Law",
     "Learners",
     "Message",
+    "Metric",
     "NoClosedForm",
     "NoClosedFormError",
     "Node",
@@ -164,6 +167,7 @@ __all__ = [
     "Remembering",
     "Sampler",
     "ScenarioError",
+    "Scored",
     "Scores",
     "Seconds",
     "Selective",
@@ -174,6 +178,7 @@ __all__ = [
     "Split",
     "Staleness",
     "Synchronous",
+    "TaskName",
     "TimedWorld",
     "Traits",
     "UnsuitableError",

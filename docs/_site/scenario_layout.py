@@ -104,9 +104,9 @@ PAGES = {
         {"Activations": "activations", "Rates of activation": "rates", "Availabilities": "availabilities"},
     ),
     "stop": Sheet(
-        "stop, target, evaluate",
+        "stop, target, evaluate, metrics",
         "",
-        {"stop": Stop, "precision": Precision, "target": Targets, "evaluate": Evaluate},
+        {"stop": Stop, "precision": Precision, "target": Targets, "evaluate": Evaluate, "Metrics": "metrics"},
     ),
 }
 ONE_OF = {
@@ -123,6 +123,7 @@ ONE_OF = {
     "aggregates": "an aggregate",
     "optimizers": "an optimiser",
     "mechanisms": "a mechanism",
+    "metrics": "a metric",
     "codecs": "a codec",
 }
 """A kind of each table, in words; a table that contains another comes before it."""

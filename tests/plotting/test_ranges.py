@@ -11,7 +11,7 @@ from vflsim.plotting.costs import _costs
 from vflsim.plotting.curves import numbers_of
 from vflsim.plotting.explained import _means
 from vflsim.results.statistics.means import t_interval
-from vflsim.vocabulary.metrics import METRICS, range_of
+from vflsim.vocabulary.metrics import REPORTED, range_of
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_bands_end_where_the_metric_ends(metric: str, ends: tuple[float, float],
     free = t_interval(values)
     assert free.low < ends[0] or free.high > ends[1], "the example shows nothing"
     runs = {seed: (np.array([0.0, 1.0]), np.array([value, value])) for seed, value in enumerate(values)}
-    band = numbers_of({"a": runs}, "time_s", metric, {})["means"].iloc[0]
+    band = numbers_of({"a": runs}, "time_s", metric, {}, ends)["means"].iloc[0]
     assert (band["low"], band["high"]) == pytest.approx((max(free.low, ends[0]), min(free.high, ends[1])))
 
 
 def test_every_metric_has_a_range() -> None:
-    assert {metric: range_of(metric) for metric in METRICS} == {
+    assert {metric: range_of(metric) for metric in REPORTED} == {
         "loss": (0, np.inf), "accuracy": (0, 1), "auc": (0, 1), "rmse": (0, np.inf), "r2": (-np.inf, 1)
     }  # fmt: skip
 

@@ -104,7 +104,7 @@ class EquationSolving(AttackOfClients):
             known = sum(received[client] - each.bias for client, each in maps.items())
             found.append(Equations("sum", {client: each.weight for client, each in maps.items()}, np.asarray(known)))
         try:
-            found.append(predicted(uploads, maps, models.data.task is MULTICLASS))
+            found.append(predicted(uploads, maps, models.data.task.name == MULTICLASS.name))
         except ValueError as error:
             attacked.remarks.append(str(error))
         for equations, knows in product(found, self.knows):

@@ -65,7 +65,7 @@ class LabelInference(AttackOfClients):
         clients = self.clients(attacked)
         need_classes(models.data.task)
         labels = truth_of(models.data.labels["train"][torch.from_numpy(views.rows)], models.data.task).numpy()
-        classes = 2 if models.data.task is BINARY else models.data.outputs
+        classes = 2 if models.data.task.name == BINARY.name else models.data.outputs
         own = {"completion": models.learners.clients}
         if "untrained" in self.method:
             own["untrained"] = models.protocol.learners(models.setting, attacked.run.seed).clients

@@ -290,7 +290,7 @@ class PartyLearner:
     def scores(self, prediction: Tensor, split: Split) -> dict[str, float]:
         """Return the loss and the task's metrics of predictions for all rows of a split."""
         task, target = _held(self.held.task, "task", self.party), self.labels(split)
-        return {"loss": float(task.loss(prediction, target)), **task.metrics(prediction, target)}
+        return task.scores(prediction, target)
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import nan, sqrt
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from copy import copy
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+
+from vflsim.vocabulary.metric import Metric, Scored, TaskName
+from vflsim.vocabulary.metrics import LOSS, REPORTED
 
 Loss = Literal["auto", "cross_entropy", "binary_cross_entropy", "mean_squared_error"]
 
@@ -18,10 +22,21 @@ Loss = Literal["auto", "cross_entropy", "binary_cross_entropy", "mean_squared_er
 class PredictionTask(ABC):
     """One kind of prediction. All methods are pure; predictions are (n, outputs) logits or values."""
 
-    name: ClassVar[str]
+    name: ClassVar[TaskName]
     loss_name: ClassVar[Loss]
-    metric_names: ClassVar[tuple[str, ...]]
-    """What ``metrics`` reports, in that order."""
+    own_metrics: Mapping[str, Metric] = MappingProxyType({})
+    """Metrics that the scenario names, which are reported after the others."""
+
+    def having(self, own_metrics: Mapping[str, Metric]) -> Self:
+        """The same task with a scenario's own metrics, by name."""
+        found = copy(self)
+        found.own_metrics = own_metrics
+        return found
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What ``metrics`` reports, in that order."""
+        return tuple(name for name in self._measures if name != LOSS)
 
     def outputs(self, classes: int | None) -> int:
         """How many columns the server predicts, for labels with this many classes (None for regression)."""
@@ -35,9 +50,18 @@ class PredictionTask(ABC):
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss, a scalar: the mean over the rows."""
 
-    @abstractmethod
     def metrics(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
-        """The metrics over all rows together; NaN where one is undefined."""
+        """The metrics over all rows together, without the loss; NaN where one is undefined."""
+        return {name: value for name, value in self.scores(prediction, target).items() if name != LOSS}
+
+    def scores(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
+        """The loss and the metrics over all rows together."""
+        scored = Scored(self.name, prediction.detach(), target, self.loss)
+        return {name: metric.measured(scored) for name, metric in self._measures.items()}
+
+    @property
+    def _measures(self) -> dict[str, Metric]:
+        return {name: each for name, each in REPORTED.items() if self.name in each.tasks} | dict(self.own_metrics)
 
 
 class Multiclass(PredictionTask):
@@ -45,7 +69,6 @@ class Multiclass(PredictionTask):
 
     name = "multiclass"
     loss_name = "cross_entropy"
-    metric_names = ("accuracy",)
 
     def outputs(self, classes: int | None) -> int:
         """One logit per class."""
@@ -61,28 +84,16 @@ class Multiclass(PredictionTask):
         """Cross entropy."""
         return F.cross_entropy(prediction, target)
 
-    def metrics(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
-        """Accuracy: the share of rows whose largest logit (the first, if several) is that of their class."""
-        return {"accuracy": _share(prediction.argmax(1) == target)}
-
 
 class Binary(PredictionTask):
     """Yes (1) or no (0): binary cross entropy on one logit."""
 
     name = "binary"
     loss_name = "binary_cross_entropy"
-    metric_names = ("accuracy", "auc")
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Binary cross entropy with logits."""
         return F.binary_cross_entropy_with_logits(prediction, target)
-
-    def metrics(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
-        """Accuracy (yes where the logit is above 0) and the area under the ROC curve.
-
-        The area is NaN when only one class is there, or when a prediction is not a finite number.
-        """
-        return {"accuracy": _share((prediction > 0) == (target > 0.5)), "auc": _auc(prediction, target)}
 
 
 class Regression(PredictionTask):
@@ -90,18 +101,10 @@ class Regression(PredictionTask):
 
     name = "regression"
     loss_name = "mean_squared_error"
-    metric_names = ("rmse", "r2")
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Mean squared error."""
         return F.mse_loss(prediction, target)
-
-    def metrics(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
-        """Root mean squared error and R² = 1 − Σ (y − ŷ)² / Σ (y − ȳ)²; R² is NaN when all targets are equal."""
-        wanted = target.double()
-        residual = (wanted - prediction.double()).square().sum().item()
-        spread = (wanted - wanted.mean()).square().sum().item()
-        return {"rmse": sqrt(residual / len(target)), "r2": 1 - residual / spread if spread > 0 else nan}
 
 
 MULTICLASS, BINARY, REGRESSION = Multiclass(), Binary(), Regression()
@@ -117,18 +120,3 @@ def task_of(name: str, loss: Loss = "auto") -> PredictionTask:
             f"the loss {loss} does not fit a {name} task; allowed: auto, {task.loss_name}, or another data.task"
         )
     return task
-
-
-def _share(hits: Tensor) -> float:
-    # Counted and divided in Python: exact, whatever the number of rows.
-    return int(hits.count_nonzero()) / hits.numel()
-
-
-def _auc(prediction: Tensor, target: Tensor) -> float:
-    from sklearn.metrics import roc_auc_score  # slow to import, and only binary tasks need it
-
-    scores: NDArray[np.float64] = prediction.detach().double().cpu().numpy().ravel()
-    truth = target.detach().cpu().numpy().ravel() > 0.5
-    if truth.all() or not truth.any() or not np.isfinite(scores).all():
-        return nan
-    return float(roc_auc_score(truth, scores))

@@ -34,7 +34,7 @@ from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.schema import EPSILON
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
-from vflsim.vocabulary.metrics import range_of
+from vflsim.vocabulary.metrics import facts_of
 from vflsim.vocabulary.quantities import Dimension
 
 _BANDED = 3
@@ -121,7 +121,8 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None, window
         )
     styles = protocol_styles(results)
     logarithmic = spread_widely(min(max(ends[name]), window.end) for name in shown)
-    numbers = numbers_of(curves, horizontal.column, metric, levels)
+    facts = facts_of(metric, results.own_metrics)
+    numbers = numbers_of(curves, horizontal.column, metric, levels, facts.span)
     with picture(5.6, 3.6, numbers) as figure:
         axes = figure.add_subplot()
         means = numbers["means"]
@@ -131,7 +132,7 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None, window
         ]
         x_axis(axes, horizontal.label, horizontal.unit, logarithmic=logarithmic)
         window.show(axes)
-        axes.set_ylabel(metric_label(metric))
+        axes.set_ylabel(metric_label(metric, facts.unit))
         handles += [reference(axes, level, styles[name]) for name, level in levels.items()]
         targets = [target.value for target in targets_of(results) if target.metric == metric]
         _targets(axes, targets)
@@ -193,16 +194,21 @@ def _columns(frame: pd.DataFrame, column: str, metric: str) -> tuple[Floats, Flo
     return frame[column].to_numpy(dtype=np.float64), frame[metric].to_numpy(dtype=np.float64)
 
 
-def numbers_of(curves: Mapping[str, Runs], column: str, metric: str, levels: Mapping[str, float]) -> Numbers:
-    """Compute the numbers of these curves: ``means`` over seeds with bands, single ``seeds``, and ``references``."""
+def numbers_of(
+    curves: Mapping[str, Runs], column: str, metric: str, levels: Mapping[str, float], ends: tuple[float, float]
+) -> Numbers:
+    """Compute the numbers of these curves: ``means`` over seeds with bands, single ``seeds``, and ``references``.
+
+    ``ends`` are the metric's least and greatest value.
+    """
     single = {name: stacked({seed: {column: x, metric: y} for seed, (x, y) in runs.items()}, "seed")
               for name, runs in curves.items()}  # fmt: skip
-    means = {name: _means(list(runs.values()), column, metric) for name, runs in curves.items()}
+    means = {name: _means(list(runs.values()), column, ends) for name, runs in curves.items()}
     numbers = {"means": stacked(means), "seeds": stacked(single)}
     return numbers | ({"references": frame(("protocol", "mean"), list(levels.items()))} if levels else {})
 
 
-def _means(runs: list[tuple[Floats, Floats]], column: str, metric: str) -> dict[str, Floats]:
+def _means(runs: list[tuple[Floats, Floats]], column: str, ends: tuple[float, float]) -> dict[str, Floats]:
     """Average over seeds up to the first end of a run; add a band if there are enough seeds, where the metric can be.
 
     A run keeps its value between evaluations, so the mean is a step function on the union of the runs' steps.
@@ -212,7 +218,7 @@ def _means(runs: list[tuple[Floats, Floats]], column: str, metric: str) -> dict[
     mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
     if len(runs) < _BANDED:
         low = high = np.full_like(mean, np.nan)
-    least, greatest = range_of(metric)
+    least, greatest = ends
     return {column: grid, "mean": mean, "low": np.maximum(low, least), "high": np.minimum(high, greatest)}
 
 

@@ -24,6 +24,7 @@ from vflsim.plotting.protocol_style import kinds_of, protocol_styles
 from vflsim.plotting.style import Picture, failures, legend, metric_label, picture, remark, sides, x_axis
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.vocabulary.metrics import facts_of, range_of
 
 PANEL = (3.0, 2.6)
 """Inches of one panel."""
@@ -43,7 +44,10 @@ def metric_panels(
     names = list(dict.fromkeys(name for _, results in panels for name in results.protocols))
     styles, handles = protocol_styles(kinds_of(*shown)), {}
     curves = [_curves(results, names, metric) for _, results in panels]
-    numbers = [numbers_of(found, TIME.column, column, levels) for column, found, levels in curves]
+    numbers = [
+        numbers_of(found, TIME.column, column, levels, range_of(column, results.own_metrics))
+        for (column, found, levels), (_, results) in zip(curves, panels, strict=True)
+    ]
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
     with picture(PANEL[0] * columns, PANEL[1] * rows + 0.3, _joined(numbers)) as figure:
@@ -62,7 +66,7 @@ def metric_panels(
             remark(axes, shown_of(map(len, found.values())).partition(";")[0] + failures(results))
         for axes in places.flat[len(panels) :]:
             axes.set_visible(False)
-        sides(figure, metric_label(curves[-1][0]))
+        sides(figure, metric_label(curves[-1][0], facts_of(curves[-1][0], panels[-1][1].own_metrics).unit))
         legend(figure, list(handles.values()), list(handles))
     return figure
 

@@ -204,6 +204,7 @@ def target_label(target: str) -> str:
     return metric_label(target.partition(" for ")[0])
 
 
-def metric_label(column: str) -> str:
-    """Format a metrics column as an axis label: ``test_accuracy`` -> ``test accuracy``."""
-    return column.replace("_auc", "_AUC").replace("_rmse", "_RMSE").replace("_r2", "_R²").replace("_", " ")
+def metric_label(column: str, unit: str = "") -> str:
+    """Format a metrics column as an axis label: ``test_accuracy`` -> ``test accuracy``, with its unit in brackets."""
+    label = column.replace("_auc", "_AUC").replace("_rmse", "_RMSE").replace("_r2", "_R²").replace("_", " ")
+    return f"{label} ({unit})" if unit else label

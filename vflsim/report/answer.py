@@ -146,11 +146,11 @@ def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking 
 def _without_target(results: Results, summary: pd.DataFrame) -> list[str]:
     sentences = []
     if results.evaluated:
-        metric = results.main_metric
-        found = ranking(results, summary, f"plateau_{metric}", highest=higher_is_better(metric))
+        metric, own = results.main_metric, results.own_metrics
+        found = ranking(results, summary, f"plateau_{metric}", highest=higher_is_better(metric, own))
         if found is not None:
-            share, what = is_share(metric), final_label(metric)
-            level = "highest" if higher_is_better(metric) else "lowest"
+            share, what = is_share(metric, own), final_label(metric)
+            level = "highest" if higher_is_better(metric, own) else "lowest"
             head = f"the {level} {what}" if len(found.order) > 1 else f"a {what} of"
             text = f"{found.best} ends with {head} {found.text(found.best, share)}"
             rest = [f"{name} ({found.text(name, share)})" for name in found.close]

@@ -64,7 +64,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
     more = [
         tables.closed_forms(results),
         tables.left_out(results),
-        tables.measures(summary, results.protocols),
+        tables.measures(results, summary),
         tables.differences(results, summary),
     ]
     return Section(

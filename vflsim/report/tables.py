@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -122,15 +122,15 @@ def left_out(results: Results) -> Sheet | None:
     return Sheet("No closed form", ("protocol", "quantity", "reason"), rows, left=(0, 1, 2)) if rows else None
 
 
-def measures(summary: pd.DataFrame, protocols: Sequence[str]) -> Sheet | None:
+def measures(results: Results, summary: pd.DataFrame) -> Sheet | None:
     """Make the table of everything measured, a row for each measure and a column for each protocol."""
     own = summary[summary["baseline"].isna()]
     rows = []
     for (measure, target), group in own.fillna({"target": ""}).groupby(["measure", "target"], sort=False):
         named = {row["protocol"]: row for _, row in group.iterrows()}
-        cells = [_described(named[name]) if name in named else "—" for name in protocols]
+        cells = [_described(named[name], results) if name in named else "—" for name in results.protocols]
         rows.append((_words(str(measure), str(target)), *cells))
-    return Sheet("All measures", ("measure", *protocols), tuple(rows)) if rows else None
+    return Sheet("All measures", ("measure", *results.protocols), tuple(rows)) if rows else None
 
 
 def differences(results: Results, summary: pd.DataFrame) -> Sheet | None:
@@ -169,10 +169,10 @@ def from_markdown(text: str) -> list[Sheet]:
     return sheets
 
 
-def _described(row: pd.Series) -> str:
+def _described(row: pd.Series, results: Results) -> str:
     found = Estimate.of(row)
     measure = str(row["measure"])
-    return describe(found, row["unit"], share=is_share(measure.partition("_")[2]))
+    return describe(found, row["unit"], share=is_share(measure.partition("_")[2], results.own_metrics))
 
 
 def _words(measure: str, target: str) -> str:

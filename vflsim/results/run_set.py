@@ -22,6 +22,7 @@ from vflsim.results.store.write import SCENARIO, SWEEP
 if TYPE_CHECKING:
     import torch
 
+    from vflsim.vocabulary.metric import MetricFacts
     from vflsim.vocabulary.targets import Target
 
 _SEED = re.compile(r"seed-(\d+)")
@@ -128,9 +129,14 @@ class RunSet:
         return pd.DataFrame(rows, columns=[field.name for field in fields(LeftOut)])
 
     @cached_property
+    def own_metrics(self) -> dict[str, MetricFacts]:
+        """What is known of the scenario's own metrics, by name, from every ``run.json``."""
+        return {name: facts for run in self.runs for name, facts in run.info.metrics.items()}
+
+    @cached_property
     def declared(self) -> tuple[Target, ...]:
         """The targets that the scenario names: see :func:`vflsim.results.store.targets.declared`."""
-        return declared(self.scenario, self.folder)
+        return declared(self.scenario, self.folder, self.own_metrics)
 
     @property
     def targets(self) -> tuple[Target, ...]:

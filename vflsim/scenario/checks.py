@@ -29,7 +29,7 @@ from vflsim.timing.availability import Always
 from vflsim.timing.compute import Flops
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.imported import origin, reason
-from vflsim.vocabulary.metrics import belongs_to_a_party, column_of
+from vflsim.vocabulary.metrics import LOSS, belongs_to_a_party, column_of
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.vocabulary.selections import members
 from vflsim.vocabulary.targets import Targets
@@ -48,6 +48,7 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
     yield from _features(scenario)
     yield from _names(scenario)
     yield from _latencies(scenario)
+    yield from _metrics(scenario, task)
     if scenario.target is not None:
         yield from _targets(scenario, ("target",), scenario.target, task)
     waits = scenario.timing.network.latency is not None or any(map(_takes_time, party_timings(scenario)))
@@ -294,13 +295,20 @@ def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | No
         if belongs_to_a_party(metric) and not any(e.protocol.traits.party_scores for e in scenario.protocols.values()):
             what = f"{metric} is of one party's own predictor, and no protocol of this scenario has any"
             yield Problem((*loc, metric), what, column_of(metric), "leave out the party")
-        metrics = ("loss", *task_of(task).metric_names) if task else (bare,)
+        metrics = (LOSS, *task_of(task).metric_names, *scenario.metrics) if task else (bare,)
         if bare not in metrics:
             have = ", ".join(f"{split}_{known}" for known in metrics)
             yield Problem((*loc, metric), f"a {task} task has no {metric}", have, "choose one of the allowed metrics")
         if split == "validation" and not scenario.data.validation_fraction:
             remedy = "set data.validation_fraction, or choose a test metric"
             yield Problem((*loc, metric), f"{metric} needs validation rows, and there are none", remedy=remedy)
+
+
+def _metrics(scenario: Scenario, task: str | None) -> Iterator[Problem]:
+    for name, metric in scenario.metrics.items():
+        if task is not None and task not in metric.tasks:
+            what = f"{metric.kind} is no metric of a {task} task"
+            yield Problem(("metrics", name), what, f"with tasks {', '.join(metric.tasks)}", "remove it")
 
 
 def _end(scenario: Scenario, name: str) -> Iterator[Problem]:

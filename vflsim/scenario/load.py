@@ -22,12 +22,15 @@ from vflsim.scenario.overrides import Overrides, apply
 from vflsim.scenario.problems import Problem, failure
 from vflsim.scenario.translation import problems_of
 from vflsim.shipped import scenario_file
+from vflsim.vocabulary.metric import Metric, MetricFacts
+from vflsim.vocabulary.metrics import AnyMetric
 from vflsim.vocabulary.quantities import Number
 
 MAX_CLIENTS = 100_000
 """Limit of clients: one takes some 15 kB, and 60 µs per round, so checking more takes longer than most runs."""
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
+_METRIC: TypeAdapter[Metric] = TypeAdapter(AnyMetric)
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
@@ -66,7 +69,8 @@ def validate(document: Document) -> Scenario:
     known = Known(document.raw, schema)
     raw, symbols, problems = _symbols(document.raw)
     try:
-        scenario = Scenario.model_validate(raw, context={"symbols": symbols})
+        context = {"symbols": symbols, "metrics": _metrics(raw.get("metrics"), symbols)}
+        scenario = Scenario.model_validate(raw, context=context)
     except ValidationError as error:
         found = _merged(problems, problems_of(error, document.raw, known), document.raw)
         raise failure(_blamed(found, symbols, document.raw), document) from None
@@ -111,6 +115,20 @@ def _symbols(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float], lis
         loc = tuple(error.where.split(".")) if error.where in {"partition", "partition.clients"} else ("partition",)
         problems.append(Problem(loc, error.what, error.allowed, error.remedy))
     return raw, symbols, problems
+
+
+def _metrics(raw: Any, symbols: Mapping[str, float]) -> dict[str, MetricFacts]:
+    """Return the facts of the scenario's own metrics, which its targets may name.
+
+    One that is invalid counts as known, since its own mistake is reported: its targets have no other.
+    """
+    found: dict[str, MetricFacts] = {}
+    for name, value in raw.items() if isinstance(raw, dict) else ():
+        try:
+            found[str(name)] = _METRIC.validate_python(value, context={"symbols": symbols}).facts
+        except ValidationError:
+            found[str(name)] = MetricFacts(better="higher")
+    return found
 
 
 def _merged(early: list[Problem], found: list[Problem], raw: dict[str, Any]) -> list[Problem]:

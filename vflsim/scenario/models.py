@@ -31,6 +31,8 @@ from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
+from vflsim.vocabulary.metric import MetricFacts
+from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
 from vflsim.vocabulary.targets import Target, Targets, named
 from vflsim.world.networks import AnyNetwork, Fifo
@@ -149,8 +151,8 @@ class Scenario(Part):
     models: {client: {kind: mlp, hidden: [32], embedding: 16}, aggregate: mean, server: {kind: linear}}, training:
     {batch: 64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}, timing: {clients:
     {compute: 2 ms, upload_delay: {kind: exponential, mean: (slow*m) ms}}}, protocols: {wait: {kind: synchronous},
-    async: {kind: asynchronous}}, stop: {time: 10 s}, target: {test_accuracy: 90 %}, evaluate: {every: 1 s}, seeds:
-    0:5, record: rounds, codec: float16, modules: .}``
+    async: {kind: asynchronous}}, stop: {time: 10 s}, target: {test_accuracy: 90 %}, evaluate: {every: 1 s},
+    metrics: {f1: {kind: macro_f1}}, seeds: 0:5, record: rounds, codec: float16, modules: .}``
     """
 
     name: FolderName
@@ -175,6 +177,9 @@ class Scenario(Part):
     """Targets whose costs tables and figures report; they end no run. ``stop.target`` is reported, too."""
     evaluate: Evaluate = Evaluate()
     """How often the models are evaluated."""
+    metrics: dict[MetricName, AnyMetric] = Field(default_factory=dict)
+    """Metrics that every evaluation reports besides those of the task, by names of your choice: ``f1`` becomes the
+    columns ``validation_f1`` and ``test_f1``."""
     seeds: Annotated[
         tuple[Seed, ...],
         Field(min_length=1, max_length=MAX_SEEDS),
@@ -236,6 +241,11 @@ class Scenario(Part):
     def stop_of(self, protocol: str) -> Stop:
         """Return the stop rules of ``protocol``."""
         return self.stop.refined(self.protocols[protocol].stop)
+
+    @property
+    def metric_facts(self) -> dict[str, MetricFacts]:
+        """What is known of the key ``metrics``, by name."""
+        return {name: metric.facts for name, metric in self.metrics.items()}
 
     @property
     def targets(self) -> tuple[Target, ...]:

@@ -59,7 +59,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         mechanism=_planned(scenario, name, data.rows),
         blinding=blinding,
         context="" if blinding is None else course_digest(scenario, name),
-        data=data,
+        data=data.having(scenario.metrics),
         evaluation_takes_time=scenario.evaluate_of(name).costs_time,
     )
 

@@ -34,6 +34,7 @@ def run_info(
         "versions": versions(),
         "installed": packages_of(run_part(scenario, name)),
         "participants": participants,
+        "metrics": scenario.metric_facts,
         "heavy_tail": heaviest(timings, participants, facts["counts"]["rounds"], seconds),
         "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),
         **protocol.facts(),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    PrivateAttr,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
@@ -27,7 +28,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.metrics import COLUMNS, column_of, higher_is_better, is_share
+from vflsim.vocabulary.metric import Better
+from vflsim.vocabulary.metrics import COLUMNS, Known, column_of, columns_of, facts_of, is_share
 from vflsim.vocabulary.quantities import Count, Number, PositiveSeconds, Quantity
 
 Unit: TypeAlias = Literal["evaluations", "seconds", "rounds"]
@@ -40,6 +42,7 @@ _STEPS = re.compile(r"(?P<amount>.*\S)\s+(?P<unit>evaluation|round)s?\s*", re.DO
 _COUNT: TypeAdapter[int] = TypeAdapter(Count)
 _SECONDS: TypeAdapter[float] = TypeAdapter(PositiveSeconds)
 _FORMS = "5 evaluations, 20 s or 30 rounds"
+_OWN_COLUMN = r"^(validation|test)_[a-z][a-z0-9_]*(\.(server|client-[1-9][0-9]*))?$"
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,20 @@ USUALLY = Held(5, "evaluations")
 
 @dataclass(frozen=True)
 class Target:
-    """A metric, the value that it must reach, and how long it must hold that value."""
+    """A metric, the value that it must reach, and how long it must hold that value.
+
+    ``better`` is the metric's better direction; None: that of a metric which every run reports.
+    """
 
     metric: str
     value: float
     held: Held = USUALLY
+    better: Better | None = None
 
     @cached_property
     def higher_is_better(self) -> bool:
         """Whether the metric grows as the model improves."""
-        return higher_is_better(self.metric)
+        return (self.better or facts_of(self.metric).better) == "higher"
 
     @property
     def bound(self) -> str:
@@ -129,9 +136,19 @@ class TargetWatch:
         return self._evaluations
 
 
-def _metric(name: str) -> str:
-    if column_of(name) not in COLUMNS:
-        raise ValueError(f"there is no metric {name!r}; allowed: {', '.join(COLUMNS)}, and {_FOR} ({_FORMS})")
+def _own(info: ValidationInfo) -> Known:
+    """Return the scenario's own metrics, which the context of the validation has."""
+    own: Known = (info.context or {}).get("metrics") or {}
+    return own
+
+
+def _metric(name: str, info: ValidationInfo) -> str:
+    columns = columns_of(_own(info))
+    if column_of(name) not in columns:
+        raise ValueError(
+            f"there is no metric {name!r}; allowed: {', '.join(columns)}, and {_FOR} ({_FORMS}); "
+            "choose one, or name a metric of your own under the scenario's key `metrics`"
+        )
     return name
 
 
@@ -140,7 +157,7 @@ def _levels(targets: Any, info: ValidationInfo) -> Any:
     if not isinstance(targets, Mapping):
         return targets
     symbols, levels, wrong = (info.context or {}).get("symbols") or {}, dict(targets), []
-    for metric in filter(_is_share_target, targets):
+    for metric in (name for name in targets if _is_share_target(name, _own(info))):
         try:
             levels[metric] = _level(targets[metric], symbols)
         except ValueError as error:
@@ -151,8 +168,8 @@ def _levels(targets: Any, info: ValidationInfo) -> Any:
     return levels
 
 
-def _is_share_target(name: Any) -> bool:
-    return isinstance(name, str) and column_of(name) in COLUMNS and is_share(name)
+def _is_share_target(name: Any, own: Known) -> bool:
+    return isinstance(name, str) and column_of(name) in columns_of(own) and is_share(name, own)
 
 
 def _level(value: Any, symbols: Mapping[str, float]) -> float:
@@ -200,6 +217,14 @@ class Targets(Part):
     """How many evaluations in a row, virtual seconds or rounds must meet the target. Seconds depend least on the grid:
     noise holds a target just above a plateau for a few evaluations sooner or later."""
 
+    _better: dict[str, Better] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _directions(self, info: ValidationInfo) -> Self:
+        own = _own(info)
+        self._better = {name: facts_of(name, own).better for name in self.values if column_of(name) not in COLUMNS}
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _apart(cls, value: Any) -> Any:
@@ -213,17 +238,26 @@ class Targets(Part):
     @property
     def each(self) -> tuple[Target, ...]:
         """One target per metric, in the order given."""
-        return tuple(Target(metric, value, self.held) for metric, value in self.values.items())
+        return tuple(
+            Target(metric, value, self.held, self._better.get(metric)) for metric, value in self.values.items()
+        )
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """The better directions of the scenario's own metrics among them."""
+        return self._better
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        own = handler.resolve_ref_schema(handler(schema))
-        value, held = own["properties"]["values"]["additionalProperties"], own["properties"][_FOR]
+        keys = handler.resolve_ref_schema(handler(schema))
+        value, held = keys["properties"]["values"]["additionalProperties"], keys["properties"][_FOR]
         metrics = {name: {**value, **_documented(name)} for name in COLUMNS}
+        own = {**value, "description": "A metric of the scenario's key `metrics`, by its name there."}
         return {
             "type": "object",
-            "description": own.get("description", ""),
+            "description": keys.get("description", ""),
             "properties": {**metrics, _FOR: held},
+            "patternProperties": {_OWN_COLUMN: own},
             "additionalProperties": False,
             "minProperties": 1,
         }
@@ -232,7 +266,7 @@ class Targets(Part):
 def _documented(metric: str) -> JsonSchemaValue:
     """Describe a metric as a key of targets, with an example."""
     split, _, name = metric.partition("_")
-    better = "At least" if higher_is_better(metric) else "At most"
+    better = "At least" if facts_of(metric).better == "higher" else "At most"
     rows = "mean over the batches since the evaluation before" if split == "train" else f"on the {split} rows"
     return {"description": f"{better} this {name}, {rows}.", "examples": ["90 %" if is_share(metric) else 0.5]}
 

@@ -19,6 +19,7 @@ from vflsim.learning.training import Training
 from vflsim.privacy.base import Mechanism
 from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
+from vflsim.vocabulary.metric import Metric
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -60,6 +61,10 @@ class LoadedData:
             present = self.present and {split: tensor.to(device) for split, tensor in self.present.items()}
             self.elsewhere[device] = replace(self.with_joint(joint), labels=labels, present=present)
         return self.elsewhere[device]
+
+    def having(self, own_metrics: Mapping[str, Metric]) -> LoadedData:
+        """The same with a scenario's own metrics, by name."""
+        return replace(self, task=self.task.having(own_metrics), elsewhere={}) if own_metrics else self
 
     def with_joint(self, joint: dict[Split, torch.Tensor]) -> LoadedData:
         """The same with other features: (rows, columns) by split."""

@@ -23,6 +23,7 @@ from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.timing.floats import Floats
+from vflsim.vocabulary.metrics import unit_of
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
             continue
         measured = list(_costs(frame, wanted, run.diverged))
         if not run.failed:
-            measured += _measures(frame, results.evaluated, run.info.stop_reason)
+            measured += _measures(frame, results, run.info.stop_reason)
         for measure, value in lasted.get((run.protocol, run.seed), {}).items():
             measured.append((measure, None, "s", value, False))
         names = ("measure", "target", "unit", "value", "censored")
@@ -184,15 +185,15 @@ def _costs(frame: pd.DataFrame, targets: Iterable[Target], diverged: bool) -> It
             yield measure, str(target), unit, float(found.row[column]), not found.reached
 
 
-def _measures(frame: pd.DataFrame, evaluated: tuple[str, ...], stop_reason: str | None) -> Iterator[_Measured]:
+def _measures(frame: pd.DataFrame, results: RunSet, stop_reason: str | None) -> Iterator[_Measured]:
     """Measure what does not depend on targets."""
     steps = distinct(frame)
-    for metric in (*evaluated, "train_loss"):
-        values = frame[metric].dropna()
+    for metric in (*results.evaluated, "train_loss"):
+        values, unit = frame[metric].dropna(), unit_of(metric, results.own_metrics)
         if len(values):
-            yield f"end_{metric}", None, "", float(values.iloc[-1]), False
+            yield f"end_{metric}", None, unit, float(values.iloc[-1]), False
             if stop_reason != "target":
-                yield f"plateau_{metric}", None, "", plateau_of(steps, metric), False
+                yield f"plateau_{metric}", None, unit, plateau_of(steps, metric), False
     last = frame.iloc[-1]
     for measure, (column, unit) in _TOTALS.items():
         yield measure, None, unit, float(last[column]), False

@@ -57,7 +57,7 @@ def wanted_targets(results: RunSet, targets: Mapping[str, Any] | None) -> tuple[
     if targets is None:
         return tuple(target for target in targets_of(results) if target.metric in measurable(results))
     try:
-        found = Targets.model_validate(dict(targets)).each
+        found = Targets.model_validate(dict(targets), context={"metrics": results.own_metrics}).each
     except ValidationError as error:
         what, _, allowed = error.errors()[0]["msg"].removeprefix("Value error, ").partition("; allowed: ")
         raise ResultsError(f"no target: {what}", str(results.folder), allowed or "{test_accuracy: 0.9}") from error

@@ -17,6 +17,7 @@ from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient
 from vflsim.results.facts.variation import Variation
+from vflsim.vocabulary.metric import MetricFacts
 
 Columns = Mapping[str, Any]
 """Column name -> list, numpy array or arrow array; all of one length."""
@@ -184,7 +185,7 @@ class RunInfo(BaseModel):
     and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the
     heaviest tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are
     what the run trained with beside its timing (None without training). ``reference`` is the protocol's trait: the
-    server computes the clients' models, too.
+    server computes the clients' models, too. ``metrics`` are the facts of the scenario's own metrics, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -222,6 +223,7 @@ class RunInfo(BaseModel):
     rounds_correspond: bool = False
     variation: Variation | None = None
     reference: bool = False
+    metrics: dict[str, MetricFacts] = Field(default_factory=dict)
     awaited_replies: tuple[str, ...] = ()
     max_staleness: int | None = None
     staleness_bounds: Age | None = None

@@ -9,21 +9,23 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import ResultsError
+from vflsim.vocabulary.metrics import Known
 from vflsim.vocabulary.quantities import Number
 from vflsim.vocabulary.targets import Target, Targets, named
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 
 
-def declared(scenario: Mapping[str, Any], folder: Path) -> tuple[Target, ...]:
+def declared(scenario: Mapping[str, Any], folder: Path, own: Known) -> tuple[Target, ...]:
     """Collect the targets in a stored scenario: its own first, then ``stop``'s, then those of single protocols.
 
-    All of them apply to every protocol. Raises ResultsError, which names the ``folder``, if one cannot be read.
+    All of them apply to every protocol; they may name its ``own`` metrics. Raises ResultsError, which names the
+    ``folder``, if one cannot be read.
     """
     stops = [scenario.get("stop"), *((protocol or {}).get("stop") for protocol in scenario["protocols"].values())]
     entries = [scenario.get("target"), *((stop or {}).get("target") for stop in stops)]
     try:
-        context = {"symbols": _symbols(scenario)}
+        context = {"symbols": _symbols(scenario), "metrics": own}
         return named([Targets.model_validate(each, context=context) for each in entries if each is not None])
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")

@@ -18,6 +18,7 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.summary import summarise
 from vflsim.results.store.write import SWEEP
 from vflsim.results.sweeps.axis import SweepAxis, axes_of, setting_of
+from vflsim.vocabulary.metric import MetricFacts
 
 
 class SweepPoint(BaseModel):
@@ -186,6 +187,11 @@ class Sweep:
     def numbers(self) -> tuple[float, ...] | None:
         """The values of a sweep over one key as numbers in SI units; None unless all are (or there are more keys)."""
         return self.axes[0].numbers if len(self.axes) == 1 else None
+
+    @property
+    def own_metrics(self) -> dict[str, MetricFacts]:
+        """What is known of the scenario's own metrics, by name."""
+        return {name: facts for found in self.results for name, facts in found.own_metrics.items()}
 
     def estimates(self, measure: str = "round_duration", target: str | None = None) -> pd.DataFrame:
         """Return one measure of :func:`~vflsim.results.statistics.summary.summarise`, one row per point and protocol.

@@ -46,7 +46,7 @@ def _table(sweep: Sweep, measure: str, target: str | None, title: str) -> TextTa
     known = measure in sweep.measures  # otherwise rounds were not kept, and the table shows dashes
     cells = {
         (row["position"], row["protocol"]): describe(
-            Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"))
+            Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"), sweep.own_metrics)
         )
         for _, row in (sweep.estimates(measure, target).iterrows() if known else ())
     }

@@ -123,7 +123,7 @@ class Tuning:
 
     @property
     def _signed(self) -> pd.DataFrame:
-        return self.scores if higher_is_better(self.metric) else -self.scores
+        return self.scores if higher_is_better(self.metric, self.sweep.own_metrics) else -self.scores
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about the choice: edges of the grid, failures, ties."""

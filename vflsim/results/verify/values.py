@@ -12,10 +12,8 @@ from numpy.typing import ArrayLike
 from vflsim.results.store.schema import EPSILON, SERVER, SPLITS, RunInfo, split_of
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each
 from vflsim.streams import party_name
-from vflsim.vocabulary.metrics import METRICS, column_of, range_of
+from vflsim.vocabulary.metrics import REPORTED, column_of, facts_of
 
-_UNDEFINED = ("auc", "r2")
-"""The metrics that rows of a single class, or of a single value, do not have."""
 _AGES = ("row_age", "client_age")
 _LISTS = ("used", "missing", "fresh")
 
@@ -28,15 +26,15 @@ def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
     for column in frames.metrics:
         name = column_of(str(column))
         metric = name.partition("_")[2]
-        if split_of(name) not in SPLITS or metric not in METRICS:
+        if split_of(name) not in SPLITS or (metric not in REPORTED and metric not in info.metrics):
             continue
-        values = frames.metrics[column]
-        least, most = range_of(name)
+        values, facts = frames.metrics[column], facts_of(metric, info.metrics)
+        least, most = facts.span
         span = f"from {least:g} to {most:g}" if most < np.inf else f"at least {least:g}"
         yield from _rows(frames, column, (values < least) | (values > most), f"must be {span}")
         if frames.cut:
             continue
-        wrong = np.isinf(values) if metric in _UNDEFINED or name == "train_loss" else ~np.isfinite(values)
+        wrong = np.isinf(values) if facts.undefined or name == "train_loss" else ~np.isfinite(values)
         yield from _rows(frames, column, wrong, f"must be finite: the run {info.status}")
 
 

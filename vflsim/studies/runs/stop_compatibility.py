@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsim.scenario.stop import Stop
-from vflsim.vocabulary.metrics import higher_is_better
+from vflsim.vocabulary.targets import Target
 
 Rules = Mapping[str, Any]
 """Stop rules as plain values, by name."""
@@ -20,7 +20,10 @@ Place = Mapping[str, float]
 
 def rules_of(stop: Stop) -> dict[str, Any]:
     """Return stop rules as plain values, which JSON can hold."""
-    return stop.model_dump(mode="json", exclude_none=True)
+    rules = stop.model_dump(mode="json", exclude_none=True)
+    if stop.target is not None and stop.target.better:
+        rules["target"]["better"] = dict(stop.target.better)
+    return rules
 
 
 def hindrance(place: Place, before: Rules, now: Rules) -> str:
@@ -48,12 +51,11 @@ def _passes(rule: str, limit: Any, before: Any, place: Place) -> bool:
             tighter = limit["round_duration"] <= before["round_duration"]
             return bool(tighter and limit["confidence"] == before["confidence"])
         case "target":
+            better = limit.get("better", {})
             return limit["held"] == before["held"] and all(
-                metric in before["values"] and _at_least_as_hard(metric, value, before["values"][metric])
+                metric in before["values"]
+                and better.get(metric) == before.get("better", {}).get(metric)
+                and Target(metric, before["values"][metric], better=better.get(metric)).met(value)
                 for metric, value in limit["values"].items()
             )
     return False
-
-
-def _at_least_as_hard(metric: str, value: float, before: float) -> bool:
-    return value >= before if higher_is_better(metric) else value <= before

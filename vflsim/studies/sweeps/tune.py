@@ -184,7 +184,7 @@ def _metric(scenario: Scenario, metric: str | None) -> str:
     """Return the metric to score; ScenarioError if the data's task does not have it."""
     training = scenario.training_of(next(iter(scenario.protocols)))
     names = checked(scenario, timing_only=False).of(training).task.metric_names
-    known = tuple(f"{PREFIX}{name}" for name in ("loss", *names))
+    known = tuple(f"{PREFIX}{name}" for name in ("loss", *names, *scenario.metrics))
     if metric is not None and metric not in known:
         what = f"{metric!r} is no metric of this task's validation rows"
         raise ScenarioError(what, "--metric", ", ".join(known), "test rows are for reporting")

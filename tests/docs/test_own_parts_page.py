@@ -1,0 +1,42 @@
+"""``docs/own-parts.md``: its classes import from the facade alone, and each of its scenarios runs with them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import ROOT, code_of
+from ruamel.yaml import YAML
+
+import vflsim
+
+PAGE = ROOT / "docs" / "own-parts.md"
+BASE, *SECTIONS = [
+    YAML(typ="safe").load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+]
+
+
+@pytest.fixture(autouse=True)
+def _mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("\n".join(code_of(PAGE)))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: "+".join(section))
+def test_each_scenario_of_the_page_runs(section: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    YAML(typ="safe").dump({**BASE, **section}, path)
+    results = vflsim.run(path, out=tmp_path / "out")
+    assert not results.failed
+    if "metrics" in section:
+        assert {"test_f1", "test_f2"} <= set(results.evaluated)
+        assert results.main_metric == "test_f2"
+
+
+def test_every_class_of_the_page_stands_in_a_scenario() -> None:
+    classes = set(re.findall(r"^class (\w+)\(", "\n".join(code_of(PAGE)), re.MULTILINE))
+    assert classes == set(re.findall(r'"mine:(\w+)"', str(SECTIONS).replace("'", '"')))

@@ -1,0 +1,105 @@
+"""Trial of a metric from outside: on random predictions it gives one number, in its range, the same every time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vflsim.vocabulary.metric import Better, Metric, Scored, TaskName, as_number
+
+_ROWS, _CLASSES = 24, 3
+
+
+def try_out(metric: Metric) -> None:
+    """Compute a metric of random, of perfect and of one-sided predictions. Raises ValueError for what is wrong."""
+    _facts(metric)
+    for task in metric.tasks:
+        for what, prediction, target in _cases(task):
+            _one(metric, task, what, prediction, target)
+
+
+def _facts(metric: Metric) -> None:
+    """Refuse facts that are missing, of another type, or contradict each other."""
+    own = type(metric)
+    tasks, better = getattr(own, "tasks", None), getattr(own, "better", None)
+    known = get_args(TaskName)
+    if not isinstance(tasks, tuple) or not tasks or not set(tasks) <= set(known):
+        _refuse(own, "tasks", tasks, f"a tuple of some of {', '.join(known)}")
+    if better not in get_args(Better):
+        _refuse(own, "better", better, " or ".join(get_args(Better)))
+    for end in ("least", "most"):
+        value = getattr(own, end)
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            _refuse(own, end, value, "a finite number, or None for no limit")
+    if own.least is not None and own.most is not None and not own.least < own.most:
+        _refuse(own, "most", own.most, f"above least, {own.least:g}")
+    for text in ("unit", "undefined"):
+        if not isinstance(getattr(own, text), str):
+            _refuse(own, text, getattr(own, text), "a text, empty for none")
+
+
+def _refuse(own: type[Metric], key: str, value: object, allowed: str) -> None:
+    raise ValueError(f"{own.__name__}.{key} is {value!r}; allowed: {allowed}; mend '{key}' of the class")
+
+
+def _cases(task: TaskName) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield predictions and targets, in the shapes that a run has: random, perfect, of one class or value, one row."""
+    draw = torch.Generator().manual_seed(1)
+    for dtype in (torch.float64, torch.float32):
+        if task == "multiclass":
+            labels = torch.arange(_ROWS) % _CLASSES
+            prediction = torch.randn(_ROWS, _CLASSES, generator=draw, dtype=dtype)
+            perfect = 8 * F.one_hot(labels, _CLASSES).to(dtype)
+        else:
+            labels = (torch.arange(_ROWS) % 2)[:, None].to(dtype)
+            if task == "regression":
+                labels = torch.randn(_ROWS, 1, generator=draw, dtype=dtype)
+            prediction = torch.randn(_ROWS, 1, generator=draw, dtype=dtype)
+            perfect = labels.clone() if task == "regression" else 16 * labels - 8
+        yield "random predictions", prediction, labels
+        yield "perfect predictions", perfect, labels
+        yield "labels that are all alike", prediction, labels[:1].expand_as(labels).clone()
+        yield "one row", prediction[:1], labels[:1]
+
+
+def _one(metric: Metric, task: TaskName, what: str, prediction: Tensor, target: Tensor) -> None:
+    """Compute one case twice, and compare."""
+    name = type(metric).__name__
+    values = []
+    for _ in range(2):
+        given = Scored(task, prediction.clone(), target.clone(), _LOSSES[task])
+        with torch.no_grad():
+            values.append(as_number(metric.value(given), name))
+        if not (torch.equal(given.prediction, prediction) and torch.equal(given.target, target)):
+            raise ValueError(
+                f"{name}.value changes the tensors that it is given; allowed: only to read them; copy them"
+            )
+    first, again = values
+    where = f"for {what} of a {task} task"
+    if first != again and not (math.isnan(first) and math.isnan(again)):
+        raise ValueError(
+            f"{name}.value gives {first:g}, then {again:g} {where}; allowed: a function of predictions and targets; "
+            "draw no random numbers in it"
+        )
+    least, most = metric.facts.span
+    defined = what in ("random predictions", "perfect predictions")
+    if math.isnan(first) and (defined or not metric.undefined):
+        remedy = f"mend 'value', or say when it has none: undefined = 'where …' of {name}"
+        raise ValueError(f"{name}.value is NaN {where}; allowed: a number; {remedy}")
+    if math.isinf(first) or first < least or first > most:
+        raise ValueError(
+            f"{name}.value is {first:g} {where}; allowed: finite, from {least:g} to {most:g}; mend 'value', or the "
+            "range ('least', 'most') of the class"
+        )
+
+
+_LOSSES: dict[TaskName, Callable[[Tensor, Tensor], Tensor]] = {
+    "multiclass": F.cross_entropy,
+    "binary": F.binary_cross_entropy_with_logits,
+    "regression": F.mse_loss,
+}
