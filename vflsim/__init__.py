@@ -39,6 +39,8 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapp
 
     Where there is no such file, ``source`` may name a scenario that comes with vflsim: ``"quickstart"``.
     Raises ``ScenarioError``, which lists file, line, key, value and remedy of every problem.
+
+    Example: ``vflsim.load("mine.yaml", ["training.batch=32"]).training.batch``
     """
     from vflsim.scenario.load import load as load_scenario
 
@@ -66,6 +68,8 @@ def run(
     Raises ``ScenarioError``, ``DataError``, ``ResultsError``; TypeError for an option that there is not. A failed run
     does not stop the others: after all runs, the first ``RunError`` is raised, and
     ``open_results`` reads the results.
+
+    Example: ``vflsim.run("mine.yaml", progress=False).summary()``
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
@@ -106,6 +110,8 @@ def tune(
     protocol with its own best value), ``common.yaml`` (the best for all) and ``tuning.parquet``. ``overrides`` apply to
     these scenarios too, ``in_tuning`` to the tuning runs alone. ``seeds`` must not be the scenario's; other parameters
     are as for ``run``. Raises ``ScenarioError``, ``DataError``, ``ResultsError``; a failed run rules out its value.
+
+    Example: ``vflsim.tune("mine.yaml", "training.client_optimizer.lr=0.1,0.2", seeds=[100]).chosen``
     """
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.overrides import values_of
@@ -152,6 +158,8 @@ def sweep(
     once. Points and runs in ``out`` that fit are kept. Other parameters are as for ``run``. :func:`read_sweep` makes a
     frame of the results. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. Failed runs stop nothing: they are
     kept, a warning counts them, and the frame has their errors.
+
+    Example: ``vflsim.sweep("mine.yaml", {"training.batch": [16, 32]}, "results/batches").points``
     """
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
@@ -178,6 +186,8 @@ def open_results(folder: str | Path, *, trust: bool = False) -> StudyResults:
     """Open a folder that ``vflsim run`` or ``vflsim.run`` has written. Raises ``ResultsError``.
 
     With ``trust``, rebuilding models may import the modules that the results name, which runs their code.
+
+    Example: ``vflsim.open_results("results/mine").metrics``
     """
     from vflsim.trained.results import StudyResults
 
@@ -202,6 +212,8 @@ def verify(
     beginning, ``from_checkpoint`` only what follows its last checkpoint, ``workers`` runs at a time. A warning names
     runs that cannot repeat themselves, such as those that the wall clock ends. Modules that the scenario names are
     imported with ``trust`` alone, which runs their code. Raises ``ResultsError``, ``ScenarioError``, ``DataError``.
+
+    Example: ``vflsim.verify("results/mine", rerun=True, rounds=3)``
     """
     from vflsim.results.verify.runs import verify_folder
     from vflsim.studies.rerun import Sample
@@ -223,6 +235,8 @@ def compare(
 
     A protocol that several studies have gets the study's name, as in ``wait (mlp)``. ``baseline`` is the protocol that
     the others are compared with; by default the first that waits for all clients. Raises ``ResultsError``.
+
+    Example: ``vflsim.compare(["results/mine", "results/other"]).summary()``
     """
     from vflsim.results.read import Results
     from vflsim.trained.results import ComparedResults
@@ -237,6 +251,8 @@ def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> p
 
     ``target`` replaces the scenario's: ``{"test_accuracy": 0.9}``. See :func:`vflsim.results.sweeps.frame.sweep_frame`.
     Raises ``ResultsError``.
+
+    Example: ``vflsim.read_sweep("results/batches")[["protocol", "seed"]]``
     """
     from vflsim.results.sweeps.frame import sweep_frame
     from vflsim.results.sweeps.sweep import Sweep
@@ -249,6 +265,8 @@ def plot(results: Results | Sweep, kind: str, **options: Any) -> Picture:
 
     ``kind`` is a name in :data:`vflsim.plotting.PLOTS` (of a sweep: ``SWEEP_PLOTS``); ``options`` are the parameters of
     the function it names. Raises ``ResultsError`` for an unknown name and for results without the tables it needs.
+
+    Example: ``vflsim.plot(vflsim.open_results("results/mine"), "time").savefig("time.png")``
     """
     from vflsim.plotting import plot as draw
 

@@ -33,6 +33,11 @@ class VflsimError(Exception):
 
     ``what`` names the problem and the offending value. ``where`` is ``file:line``, a dotted key, or a party with its
     round and virtual time. ``allowed`` lists the valid values; ``remedy`` tells how to mend it.
+
+    Example::
+
+        error = VflsimError("t is 11", "mine.yaml:4", allowed="1 to 10", remedy="write t: 10")
+        print(error)
     """
 
     exit_code = 1
@@ -51,13 +56,24 @@ class VflsimError(Exception):
 
 
 class ScenarioError(VflsimError):
-    """A scenario file (or an override of it) cannot be run."""
+    """A scenario file (or an override of it) cannot be run.
+
+    Example::
+
+        error = ScenarioError("11 is too many", "mine.yaml:4: t", "1 to 10", "write t: 10")
+        error.where, error.exit_code  # ('mine.yaml:4: t', 2)
+    """
 
     exit_code = 2
 
 
 class DataError(VflsimError):
-    """A data file is absent, damaged, or does not hold what the scenario needs."""
+    """A data file is absent, damaged, or does not hold what the scenario needs.
+
+    Example::
+
+        print(DataError("is no PNG file", "digits/3.png", "PNG files", "convert it"))
+    """
 
     exit_code = 2
 
@@ -90,11 +106,25 @@ class StandstillError(NoProgressError):
 
 
 class IncompleteRoundError(RunError):
-    """A round can never be completed: a party that it needs is down for good."""
+    """A round can never be completed: a party that it needs is down for good.
+
+    Example::
+
+        IncompleteRoundError("round 4 needs client 2, which is down for good").exit_code  # 1
+    """
 
 
 class DisconnectedError(RunError):
-    """The only party whose message was awaited has gone down."""
+    """The only party whose message was awaited has gone down.
+
+    Example::
+
+        async def wait_for_first(node: ServerNode) -> Message | None:
+            try:
+                return await node.recv("embedding", senders=[1])
+            except DisconnectedError:
+                return None
+    """
 
 
 class UnkeptStateError(RunError):
@@ -102,7 +132,15 @@ class UnkeptStateError(RunError):
 
 
 class NonFiniteError(RunError):
-    """Training diverges: a loss, an embedding or a gradient became infinite or NaN, or ran out of a fixed point."""
+    """Training diverges: a loss, an embedding or a gradient became infinite or NaN, or ran out of a fixed point.
+
+    Example::
+
+        try:
+            finite_loss(torch.tensor(math.nan))
+        except NonFiniteError as error:
+            print(error.what)
+    """
 
 
 class WeightBoundError(RunError):
@@ -118,7 +156,16 @@ class BlindingError(RunError):
 
 
 class ProtocolError(RunError):
-    """A protocol used a verb wrongly (awaited a foreign object, sent to nobody, …)."""
+    """A protocol used a verb wrongly (awaited a foreign object, sent to nobody, …).
+
+    Example::
+
+        message = Gradient(round=0)
+        try:
+            message["duals"]
+        except ProtocolError as error:
+            print(error.allowed)
+    """
 
 
 class ForeignAwaitError(ProtocolError, TypeError):
@@ -126,7 +173,12 @@ class ForeignAwaitError(ProtocolError, TypeError):
 
 
 class NoClosedFormError(VflsimError, NotImplementedError):
-    """A distribution has no cdf in closed form; its numbers are still known."""
+    """A distribution has no cdf in closed form; its numbers are still known.
+
+    Example::
+
+        NoClosedFormError("a delay of kind measured has no formula", remedy="use its cdf").remedy  # 'use its cdf'
+    """
 
 
 class TooLargeError(VflsimError, ValueError):

@@ -36,6 +36,7 @@ A scenario names it by path: ``{kind: module, path: "mine:Resting", rest: 1 s}``
 
 from __future__ import annotations
 
+from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Formula, NoClosedForm, Range
 from vflsim.codecs.base import Codec
 from vflsim.codecs.frame import Envelope, Spec
@@ -75,7 +76,17 @@ from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
-from vflsim.setting import BatchPlan, Exchange, Learners, Setting, client_parts, server_parts, split_learners
+from vflsim.setting import (
+    BatchPlan,
+    Exchange,
+    Learners,
+    ServerPrediction,
+    Setting,
+    client_parts,
+    server_parts,
+    split_learners,
+    split_prediction,
+)
 from vflsim.streams import SERVER, SHARED, generator, party_name, torch_seed
 from vflsim.timing.base import Delay
 from vflsim.timing.law import Law
@@ -98,7 +109,7 @@ from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest
 from vflsim.world.node import ClientNode, Node, ServerNode
 
 API_VERSION = 1
-"""The version of this list of names, and of what they mean."""
+"""The version of this list of names, and of what they mean. Example: ``assert API_VERSION == 1``."""
 
 __all__ = [
     "API_VERSION",
@@ -173,6 +184,7 @@ __all__ = [
     "Selective",
     "ServerLearner",
     "ServerNode",
+    "ServerPrediction",
     "Setting",
     "Spec",
     "Split",
@@ -181,6 +193,7 @@ __all__ = [
     "TaskName",
     "TimedWorld",
     "Traits",
+    "Unanalysable",
     "UnsuitableError",
     "Vectorisable",
     "VflsimError",
@@ -190,5 +203,6 @@ __all__ = [
     "party_name",
     "server_parts",
     "split_learners",
+    "split_prediction",
     "torch_seed",
 ]

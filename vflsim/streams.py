@@ -15,9 +15,12 @@ from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 SERVER = 0
-"""The server's party number; client m has number m = 1..N."""
+"""The server's party number; client m has number m = 1..N. Example: ``message.sender == SERVER``."""
 SHARED = -1
-"""The party number of streams that all parties share, such as the sequence of shared mini-batches."""
+"""The party number of streams that all parties share, such as the sequence of shared mini-batches.
+
+Example: ``generator(seed, SHARED, "mine/order")``.
+"""
 BLOCK = 64
 """Uniforms drawn at a time. Fixed, because the last bit of np.log may depend on the length of its array."""
 
@@ -27,7 +30,12 @@ _PER_COUNT = 4  # 64-bit words that Philox4x64 gives per value of its counter
 
 
 def party_name(party: int) -> str:
-    """Give the name of a party in results and messages."""
+    """Give the name of a party in results and messages.
+
+    Example::
+
+        party_name(0), party_name(2)  # ('server', 'client-2')
+    """
     return "server" if party == 0 else f"client-{party}"
 
 
@@ -44,12 +52,24 @@ def stream_key(seed: int, party: int, purpose: str) -> int:
 
 
 def generator(seed: int, party: int, purpose: str) -> np.random.Generator:
-    """Give a fresh numpy generator at the start of the stream (for permutations, splits, …)."""
+    """Give a fresh numpy generator at the start of the stream (for permutations, splits, …).
+
+    Example::
+
+        order = generator(seed=0, party=3, purpose="mine/order").permutation(4)
+        sorted(order.tolist())  # [0, 1, 2, 3]
+    """
     return np.random.Generator(np.random.Philox(key=stream_key(seed, party, purpose)))
 
 
 def torch_seed(seed: int, party: int, purpose: str) -> int:
-    """Give a seed for ``torch.Generator.manual_seed``: the low 63 bits of the stream's key."""
+    """Give a seed for ``torch.Generator.manual_seed``: the low 63 bits of the stream's key.
+
+    Example::
+
+        noise = torch.Generator().manual_seed(torch_seed(seed=0, party=3, purpose="mine/noise"))
+        torch.randn(2, generator=noise).shape  # torch.Size([2])
+    """
     return stream_key(seed, party, purpose) & (2**63 - 1)
 
 

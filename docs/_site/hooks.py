@@ -82,7 +82,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Remove the roles of cross-references in docstrings, which Markdown does not know."""
+    """Remove what Markdown does not know from docstrings: roles of cross-references, and the colon before code."""
+    html = html.replace("::</p>", ":</p>")
     return re.sub(r":(?:attr|class|data|func|mod):(?=<code>)", "", html)
 
 

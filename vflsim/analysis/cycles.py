@@ -28,7 +28,18 @@ from vflsim.world.messages import Embedding, Message
 
 
 class Unanalysable(Exception):  # noqa: N818  not an error: the reason why there is no closed form
-    """There is no closed form, for the reason given."""
+    """There is no closed form, for the reason given.
+
+    Example::
+
+        class Uneven(Synchronous):
+            kind: Literal["uneven"] = "uneven"
+
+            def closed_forms(self, setting: Setting) -> tuple[ClosedForm, ...]:
+                if setting.network.kind != "dedicated":
+                    raise Unanalysable("uploads share the server's link")
+                return ()
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,12 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number, or bounds of it."""
+    """A number, or bounds of it.
+
+    Example::
+
+        Range(1, 2).known, 1.5 in Range(1, 2), str(Range.of(2.0))  # (False, True, '2')
+    """
 
     low: float
     high: float
@@ -51,7 +56,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """``left = right`` as sympy expressions; ``note`` explains its symbols."""
+    """``left = right`` as sympy expressions; ``note`` explains its symbols.
+
+    Example::
+
+        import sympy
+
+        Formula(sympy.Symbol("E"), 1 / sympy.Symbol("mu"), "mu: the rate").text  # 'E = 1/mu  (mu: the rate)'
+    """
 
     left: sympy.Basic
     right: sympy.Basic
@@ -85,6 +97,12 @@ class ClosedForm:
 
     Either its distribution ``law`` is known, or bounds of it, ``law`` of smaller and ``slower`` of larger times, or its
     mean alone, ``given``. ``clients`` are those that the quantity belongs to (none: to the protocol).
+
+    Example::
+
+        form = ClosedForm("round", "s", ("constant delays",), formulas=tuple, given=Range.of(2.5))
+        str(form.mean)  # '2.5'
+        form.exactness  # 'exact'
     """
 
     name: str
@@ -132,7 +150,12 @@ class ClosedForm:
 
 @dataclass(frozen=True, slots=True)
 class NoClosedForm:
-    """The reason why there is no closed form; ``failed``: there should be one, but its computation failed."""
+    """The reason why there is no closed form; ``failed``: there should be one, but its computation failed.
+
+    Example::
+
+        NoClosedForm("round", "clients with outages have no law").failed  # False
+    """
 
     name: str
     reason: str

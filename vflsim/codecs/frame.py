@@ -30,7 +30,12 @@ _MOST_NAMED = 254
 
 
 class Envelope(NamedTuple):
-    """The content of a message besides its tensors: kind, sender, round and batch (``-1`` for none), sample ids."""
+    """The content of a message besides its tensors: kind, sender, round and batch (``-1`` for none), sample ids.
+
+    Example::
+
+        Envelope("embedding", sender=3, round=7).batch  # -1
+    """
 
     kind: str
     sender: int
@@ -40,7 +45,12 @@ class Envelope(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """Shape and dtype of a tensor before it is encoded."""
+    """Shape and dtype of a tensor before it is encoded.
+
+    Example::
+
+        Spec((32, 16), torch.float32).shape  # (32, 16)
+    """
 
     shape: Shape
     dtype: torch.dtype

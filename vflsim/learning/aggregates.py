@@ -21,7 +21,19 @@ from vflsim.vocabulary.quantities import PositiveNumber
 
 
 class Aggregate(Part, ABC):
-    """Joins M embeddings into one that the server's model takes."""
+    """Joins M embeddings into one that the server's model takes.
+
+    Example, which a scenario names by ``aggregate: {kind: module, path: "mine:Median"}``::
+
+        class Median(Aggregate):
+            kind: Literal["median"] = "median"
+
+            def combine(self, embeddings: Sequence[Tensor | None], widths: Sequence[int]) -> Tensor:
+                return torch.stack([h for h in embeddings if h is not None]).median(0).values
+
+
+        Median().combine([torch.zeros(2, 3), None, torch.ones(2, 3)], [3, 3, 3]).shape  # torch.Size([2, 3])
+    """
 
     kind: str
     """The name of this kind, as scenarios write it."""

@@ -15,6 +15,7 @@ from vflsim.learning.training import Training
 from vflsim.streams import SHARED, generator
 
 Split = Literal["train", "validation", "test"]
+"""Rows to train on, to choose by, or to judge by. Example: ``learner.features("test")``."""
 
 CPU = torch.device("cpu")
 
@@ -28,6 +29,12 @@ class Batch:
 
     ``ids`` are row numbers of the training split, (b,) of int64, read-only. ``origin`` is the client whose own
     sequence it belongs to, or SHARED. Two batches are equal if they have the same place in the same sequence.
+
+    Example::
+
+        batch = Batch(index=3, ids=np.array([4, 1, 7]))
+        len(batch)  # 3
+        batch == Batch(index=3, ids=np.array([4, 1, 7]), origin=2)  # False
     """
 
     index: int
@@ -53,6 +60,12 @@ class BatchSequence:
     all are full. The batches of an epoch are a function of (seed, origin, epoch) alone, ``origin`` being SHARED for
     ``batches: shared`` and ``party`` (a client's number) for ``batches: own``. So any batch can be had at any time.
     Raises ValueError for a batch larger than the training rows.
+
+    Example::
+
+        sequence = BatchSequence(setting.data.rows, setting.training, seed=0, party=1)
+        sequence.batch(5) == sequence.batch(5)  # True
+        sequence.length(5) == len(sequence.batch(5))  # True
     """
 
     def __init__(self, rows: int, training: Training, seed: int, party: int) -> None:

@@ -63,6 +63,17 @@ class ClientLearner(PartyLearner):
     parameters of the upload. A mechanism bounds every embedding, and adds noise to those of training rows; gradients go
     through the bound, and the noise is a constant to them. Evaluation, which is not part of the protocol, is free of
     noise.
+
+    Example::
+
+        class Halving(ClientLearner):
+            def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
+                operation = super().client_step(batch, gradient)
+                operation.units = 0.5  # a sampled compute time counts half
+                return operation
+
+
+        Halving(client_parts(setting, 1, seed=0)).party  # 1
     """
 
     def __init__(self, parts: ClientParts) -> None:

@@ -19,6 +19,13 @@ class Handle(Generic[T]):
 
     Invariant: the value is set once, by the operation that promised it, and never changes. The operation may leave
     the last of the work to the first reader (``defer``), so that unread values are never computed.
+
+    Example::
+
+        promised = Handle((2, 3))
+        promised.nbytes, promised.ready  # (24, False)
+        promised.set(torch.ones(2, 3))
+        float(promised.value.sum())  # 6.0
     """
 
     __slots__ = ("__weakref__", "_compute", "_value", "dtype", "joint", "ready", "shape")
@@ -102,6 +109,12 @@ class Operation(Generic[T]):
     bookkeeping on indices, never on values. ``counts`` says what completing it counts as.
 
     An operation that is made but never performed changes nothing.
+
+    Example::
+
+        def count_rows(learner: PartyLearner, batch: Batch) -> Operation[Handle[Tensor]]:
+            rows = learner.promise()
+            return learner.operation("count", lambda: rows.set(torch.tensor(float(len(batch)))), rows, rows=len(batch))
     """
 
     kind: str

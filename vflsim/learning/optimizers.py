@@ -26,7 +26,23 @@ Memory = Annotated[Fraction01, AfterValidator(_below_one)]
 
 
 class Optimizer(Part, ABC):
-    """An update rule for weights θ with gradient g."""
+    """An update rule for weights θ with gradient g.
+
+    Example, which a scenario names by ``client_optimizer: {kind: module, path: "mine:Adadelta", lr: 0.5}``::
+
+        class Adadelta(Optimizer):
+            kind: Literal["adadelta"] = "adadelta"
+
+            @property
+            def slots(self) -> int:
+                return 2
+
+            def build(self, params: Iterable[Parameter]) -> torch.optim.Optimizer:
+                return torch.optim.Adadelta(params, self.lr, weight_decay=self.weight_decay, foreach=False)
+
+
+        Adadelta(lr=0.5).try_alone()
+    """
 
     kind: str
     """The name of this kind, as scenarios write it."""

@@ -37,7 +37,13 @@ LearnerT = TypeVar("LearnerT", bound="PartyLearner")
 
 
 class Received(Protocol):
-    """The parts of a message that operations read: sender, batch and tensor."""
+    """The parts of a message that operations read: sender, batch and tensor.
+
+    Example::
+
+        def total(message: Received) -> float:
+            return float(message.value.value.sum())
+    """
 
     @property
     def sender(self) -> int:
@@ -82,7 +88,9 @@ class PartyLearner:
 
     ``kept`` is what the party remembers between operations beside its models, by name: tensors, numbers, texts, and
     lists and mappings of these. Checkpoints keep it. A change of any other attribute by ``run`` is refused, since a
-    resumed run would lose it (``learning.watch``). A client that takes three local steps a round:
+    resumed run would lose it (``learning.watch``).
+
+    Example, a client that takes three local steps a round::
 
         class Local(PartyLearner):
             def __init__(self, held, build, rule):
@@ -327,7 +335,12 @@ class PartyLearner:
 
 
 def finite_loss(loss: Tensor, where: str = "") -> float:
-    """Return the loss as a number. Raises ``NonFiniteError`` if it is none."""
+    """Return the loss as a number. Raises ``NonFiniteError`` if it is none.
+
+    Example::
+
+        finite_loss(torch.tensor(0.5))  # 0.5
+    """
     value = float(loss)
     if not math.isfinite(value):
         raise NonFiniteError(f"the training loss became {value}", where, remedy=DIVERGED)

@@ -92,6 +92,11 @@ class ServerLearner(PartyLearner):
     An active server embeds its own features, too: its embedding is the first input of the aggregate, always fresh.
     Invariants: embeddings are joined in party order, never in arrival order; every gradient is taken at the
     parameters before the step (VAFL Eq. 2a, 2b); each completed step moves ``staleness`` on by one.
+
+    Example::
+
+        server = ServerLearner(server_parts(setting, seed=0))
+        server.top.module(torch.zeros(1, 6, dtype=torch.float64)).shape  # torch.Size([1, 10])
     """
 
     def __init__(self, parts: ServerParts) -> None:

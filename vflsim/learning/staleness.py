@@ -22,6 +22,12 @@ class Staleness:
     *Row age*: steps since this client's row of this sample was refreshed. *Client age*: steps since the client's last
     arrival. A row never refreshed, and a client never heard of, count from the start (one step before the first):
     what ``first_fill`` put there was put there then.
+
+    Example::
+
+        staleness = Staleness(clients=[1, 2], rows=10)
+        batch = Batch(0, np.array([0, 1]))
+        staleness.complete([(batch, [1])]).client_ages.tolist()  # [0, 1]
     """
 
     def __init__(self, clients: Sequence[int], rows: int) -> None:

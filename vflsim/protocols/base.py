@@ -28,6 +28,16 @@ class CheckContext:
     ``batches`` and ``batch`` are training settings, ``aggregate`` is the kind of the aggregate, ``models`` the clients'
     models in client order, ``server`` the server's; ``active`` is the embedding model of a server with features.
     ``codec`` and ``blinding`` are those of the protocol. ``setting`` is there once the data have been read.
+
+    Example::
+
+        class Pairs(Synchronous):
+            kind: Literal["pairs"] = "pairs"
+
+            def check(self, context: CheckContext) -> None:
+                super().check(context)
+                if context.clients % 2:
+                    raise ValueError(f"{context.clients} clients cannot form pairs; allowed: an even number of them")
     """
 
     clients: int
@@ -44,7 +54,12 @@ class CheckContext:
 
 
 class UnsuitableError(ValueError):
-    """A codec or a blinding that a protocol cannot run with. ``key`` is the scenario's key that is wrong."""
+    """A codec or a blinding that a protocol cannot run with. ``key`` is the scenario's key that is wrong.
+
+    Example::
+
+        UnsuitableError("codec", "it sends integers; allowed: plain").key  # 'codec'
+    """
 
     def __init__(self, key: Literal["codec", "blinding"], message: str) -> None:
         super().__init__(message)
@@ -58,6 +73,27 @@ class Protocol(Part, ABC):
     unchanged in virtual and in real time, because they see only their node and keep their state in local variables.
     Learners store what they remember beside models in ``kept`` (``PartyLearner``), and checkpoints save it. ``traits``
     tells the framework what it has to know of the protocol: begin with a preset, and change what differs.
+
+    Example, which a scenario names by ``{kind: module, path: "mine:Lazy", pause: 2 s}``::
+
+        class Lazy(Protocol):
+            kind: Literal["lazy"] = "lazy"
+            pause: PositiveSeconds = 1.0
+
+            async def server(self, node: ServerNode) -> None:
+                for k in node.rounds():
+                    embeddings = await node.gather("embedding", senders=node.clients, round=k)
+                    step = await node.compute(node.learner.server_step(embeddings))
+                    for message in embeddings:
+                        await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
+
+            async def client(self, node: ClientNode) -> None:
+                for k in node.rounds():
+                    h = await node.compute(node.learner.embed(node.batch(k)))
+                    await node.upload("server", Embedding(node.batch(k), h, round=k))
+                    gradient = await node.recv("gradient", round=k)
+                    await node.compute(node.learner.client_step(node.batch(k), gradient))
+                    await node.sleep(self.pause)
     """
 
     traits: ClassVar[Traits] = Traits()

@@ -30,6 +30,17 @@ class Choices:
     """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
 
     Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown.
+
+    Example::
+
+        Choices(
+            key="t",
+            title="mean round by t",
+            columns=("t", "s"),
+            rows=(("1", "0.8"), ("2", "1.3")),
+            notes=("waits for the first t embeddings",),
+            same="exponential uploads",
+        ).rows[1][1]  # '1.3'
     """
 
     key: str
@@ -41,7 +52,17 @@ class Choices:
 
 
 class Analysable(ABC):
-    """The laws of its rounds are known without a run."""
+    """The laws of its rounds are known without a run.
+
+    Example::
+
+        class Uploads(Analysable, Protocol):
+            kind: Literal["uploads"] = "uploads"
+
+            def closed_forms(self, setting: Setting) -> tuple[ClosedForm, ...]:
+                law = setting.timings[1].upload_delay
+                return (ClosedForm("upload delay", "s", ("client 1 alone",), formulas=tuple, law=law, clients=(1,)),)
+    """
 
     @abstractmethod
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
@@ -56,7 +77,16 @@ class Analysable(ABC):
 
 
 class Vectorisable(ABC):
-    """Its rounds follow from those before by a recurrence over arrays."""
+    """Its rounds follow from those before by a recurrence over arrays.
+
+    Example::
+
+        class Same(Vectorisable, Protocol):
+            vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
+
+            def recurrence(self, world: TimedWorld) -> Recurrence:
+                return Synchronous().recurrence(world)
+    """
 
     vectorised_keys: ClassVar[frozenset[str]]
     """The keys of the protocol that the recurrence understands."""
@@ -71,7 +101,19 @@ class Vectorisable(ABC):
 
 
 class Selective(ABC):
-    """Its keys decide which clients take part."""
+    """Its keys decide which clients take part.
+
+    Example::
+
+        class FirstHalf(Selective, Synchronous):
+            kind: Literal["first_half"] = "first_half"
+
+            def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
+                return list(range(1, clients // 2 + 1))
+
+
+        FirstHalf().participants(4, {})  # [1, 2]
+    """
 
     @abstractmethod
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
@@ -79,14 +121,30 @@ class Selective(ABC):
 
 
 class Blindable:
-    """The server needs the sum of the clients' embeddings alone, so that masks may hide each of them."""
+    """The server needs the sum of the clients' embeddings alone, so that masks may hide each of them.
+
+    Example, whose entries may have the key ``blinding``::
+
+        class Masked(Blindable, Protocol):
+            kind: Literal["masked"] = "masked"
+    """
 
     default_blinding: ClassVar[Blinding | None] = None
     """The blinding of an entry without the key ``blinding``."""
 
 
 class Predicting(ABC):
-    """The server predicts otherwise than by its model on the joined embeddings."""
+    """The server predicts otherwise than by its model on the joined embeddings.
+
+    Example::
+
+        class Scaled(Predicting, Synchronous):
+            kind: Literal["scaled"] = "scaled"
+
+            def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
+                plain = split_prediction(learners)
+                return replace(plain, predict=lambda embeddings: 2 * plain.predict(embeddings))
+    """
 
     @abstractmethod
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
@@ -94,7 +152,17 @@ class Predicting(ABC):
 
 
 class Explainable:
-    """It can do without clients, and names the part of the server's model that belongs to each of them."""
+    """It can do without clients, and names the part of the server's model that belongs to each of them.
+
+    Example::
+
+        class Sums(Explainable, Protocol):
+            kind: Literal["sums"] = "sums"
+
+            def heads(self, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
+                weight = learners.server.top.module.weight.detach().T
+                return {client: weight for client in setting.clients}
+    """
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
         """Return the linear head W_k of every participant, (d_f, d_c).
@@ -109,7 +177,19 @@ class Explainable:
 
 
 class Remembering(ABC):
-    """A run keeps tensors besides features, weights, gradients and the server's table."""
+    """A run keeps tensors besides features, weights, gradients and the server's table.
+
+    Example::
+
+        class Cached(Remembering, Synchronous):
+            kind: Literal["cached"] = "cached"
+
+            def extra_bytes(self, setting: Setting) -> int:
+                return sum(setting.batch * width * setting.dtype.itemsize for width in setting.widths)
+
+
+        Cached().extra_bytes(setting)  # 3840
+    """
 
     @abstractmethod
     def extra_bytes(self, setting: Setting) -> int:
@@ -126,6 +206,19 @@ class OwnEvaluation(ABC):
     The default for other protocols asks every client for ``learner.embed_split(split)``, and scores the answers,
     messages in (arrival, party) order, by ``learner.evaluate(split, answers)`` of the server: operations whose results
     are handles. A protocol whose learners lack these methods derives from this class.
+
+    Example::
+
+        class Constant(OwnEvaluation, Synchronous):
+            kind: Literal["constant"] = "constant"
+
+            async def evaluate(
+                self, node: Node, splits: Sequence[Split], number: int
+            ) -> Mapping[Split, Handle[Scores]]:
+                scores: dict[Split, Handle[Scores]] = {split: Handle() for split in splits}
+                for handle in scores.values():
+                    handle.set({"loss": 0.0})
+                return scores
     """
 
     @abstractmethod
@@ -141,7 +234,16 @@ class OwnEvaluation(ABC):
 
 
 class OwnNodes(ABC):
-    """Some of its parties' computations or messages are free: a reference."""
+    """Some of its parties' computations or messages are free: a reference.
+
+    Example::
+
+        class Ideal(OwnNodes, Synchronous):
+            kind: Literal["ideal"] = "ideal"
+
+            def placed(self, node: Node) -> Node:
+                return node.free()
+    """
 
     @abstractmethod
     def placed(self, node: Node) -> Node:
@@ -149,7 +251,21 @@ class OwnNodes(ABC):
 
 
 class LabelSharing(ABC):
-    """Its keys decide whether clients hold the labels of training rows, too."""
+    """Its keys decide whether clients hold the labels of training rows, too.
+
+    Example::
+
+        class Labelled(LabelSharing, Synchronous):
+            kind: Literal["labelled"] = "labelled"
+            share: bool = False
+
+            @property
+            def labels_at_clients(self) -> bool:
+                return self.share
+
+
+        Labelled(share=True).labels_at_clients  # True
+    """
 
     @property
     @abstractmethod

@@ -23,6 +23,17 @@ class Synchronous(Analysable, Vectorisable, Blindable, Explainable, Protocol):
     """Round k: every client embeds batch k, the server steps on all embeddings, every client steps.
 
     Example: ``{kind: synchronous}``
+
+    Example of a protocol that changes one hook of it::
+
+        class Patient(Synchronous):
+            kind: Literal["patient"] = "patient"
+
+            def describe(self, setting: Setting) -> str:
+                return f"waits for all {len(setting.clients)} clients"
+
+
+        Patient().describe(setting)  # 'waits for all 4 clients'
     """
 
     kind: Literal["synchronous"] = "synchronous"

@@ -51,11 +51,17 @@ class Traits:
 
 
 ROUNDS = Traits(waits_for_all=True, rounds_correspond=True, active_features=True, refuses_absent_rows="")
-"""Rounds of plain split learners on shared batches: each step waits for every client."""
+"""Rounds of plain split learners on shared batches: each step waits for every client.
+
+Example: ``traits: ClassVar[Traits] = ROUNDS``.
+"""
 TABLE = Traits(
     shared_batches=False, table=True, active_features=True, refuses_absent_rows="", awaited_replies=("answer",)
 )
-"""A server that keeps the latest embedding of every row and never waits for everybody."""
+"""A server that keeps the latest embedding of every row and never waits for everybody.
+
+Example: ``traits: ClassVar[Traits] = TABLE``.
+"""
 REFERENCE = Traits(
     reference=True,
     active_features=True,
@@ -63,6 +69,9 @@ REFERENCE = Traits(
     mechanism=False,
     uploads_nothing="all features are at the server, which gets no embedding from anybody",
 )
-"""Everything in one place: what distribution costs is the distance to it."""
+"""Everything in one place: what distribution costs is the distance to it.
+
+Example: ``traits: ClassVar[Traits] = REFERENCE``.
+"""
 
 __all__ = ["ALL_ROWS", "REFERENCE", "ROUNDS", "TABLE", "Traits", "replace"]

@@ -58,7 +58,17 @@ class Chunk:
 
 
 class Recurrence(Protocol):
-    """A round-based protocol: every round follows from the previous one."""
+    """A round-based protocol: every round follows from the previous one.
+
+    Example::
+
+        class Twice:
+            def __init__(self, inner: Recurrence) -> None:
+                self.inner = inner
+
+            def advance(self, first: int, count: int) -> Any:
+                return self.inner.advance(first, count)
+    """
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on; both multiples of BLOCK. Raises ``UndecidedError``."""

@@ -76,7 +76,13 @@ class ComputeTimes:
 
 
 class TimedWorld:
-    """All parties of one run. ``clients`` are the participants; ``empty`` is the size of a message without tensors."""
+    """All parties of one run. ``clients`` are the participants; ``empty`` is the size of a message without tensors.
+
+    Example::
+
+        world = TimedWorld(Synchronous(), setting, seed=0)
+        world.clients.tolist(), world.length(0)  # ([1, 2, 3, 4], 20)
+    """
 
     def __init__(self, protocol: Algorithm, setting: Setting, seed: int) -> None:
         learners = protocol.learners(setting, seed)

@@ -8,7 +8,17 @@ from vflsim.streams import SHARED
 
 
 class BatchPlan:
-    """Rounds on mini-batches that all parties share: one message from and one to every client in a round."""
+    """Rounds on mini-batches that all parties share: one message from and one to every client in a round.
+
+    Example::
+
+        class TwoTrips(BatchPlan):
+            def messages(self, clients: int) -> int:
+                return 4 * clients
+
+
+        TwoTrips().messages(clients=10)  # 40
+    """
 
     def batches(self, rows: int, training: Training, seed: int) -> BatchSequence:
         """Make the mini-batches of ``rows`` training rows that all parties share. Raises ValueError if it cannot."""

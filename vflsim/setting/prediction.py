@@ -21,6 +21,10 @@ class ServerPrediction:
     ``predict`` takes embeddings of the same rows in party order, (rows, width) each, the server's own first if it holds
     features, and returns (rows, outputs). ``own`` embeds the server's features of all rows of a split. ``modules`` are
     the server's models, in evaluation mode whenever these are called.
+
+    Example::
+
+        ServerPrediction(predict=lambda embeddings: sum(embeddings), own=None, modules=()).own is None  # True
     """
 
     predict: Callable[[Sequence[Tensor]], Tensor]
@@ -36,7 +40,13 @@ def prediction_of(
 
 
 def split_prediction(learners: Learners[Any, Any]) -> ServerPrediction:
-    """Return the prediction of plain split training. Raises ``ValueError`` for another server."""
+    """Return the prediction of plain split training. Raises ``ValueError`` for another server.
+
+    Example::
+
+        predict = split_prediction(split_learners(setting, seed=0)).predict
+        predict([torch.zeros(5, 6, dtype=torch.float64)] * 4).shape  # torch.Size([5, 10])
+    """
     server = learners.server
     if not isinstance(server, ServerLearner):
         raise ValueError(

@@ -32,6 +32,10 @@ class Setting:
     ``predictors`` has the prediction net of client m at m − 1, for protocols where every party has one.
     ``evaluation_takes_time``: evaluation is part of the run's virtual time. ``context`` binds masks to what the run
     depends on.
+
+    Example::
+
+        setting.clients, setting.widths, setting.batch  # ((1, 2, 3, 4), (6, 6, 6, 6), 20)
     """
 
     clients: tuple[int, ...]

@@ -33,6 +33,19 @@ class Law:
     are any.
 
     Laws are values: equal laws describe the same distribution (the converse need not hold), and can be counted.
+
+    Example::
+
+        class Longest(Law):
+            def __init__(self, laws: Sequence[Law]) -> None:
+                self.laws = laws
+
+            def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+                return np.prod([law.cdf(x) for law in self.laws], axis=0)
+
+
+        uploads = [setting.timings[client].upload_delay for client in (2, 3)]
+        Longest(uploads).expectation() > max(law.expectation() for law in uploads)  # True
     """
 
     def cdf(self, x: ArrayLike) -> Floats:

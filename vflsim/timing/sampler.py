@@ -21,6 +21,11 @@ class Sampler:
     It samples whole blocks, for speed, and because the last bit of np.log may depend on the length of its array. A
     delay that is ``in_time`` goes through the regimes of (seed, party, role), where the role is the purpose up to its
     first dot: ``compute.embed`` and ``compute.client_step`` share one.
+
+    Example::
+
+        uploads = Sampler(setting.timings[2].upload_delay, seed=0, party=2, purpose="upload")
+        uploads.draw(5) == uploads.draw(5)  # True
     """
 
     __slots__ = ("_block", "_delay", "_first", "_in_time", "_uniforms")

@@ -55,6 +55,15 @@ class Part(BaseModel):
 
     The string below a field documents it, in the source and in the JSON Schema. So do the examples that end a
     docstring, ``Example: …`` with a mapping in YAML between double backticks: each key has an example in one of them.
+
+    Example::
+
+        class Burst(Part):
+            length: PositiveSeconds
+            rows: Count = 10
+
+
+        Burst(length="5 ms").length  # 0.005
     """
 
     model_config = ConfigDict(

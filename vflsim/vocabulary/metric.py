@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TaskName: TypeAlias = Literal["multiclass", "binary", "regression"]
+"""What is predicted. Example: ``tasks: ClassVar[tuple[TaskName, ...]] = ("binary",)``."""
 Better: TypeAlias = Literal["higher", "lower"]
+"""Which values of a metric are better. Example: ``better: ClassVar[Better] = "lower"``."""
 
 
 class MetricFacts(BaseModel):

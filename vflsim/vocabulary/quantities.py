@@ -197,21 +197,31 @@ def _unlimited_as_text(value: float) -> float | str:
 
 
 Number = Annotated[float, Quantity()]
+"""A finite number, or a formula. Example: ``factor: Number = 2`` reads ``3/4``, with a constant also ``2*c``."""
 PositiveNumber = Annotated[float, Quantity(above=0)]
+"""A number above 0. Example: ``lr: PositiveNumber = 0.1`` refuses 0."""
 NonNegativeNumber = Annotated[float, Quantity(at_least=0)]
+"""A number of at least 0. Example: ``decay: NonNegativeNumber = 0.0`` refuses -1."""
 Fraction01 = Annotated[float, Quantity(at_least=0, at_most=1)]
 Count = Annotated[int, Quantity(at_least=1, whole=True)]
+"""A whole number of at least 1. Example: ``steps: Count = 5`` refuses 0 and 2.5."""
 CountOrAll = Annotated[int | Literal["all"], Quantity(at_least=1, whole=True, word="all")]
 Index = Annotated[int, Quantity(at_least=0, whole=True)]
+"""A whole number of at least 0. Example: ``wait: Index = 0`` refuses -1."""
 Seconds = Annotated[float, Quantity(TIME, at_least=0)]
+"""Seconds, at least 0. Example: ``rest: Seconds = 0.0`` reads ``5 ms`` as 0.005."""
 PositiveSeconds = Annotated[float, Quantity(TIME, above=0)]
+"""Seconds, above 0. Example: ``patience: PositiveSeconds = 1.0`` reads ``2 min`` as 120."""
 SHORTEST = 1e-6
 """The least mean seconds of a repetition: shorter ones could keep a run from any progress."""
 Period = Annotated[float, Quantity(TIME, at_least=SHORTEST)]
 PerSecond = Annotated[float, Quantity(RATE, at_least=0)]
+"""A rate, at least 0 per second. Example: ``arrivals: PerSecond = 1.0`` reads ``30 /min`` as 0.5."""
 PositivePerSecond = Annotated[float, Quantity(RATE, above=0)]
 PLAIN_FROM = 1000.0
 """Bit/s and FLOPS from which a scenario may leave out the unit: no link or device is slower than 1 kbit/s."""
 BitsPerSecond = Annotated[float, Quantity(BANDWIDTH, above=0, unlimited=True, plain_from=PLAIN_FROM)]
+"""A bandwidth in bit/s, or ``unlimited``. Example: ``up: BitsPerSecond`` reads ``2 MB/s`` as 16,000,000."""
 ByteSize = Annotated[int, Quantity(SIZE, at_least=0, whole=True)]
+"""A number of bytes. Example: ``header: ByteSize = 0`` reads ``2 KiB`` as 2048."""
 FlopsPerSecond = Annotated[float, Quantity(SPEED, above=0, plain_from=PLAIN_FROM)]

@@ -24,6 +24,16 @@ class Message:
     ``Update(tensors={"duals": λ, "residuals": s})``. Round and batch are in the header. ``clients`` are the
     clients it is about. ``sender`` and ``receiver`` are party numbers (0 = server), filled in by
     ``send``; ``sent`` and ``arrived`` are seconds since the start.
+
+    Example::
+
+        @dataclass(slots=True, eq=False)
+        class Update(Message):
+            kind: ClassVar[str] = "update"
+
+
+        duals = Handle((32, 10))
+        Update(tensors={"duals": duals}, round=3)["duals"] is duals  # True
     """
 
     kind: ClassVar[str] = "message"
@@ -68,7 +78,15 @@ class Message:
 
 @dataclass(slots=True, eq=False)
 class Embedding(Message):
-    """A client's embedding h_m of a batch, shape (batch, embedding)."""
+    """A client's embedding h_m of a batch, shape (batch, embedding).
+
+    Example::
+
+        async def upload(node: ClientNode, k: int) -> None:
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await node.upload("server", Embedding(batch, h, round=k))
+    """
 
     kind: ClassVar[str] = "embedding"
     embedding: ClassVar[bool] = True
@@ -76,7 +94,16 @@ class Embedding(Message):
 
 @dataclass(slots=True, eq=False)
 class Gradient(Message):
-    """The gradient ∂ℓ/∂h_m for the embedding received, same shape; empty: the round went on without it."""
+    """The gradient ∂ℓ/∂h_m for the embedding received, same shape; empty: the round went on without it.
+
+    Example::
+
+        async def reply(node: ServerNode, k: int) -> None:
+            embeddings = await node.gather("embedding", senders=node.clients, round=k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            for message in embeddings:
+                await node.send(message.sender, Gradient(value=step.gradient_for(message), round=k))
+    """
 
     kind: ClassVar[str] = "gradient"
 
@@ -120,7 +147,14 @@ class Naming(Message):
 
 @dataclass(slots=True, eq=False)
 class EvaluationRequest(Message):
-    """The server asks for the embeddings of the evaluation rows."""
+    """The server asks for the embeddings of the evaluation rows.
+
+    Example::
+
+        async def ask(node: ServerNode, number: int) -> None:
+            for client in node.clients:
+                await node.send(client, EvaluationRequest(round=number))
+    """
 
     kind: ClassVar[str] = "evaluate"
     rowless: ClassVar[frozenset[str]] = frozenset({ONLY})
@@ -128,7 +162,15 @@ class EvaluationRequest(Message):
 
 @dataclass(slots=True, eq=False)
 class EvaluationAnswer(Message):
-    """A client's embeddings of the evaluation rows, shape (rows, embedding)."""
+    """A client's embeddings of the evaluation rows, shape (rows, embedding).
+
+    Example::
+
+        async def answer(node: ClientNode, number: int) -> None:
+            await node.recv("evaluate", round=number)
+            h = await node.compute(node.learner.embed_split("test"))
+            await node.upload("server", EvaluationAnswer(value=h, round=number))
+    """
 
     kind: ClassVar[str] = "evaluation"
     rowless: ClassVar[frozenset[str]] = frozenset({ONLY})

@@ -32,6 +32,14 @@ class Node(Generic[L]):
     ``clients`` are the participants in client order, ``learner`` is the party's side of the learning plane, of type
     ``L``. Invariants: a cancelled verb withdraws its waiter, frees its processor or link, and loses no message; no verb
     knows the values of the tensors that pass through it. ``watch`` watches over operations of code from outside.
+
+    Example::
+
+        async def client(node: Node[ClientLearner]) -> None:
+            for k in node.rounds():
+                h = await node.compute(node.learner.embed(node.batch(k)))
+                await node.upload("server", Embedding(node.batch(k), h, round=k))
+                await node.recv("gradient", round=k)
     """
 
     def __init__(self, state: Party, learner: L, watch: Watch | None = None) -> None:
@@ -385,5 +393,12 @@ class Node(Generic[L]):
 
 
 ServerNode: TypeAlias = Node[ServerLearner]
+"""The server's node in protocols that split a plain model.
+
+Example: ``async def server(self, node: ServerNode) -> None``.
+"""
 ClientNode: TypeAlias = Node[ClientLearner]
-"""The nodes of protocols that split a plain model: an editor completes the operations of their learners."""
+"""A client's node in protocols that split a plain model.
+
+Example: ``async def client(self, node: ClientNode) -> None``.
+"""
