@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from vflsim.attacks.table import ATTACKS
+from vflsim.explaining.figures import _means
 from vflsim.plotting.costs import _costs
 from vflsim.plotting.curves import numbers_of
-from vflsim.plotting.explained import _means
 from vflsim.results.statistics.means import t_interval
 from vflsim.vocabulary.metrics import REPORTED, range_of
 

@@ -31,7 +31,7 @@ def evaluate(
     """Attack finished runs: what their models and messages give away, and what they withstand."""
     from vflsim.attacks import chosen, evaluation_tables, save
     from vflsim.attacks import evaluate as evaluate_runs
-    from vflsim.plotting.attacked import attack_figures
+    from vflsim.attacks.figures import attack_figures
 
     found = opened(results, protocol, seed, "evaluate", trust)
     evaluation = evaluate_runs(found, chosen(attack or (), options or ()), protocol, seed, needed=bool(attack))

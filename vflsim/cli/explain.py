@@ -35,7 +35,7 @@ def explain(
     """Explain clients by their linear heads: importance, noisy test features, embeddings."""
     from vflsim.explaining import explain as explain_runs
     from vflsim.explaining import explanation_tables, save, summarised
-    from vflsim.plotting.explained import explained_figures
+    from vflsim.explaining.figures import explained_figures
     from vflsim.results.store.write import write_file
 
     found = opened(results, protocol, seed, "explain", trust)

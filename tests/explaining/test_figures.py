@@ -10,8 +10,8 @@ import pytest
 from tiny_worlds import tiny
 
 from vflsim.explaining import Explanation
+from vflsim.explaining.figures import CLEAN, explained_figures
 from vflsim.explaining.report import CLIENTS, PLANES
-from vflsim.plotting.explained import CLEAN, explained_figures
 
 NORMS = {("a", 0): (1.0, 3.0, 2.0), ("a", 1): (3.0, 5.0, 2.0), ("b", 0): (1.0, 2.0, 4.0), ("b", 1): (1.0, 2.0, 4.0)}
 DROPS = {("a", 0): (0.1, 0.3, 0.2), ("a", 1): (0.3, 0.2, 0.1), ("b", 0): (0.0, 0.0, 0.0), ("b", 1): (0.0, 0.0, 0.0)}
