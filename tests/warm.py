@@ -12,7 +12,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["vflsim.studies.study", "vflsim.cli.app", "vflsim.terminal.study", "sklearn.datasets"])
+CONTEXT.set_forkserver_preload(
+    ["vflsim.studies.study", "vflsim.cli.app", "vflsim.studies.terminal.study", "sklearn.datasets"]
+)
 
 
 def command(errors: Path, *argv: object) -> BaseProcess:

@@ -74,7 +74,7 @@ def run(
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
-    from vflsim.terminal.study import Display, shown
+    from vflsim.studies.terminal.study import Display, shown
     from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(**execution)
@@ -117,8 +117,8 @@ def tune(
     from vflsim.scenario.overrides import values_of
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.sweeps.tune import one_axis, tune_protocols
-    from vflsim.terminal.study import shown
-    from vflsim.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.study import shown
+    from vflsim.studies.terminal.sweep import SweepDisplay
 
     options = RunOptions.of(**execution)
     key, values = values_of(over, "--over") if isinstance(over, str) else one_axis(over)
@@ -166,8 +166,8 @@ def sweep(
     from vflsim.studies.sweeps.axes import axes_of
     from vflsim.studies.sweeps.plan import planned
     from vflsim.studies.sweeps.sweep import run_sweep
-    from vflsim.terminal.study import shown
-    from vflsim.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.study import shown
+    from vflsim.studies.terminal.sweep import SweepDisplay
 
     options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario

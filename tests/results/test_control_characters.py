@@ -14,8 +14,8 @@ from command_line import Ended
 from rich.text import Text
 
 from vflsim.errors import ResultsError, printable
-from vflsim.live import InTerminal
 from vflsim.results.store.json_files import read_info, read_scenario
+from vflsim.studies.terminal.live import InTerminal
 from vflsim.text_table import SafeConsole, TextTable, markdown_page, say
 
 TITLE = "\x1b]0;gotcha\x07"

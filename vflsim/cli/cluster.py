@@ -88,8 +88,8 @@ def work(
     from vflsim.studies.shards.compute import Shard, work_on
     from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
     from vflsim.studies.sweeps.sweep import Step
-    from vflsim.terminal.study import Display, interrupted
-    from vflsim.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.study import Display, interrupted
+    from vflsim.studies.terminal.sweep import SweepDisplay
 
     own = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
@@ -137,8 +137,8 @@ def collect(
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.shards.collect import collect_study, collect_sweep, otherwise
     from vflsim.studies.shards.unit_file import UnitPlan
-    from vflsim.terminal.study import Display, show_comparison
-    from vflsim.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.study import Display, show_comparison
+    from vflsim.studies.terminal.sweep import SweepDisplay
 
     read, page = UnitPlan.read(units), console()
     if read.head.keys:
@@ -165,7 +165,7 @@ def collect(
 
 
 def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) -> None:
-    from vflsim.terminal.study import failure
+    from vflsim.studies.terminal.study import failure
 
     for (protocol, seed), error in failures.items():
         complain(failure(protocol, seed, error, results))

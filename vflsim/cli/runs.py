@@ -42,7 +42,7 @@ def run(
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
-    from vflsim.terminal.study import Display, failure, interrupted, show_comparison
+    from vflsim.studies.terminal.study import Display, failure, interrupted, show_comparison
 
     options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)

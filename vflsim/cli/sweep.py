@@ -51,7 +51,7 @@ def sweep(
     from vflsim.studies.sweeps.expected import expected_runs, expected_runs_table
     from vflsim.studies.sweeps.plan import planned
     from vflsim.studies.sweeps.sweep import run_sweep
-    from vflsim.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.sweep import SweepDisplay
 
     options = RunOptions.of(**execution)
     page = console()

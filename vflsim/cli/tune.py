@@ -51,7 +51,7 @@ def tune(
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.sweeps.axes import axes_of
     from vflsim.studies.sweeps.tune import tune_protocols
-    from vflsim.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.sweep import SweepDisplay
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"

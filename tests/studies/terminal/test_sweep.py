@@ -13,8 +13,8 @@ from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.sweeps.axes import axes_of
 from vflsim.studies.sweeps.plan import planned
 from vflsim.studies.sweeps.sweep import Step
+from vflsim.studies.terminal.sweep import SweepDisplay
 from vflsim.studies.time_left import Remaining
-from vflsim.terminal.sweep import SweepDisplay
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 

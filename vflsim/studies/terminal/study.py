@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from vflsim.errors import VflsimError
-from vflsim.live import live_on
 from vflsim.results.read import Results
 from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
@@ -25,6 +24,7 @@ from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.runs.reuse_text import sentences
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.study import Study
+from vflsim.studies.terminal.live import live_on
 from vflsim.studies.time_left import Remaining
 from vflsim.text_table import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly

@@ -12,7 +12,6 @@ from typing import Self
 from rich.console import Console
 from rich.text import Text
 
-from vflsim.live import live_on
 from vflsim.results.store.folder import Prepared
 from vflsim.scenario.changes import at_most
 from vflsim.studies.runs.growth import Growth
@@ -21,8 +20,9 @@ from vflsim.studies.runs.reuse_text import asides
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.study import Study
 from vflsim.studies.sweeps.sweep import Step, SweepDone, SweepWatcher
+from vflsim.studies.terminal.live import live_on
+from vflsim.studies.terminal.study import Display, failure, time_left
 from vflsim.studies.time_left import Remaining
-from vflsim.terminal.study import Display, failure, time_left
 from vflsim.text_table import say
 
 _BAR = 8
