@@ -10,9 +10,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from vflsim.privacy.blinding import BlindedSum, Blinding
-from vflsim.privacy.blinding.keys import private_key, public_key, shared_secret
-from vflsim.privacy.blinding.masks import Masks, operations
+from vflsim.learning.privacy.blinding import BlindedSum, Blinding
+from vflsim.learning.privacy.blinding.keys import private_key, public_key, shared_secret
+from vflsim.learning.privacy.blinding.masks import Masks, operations
 
 BATCH, WIDTH, FEATURES = 128, 128, 196
 """EASTER's batch and embedding, and a quarter of an MNIST image."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from vflsim.privacy.blinding import BlindedSum, Blinding
-from vflsim.privacy.blinding.keys import private_key, public_key, shared_secret
-from vflsim.privacy.blinding.masks import Masks
+from vflsim.learning.privacy.blinding import BlindedSum, Blinding
+from vflsim.learning.privacy.blinding.keys import private_key, public_key, shared_secret
+from vflsim.learning.privacy.blinding.masks import Masks
 
 
 def group_of(clients: int, bits: int = 32, fraction: int = 16) -> BlindedSum:

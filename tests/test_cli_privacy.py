@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Ended
 
-from vflsim.privacy.accounting import epsilon_of, noise_multiplier_for
+from vflsim.learning.privacy.accounting import epsilon_of, noise_multiplier_for
 
 SCENARIO = """\
 name: tiny

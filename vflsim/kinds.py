@@ -23,7 +23,7 @@ _PLACES = {
     "aggregates": "vflsim.learning.aggregates:AGGREGATES",
     "optimizers": "vflsim.learning.optimizers:OPTIMIZERS",
     "metrics": "vflsim.vocabulary.metrics:METRICS",
-    "mechanisms": "vflsim.privacy.mechanisms:MECHANISMS",
+    "mechanisms": "vflsim.learning.privacy.mechanisms:MECHANISMS",
     "codecs": "vflsim.codecs:CODECS",
 }
 

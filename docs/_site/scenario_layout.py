@@ -8,8 +8,8 @@ from typing import NamedTuple
 from vflsim.codecs.round import LatentNoise
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data, FeatureNoise
+from vflsim.learning.privacy.blinding import Blinding
 from vflsim.learning.training import Training, TrainingOverride
-from vflsim.privacy.blinding import Blinding
 from vflsim.scenario.models import ClientTiming, Scenario, ServerTiming, Timing
 from vflsim.scenario.protocol_entry import ProtocolEntry
 from vflsim.scenario.recording import Recording, ViewRecording

@@ -16,7 +16,7 @@ from vflsim.learning.client import ClientLearner, ClientParts
 from vflsim.learning.models.build import mixes_rows, seeded
 from vflsim.learning.operations import Handle
 from vflsim.learning.optimizers import Sgd
-from vflsim.privacy.mechanisms import Gaussian
+from vflsim.learning.privacy.mechanisms import Gaussian
 from vflsim.streams import generator
 
 ROWS, FEATURES, WIDTH, CLIP = 12, 5, 3, 0.65

@@ -18,9 +18,9 @@ from vflsim.learning.client import ClientLearner, ClientParts
 from vflsim.learning.models.build import seeded
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Sgd
+from vflsim.learning.privacy.mechanisms import Gaussian
 from vflsim.learning.server import ServerLearner, ServerParts
 from vflsim.learning.tasks import task_of
-from vflsim.privacy.mechanisms import Gaussian
 
 
 @dataclass(eq=False)

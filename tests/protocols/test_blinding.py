@@ -26,8 +26,8 @@ from torch import Tensor
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.errors import BlindingError, IncompleteRoundError, NonFiniteError, NoProgressError
-from vflsim.privacy.blinding import BlindedSum
-from vflsim.privacy.blinding.masks import Masks
+from vflsim.learning.privacy.blinding import BlindedSum
+from vflsim.learning.privacy.blinding.masks import Masks
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting

@@ -12,8 +12,8 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, 
 from torch import Tensor
 
 from vflsim.errors import BudgetError, ScenarioError
-from vflsim.privacy.accounting import epsilon_of
-from vflsim.privacy.releases import Releases
+from vflsim.learning.privacy.accounting import epsilon_of
+from vflsim.learning.privacy.releases import Releases
 from vflsim.protocols import PROTOCOLS
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol

@@ -6,7 +6,7 @@ import pytest
 from tiny_worlds import data_of, raw, run, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.privacy.blinding import Blinding
+from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.capabilities import Blindable
 from vflsim.scenario import dump, load, schema

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.errors import ScenarioError
-from vflsim.privacy.mechanisms import Gaussian
+from vflsim.learning.privacy.mechanisms import Gaussian
 from vflsim.scenario import dump, load, schema
 
 DP = "{kind: gaussian, clip: 1, delta: 1e-5, epsilon: 5, per: release}"

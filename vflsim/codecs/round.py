@@ -10,8 +10,8 @@ from pydantic import PrivateAttr
 from torch import Tensor
 
 from vflsim.codecs.frame import Shape, from_raw, raw, raw_bytes
+from vflsim.codecs.latent_noise import release_epsilon, unchanged
 from vflsim.codecs.upward import Upward
-from vflsim.privacy.rounding import release_epsilon, unchanged
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.quantities import PositiveNumber
 
@@ -28,7 +28,7 @@ class LatentNoise(Part):
     """
 
     epsilon: PositiveNumber
-    """ε; the scale of the noise is 1/ε. ``vflsim.privacy.rounding`` says what ε protects."""
+    """ε; the scale of the noise is 1/ε. ``vflsim.codecs.latent_noise`` says what ε protects."""
 
     def draw(self, count: int, key: int) -> Tensor:
         """Return ``count`` numbers of Lap(1/ε), float64, from a key of 64 bits: one word each, by the inverse law."""
@@ -74,7 +74,7 @@ class Round(Upward):
         return int(2 ** (self.bits - 1) - 1)
 
     def promise(self, elements: int) -> str:
-        """Give Eq. 10's probability, and the ε of one release (``vflsim.privacy.rounding``); empty without noise."""
+        """Give Eq. 10's probability, and the ε of one release (``vflsim.codecs.latent_noise``); empty without noise."""
         if self.noise is None:
             return ""
         epsilon = self.noise.epsilon

@@ -8,10 +8,10 @@ from torch import Tensor
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.graphs import DIVERGED
+from vflsim.learning.privacy.blinding import BlindedSum
+from vflsim.learning.privacy.blinding.keys import private_key, shared_secret
+from vflsim.learning.privacy.blinding.masks import Masks, operations
 from vflsim.learning.states import State, under
-from vflsim.privacy.blinding import BlindedSum
-from vflsim.privacy.blinding.keys import private_key, shared_secret
-from vflsim.privacy.blinding.masks import Masks, operations
 
 RUNAWAY = 100
 """An embedding that outgrows the fixed point diverges if its largest element is more times that of the first one."""

@@ -20,10 +20,10 @@ from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party import PartyLearner, PartyParts, Received
 from vflsim.learning.party_model import PartyModel, descend
 from vflsim.learning.perturbation import affine_layers, perturbed
+from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.privacy.blinding import BlindedSum
+from vflsim.learning.privacy.releases import Rows as ReleasedRows
 from vflsim.learning.releases import Release
-from vflsim.privacy.base import Mechanism
-from vflsim.privacy.blinding import BlindedSum
-from vflsim.privacy.releases import Rows as ReleasedRows
 from vflsim.streams import generator
 
 

@@ -14,8 +14,8 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.joint import total_of
 from vflsim.learning.operations import Handle
 from vflsim.learning.party_model import PartyModel
+from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.table import EmbeddingTable
-from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
 
 

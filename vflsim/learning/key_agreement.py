@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.party import PartyLearner, Received
-from vflsim.privacy.blinding.keys import KEY_BYTES, private_key, public_key
+from vflsim.learning.privacy.blinding.keys import KEY_BYTES, private_key, public_key
 
 
 def make_public_key(learner: PartyLearner) -> Operation[Handle[Tensor]]:

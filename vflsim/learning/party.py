@@ -20,14 +20,14 @@ from vflsim.learning.models.build import seeded
 from vflsim.learning.operations import Handle, Operation, check_kept, nothing
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party_model import PartyModel, descend
+from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.privacy.blinding import BlindedSum
+from vflsim.learning.privacy.releases import Releases
+from vflsim.learning.privacy.releases import Rows as ReleasedRows
 from vflsim.learning.releases import Release
 from vflsim.learning.remembered import as_state, from_state, tensors_in
 from vflsim.learning.states import State, named, of_modules, under
 from vflsim.learning.tasks import PredictionTask
-from vflsim.privacy.base import Mechanism
-from vflsim.privacy.blinding import BlindedSum
-from vflsim.privacy.releases import Releases
-from vflsim.privacy.releases import Rows as ReleasedRows
 from vflsim.streams import party_name, torch_seed
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.blinding import Blinder
-from vflsim.privacy.releases import OneRelease, Releases, Rows
+from vflsim.learning.privacy.releases import OneRelease, Releases, Rows
 
 
 class Release:

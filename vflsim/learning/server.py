@@ -21,11 +21,11 @@ from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.party import PartyLearner, PartyParts, Received
 from vflsim.learning.party import finite_loss as finite_loss
 from vflsim.learning.party_model import descend
+from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.staleness import Staleness, StepFacts
 from vflsim.learning.states import State, named, under
 from vflsim.learning.table import EmbeddingTable
 from vflsim.learning.tasks import PredictionTask
-from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
 
 

@@ -11,7 +11,7 @@ from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
-from vflsim.privacy.blinding import Blinding
+from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.contents import Contents, split_contents
 from vflsim.protocols.traits import Traits
 from vflsim.setting import BatchPlan, Exchange, Learners, Setting, split_learners

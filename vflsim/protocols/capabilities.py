@@ -17,7 +17,7 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Split
 from vflsim.learning.operations import Handle
-from vflsim.privacy.blinding import Blinding
+from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
 from vflsim.recurrences import Obstacle, Recurrence, TimedWorld

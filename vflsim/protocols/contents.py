@@ -10,7 +10,7 @@ import torch
 
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY, Shape, Spec
-from vflsim.privacy.blinding.keys import KEY_BYTES
+from vflsim.learning.privacy.blinding.keys import KEY_BYTES
 from vflsim.protocols.blinded import PublicKey, PublicKeys
 from vflsim.setting import Exchange, Setting
 from vflsim.streams import SERVER

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import ignoring
-from vflsim.privacy.blinding import Blinding
+from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective, Vectorisable

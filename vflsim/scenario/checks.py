@@ -8,8 +8,8 @@ from dataclasses import replace
 from vflsim.learning.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.models.server import ServerModel
+from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.tasks import task_of
-from vflsim.privacy.base import Mechanism
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
 from vflsim.protocols.capabilities import Blindable, participants_of

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from vflsim.codecs import AnyCodec, Codec, Plain
 from vflsim.learning.data.partition import Partition
 from vflsim.learning.data.spec import Data
+from vflsim.learning.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.learning.training import Training
-from vflsim.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import default_blinding_of
 from vflsim.protocols.signatures import mismatches

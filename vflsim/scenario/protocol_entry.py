@@ -10,9 +10,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from vflsim.codecs import AnyCodec
+from vflsim.learning.privacy.blinding import AnyBlinding
+from vflsim.learning.privacy.mechanisms import AnyMechanism
 from vflsim.learning.training import TrainingOverride
-from vflsim.privacy.blinding import AnyBlinding
-from vflsim.privacy.mechanisms import AnyMechanism
 from vflsim.protocols import AnyProtocol
 from vflsim.scenario.split_model import ModelsOverride
 from vflsim.scenario.stop import Evaluate, Stop

@@ -7,7 +7,7 @@ import math
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
-from vflsim.privacy.base import Mechanism, Plan
+from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.capabilities import participants_of
 from vflsim.scenario.depends import course_digest

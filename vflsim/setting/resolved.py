@@ -15,9 +15,9 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.privacy.blinding import BlindedSum, Blinding
 from vflsim.learning.training import Training
-from vflsim.privacy.base import Mechanism
-from vflsim.privacy.blinding import BlindedSum, Blinding
 from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
 from vflsim.world.networks import AnyNetwork

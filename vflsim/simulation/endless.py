@@ -7,7 +7,7 @@ from typing import Any
 
 from vflsim.errors import NoProgressError
 from vflsim.learning.operations import Operation
-from vflsim.privacy.releases import Releases
+from vflsim.learning.privacy.releases import Releases
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
 from vflsim.streams import SERVER, few

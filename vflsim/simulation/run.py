@@ -19,8 +19,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.deferred import DeferredExecutor
 from vflsim.learning.executor import Executor, TimingOnlyExecutor
 from vflsim.learning.operations import Handle
+from vflsim.learning.privacy.base import GaussianNoise
 from vflsim.learning.randomness import drawing_from
-from vflsim.privacy.base import GaussianNoise
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.made import coroutine_of
 from vflsim.results.facts.blinding import BlindingFacts

@@ -27,7 +27,7 @@ from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient, PolynomialClient
 from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Adam, Optimizer, Sgd
-from vflsim.privacy.mechanisms import Gaussian
+from vflsim.learning.privacy.mechanisms import Gaussian
 
 ROWS, LONG, WIDTH = 12, 3, 3
 

@@ -14,10 +14,10 @@ from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.models.tables import TableShape
 from vflsim.learning.party import PartyParts
+from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.tasks import PredictionTask, task_of
 from vflsim.learning.training import Training
-from vflsim.privacy.base import Mechanism
-from vflsim.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
 from vflsim.vocabulary.metric import Metric
 

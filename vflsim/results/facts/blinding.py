@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vflsim.privacy.blinding import BlindedSum
+from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.streams import few, party_name
 
 

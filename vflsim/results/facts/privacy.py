@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from vflsim.privacy.accounting import accountant
-from vflsim.privacy.base import GaussianNoise
-from vflsim.privacy.releases import Releases
+from vflsim.learning.privacy.accounting import accountant
+from vflsim.learning.privacy.base import GaussianNoise
+from vflsim.learning.privacy.releases import Releases
 
 NEIGHBOURS = "two data sets that differ in one sample's features at one client, replaced by any others"
 ADVERSARIES = {

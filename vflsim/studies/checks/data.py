@@ -12,8 +12,8 @@ from vflsim.files import machine_memory
 from vflsim.learning.aggregates import AGGREGATES
 from vflsim.learning.client import ClientLearner
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
-from vflsim.privacy.accounting import Released
-from vflsim.privacy.mechanisms import PerturbedLocalEmbedding
+from vflsim.learning.privacy.accounting import Released
+from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
 from vflsim.scenario.checks import broken, location_of, problems_in, unsuitable

@@ -4,8 +4,8 @@ from itertools import combinations, product
 
 import pytest
 
-from vflsim.privacy.blinding.keys import derived_key, pair_key, private_key, public_key, shared_secret
-from vflsim.privacy.blinding.masks import chacha20
+from vflsim.learning.privacy.blinding.keys import derived_key, pair_key, private_key, public_key, shared_secret
+from vflsim.learning.privacy.blinding.masks import chacha20
 
 
 def test_x25519_gives_the_keys_of_rfc_7748() -> None:

@@ -11,8 +11,8 @@ from tiny_worlds import EAGER, RANDOM_TIMING, data_of, run, tiny
 from torch import Tensor
 
 from vflsim.learning.client import ClientLearner
-from vflsim.privacy.base import GaussianNoise
-from vflsim.privacy.releases import OneRelease
+from vflsim.learning.privacy.base import GaussianNoise
+from vflsim.learning.privacy.releases import OneRelease
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.execution import USUAL, Execution
 

@@ -9,7 +9,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutRe
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import comb
 
-from vflsim.privacy.accounting import (
+from vflsim.learning.privacy.accounting import (
     ORDERS,
     Released,
     epsilon_of,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.errors import BlindingError, NonFiniteError
-from vflsim.privacy.blinding.blinding import Blinding
+from vflsim.learning.privacy.blinding.blinding import Blinding
 from vflsim.streams import few
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.privacy.mechanisms import MECHANISMS, AnyMechanism, Gaussian
+from vflsim.learning.privacy.mechanisms import MECHANISMS, AnyMechanism, Gaussian
 from vflsim.streams import generator
 
 ADAPTER: TypeAdapter[Gaussian] = TypeAdapter(AnyMechanism)

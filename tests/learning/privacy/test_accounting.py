@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from vflsim.privacy.accounting import EPSILONS, MULTIPLIERS, accountant, epsilon_of, noise_multiplier_for
+from vflsim.learning.privacy.accounting import EPSILONS, MULTIPLIERS, accountant, epsilon_of, noise_multiplier_for
 
 CASES = list(itertools.product((0.3, 1.0, 5.0, 40.0), (1, 3, 250), (1e-9, 1e-5, 1e-2)))
 
@@ -95,7 +95,7 @@ def test_the_accountant_is_named_with_its_version() -> None:
 
 def test_the_library_is_loaded_by_the_first_question_and_not_before() -> None:
     code = (
-        "import sys, vflsim.privacy.releases as r; from vflsim.privacy.accounting import epsilon_of; "
+        "import sys, vflsim.learning.privacy.releases as r; from vflsim.learning.privacy.accounting import epsilon_of; "
         "print('dp_accounting' in sys.modules); epsilon_of(1.0, 1e-5); print('dp_accounting' in sys.modules)"
     )
     done = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, PrivateAttr, model_validator
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.privacy.accounting import (
+from vflsim.learning.privacy.accounting import (
     Released,
     epsilon_of,
     sampled_epsilon_of,

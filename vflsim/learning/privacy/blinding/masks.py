@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.privacy.blinding.keys import pair_key
+from vflsim.learning.privacy.blinding.keys import pair_key
 
 BLOCK_BYTES, BLOCK_OPERATIONS = 64, 976
 """ChaCha20 computes blocks of 64 bytes: 80 quarter rounds of 12 operations on words, and 16 additions (RFC 8439)."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vflsim.errors import BlindingError, NonFiniteError
-from vflsim.privacy.blinding import BlindedSum, Blinding
+from vflsim.learning.privacy.blinding import BlindedSum, Blinding
 
 
 def embeddings(clients: int, seed: int, rows: int = 8, width: int = 8) -> dict[int, Tensor]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.errors import BudgetError
-from vflsim.privacy.accounting import WITHIN, Released
-from vflsim.privacy.base import Mechanism
+from vflsim.learning.privacy.accounting import WITHIN, Released
+from vflsim.learning.privacy.base import Mechanism
 from vflsim.streams import generator
 
 Rows = NDArray[np.int64] | slice

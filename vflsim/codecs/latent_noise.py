@@ -11,7 +11,7 @@ sample add up, also adaptive ones: n of them have n times the ε.
 
 **What is not protected.** Rounding without noise: a function without randomness has no finite ε, however probable it is
 that small noise would not have changed its values (Eq. 10). Labels, gradients, the weights of the client's model, and
-evaluations are outside, as they are for every mechanism (``vflsim.privacy.base``).
+evaluations are outside, as they are for every mechanism (``vflsim.learning.privacy.base``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from vflsim.privacy.accounting import (
+from vflsim.learning.privacy.accounting import (
     EPSILONS,
     MULTIPLIERS,
     WITHIN,
@@ -16,7 +16,7 @@ from vflsim.privacy.accounting import (
     sampled_mu_multiplier_for,
     sampled_noise_multiplier_for,
 )
-from vflsim.privacy.base import GaussianNoise, Mechanism
+from vflsim.learning.privacy.base import GaussianNoise, Mechanism
 from vflsim.vocabulary.quantities import NonNegativeNumber, Quantity
 
 

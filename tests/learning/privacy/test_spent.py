@@ -9,8 +9,8 @@ from kept_runs import KeptAt, files_of, interrupted, whole
 from tiny_worlds import EAGER, RANDOM_TIMING, WORLDS, data_of, events, metrics, rounds, run, tiny
 
 from vflsim.errors import BudgetError, ScenarioError
-from vflsim.privacy.accounting import Released, epsilon_of, noise_multiplier_for, sampled_epsilon_of
-from vflsim.privacy.releases import Releases
+from vflsim.learning.privacy.accounting import Released, epsilon_of, noise_multiplier_for, sampled_epsilon_of
+from vflsim.learning.privacy.releases import Releases
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import obstacles
