@@ -23,14 +23,14 @@ import torch
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser
-from vflsim.learning.aggregates import MeanAggregate
-from vflsim.learning.client import ClientParts, Split
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.client import ClientParts, Split
+from vflsim.learning.learners.server import ServerParts
+from vflsim.learning.models.aggregates import MeanAggregate
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import LinearClient
 from vflsim.learning.models.server import MlpServer
-from vflsim.learning.operations import Operation
 from vflsim.learning.optimizers import Sgd
-from vflsim.learning.server import ServerParts
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner

@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.aggregates import MeanAggregate
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.batching.kernels import stack_clients
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.server import ServerLearner, ServerParts
+from vflsim.learning.models.aggregates import MeanAggregate
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient
 from vflsim.learning.models.server import MlpServer
-from vflsim.learning.operations import Operation
 from vflsim.learning.optimizers import Sgd
-from vflsim.learning.server import ServerLearner, ServerParts
 from vflsim.learning.tasks import task_of
 from vflsim.learning.training import Training
 from vflsim.simulation.execution import patient_collector

@@ -26,8 +26,8 @@ from torch.nn import functional
 
 import vflsim
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.operations import Operation
 from vflsim.learning.tasks import MULTICLASS
 from vflsim.protocols.vim.learning import duals as duals_module
 from vflsim.protocols.vim.learning.proximal import lagrangian, proximal

@@ -15,7 +15,7 @@ from protocols_by_kind import HEADS
 from tiny_worlds import data_of, raw
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, NoProgressError, VflsimError
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.protocols.fedvs.learning.server import CodedServerLearner

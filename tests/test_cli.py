@@ -19,7 +19,7 @@ import pytest
 from command_line import Ended
 
 from vflsim.kinds import TABLES
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.plotting import PLOTS
 from vflsim.scenario import load
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import Ended
 
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.server import ServerLearner
 
 SCENARIO = """\
 name: tiny

@@ -20,7 +20,7 @@ _PLACES = {
     "protocols": "vflsim.protocols:PROTOCOLS",
     "client-models": "vflsim.learning.models.client:CLIENT_MODELS",
     "server-models": "vflsim.learning.models.server:SERVER_MODELS",
-    "aggregates": "vflsim.learning.aggregates:AGGREGATES",
+    "aggregates": "vflsim.learning.models.aggregates:AGGREGATES",
     "optimizers": "vflsim.learning.optimizers:OPTIMIZERS",
     "metrics": "vflsim.vocabulary.metrics:METRICS",
     "mechanisms": "vflsim.learning.privacy.mechanisms:MECHANISMS",

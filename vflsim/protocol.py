@@ -50,14 +50,14 @@ from vflsim.errors import (
     ScenarioError,
     VflsimError,
 )
-from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.batches import Batch, BatchSequence, Split
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.party import PartyLearner, Received, finite_loss
+from vflsim.learning.learners.server import ServerLearner
+from vflsim.learning.learners.staleness import Staleness
+from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.party import PartyLearner, Received, finite_loss
-from vflsim.learning.server import ServerLearner
-from vflsim.learning.staleness import Staleness
 from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.capabilities import (
     Analysable,

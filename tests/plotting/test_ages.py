@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from story import Story
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.staleness import Staleness
+from vflsim.learning.learners.staleness import Staleness
 from vflsim.plotting import plot
 from vflsim.plotting.ages import age_counts, ages_between
 from vflsim.results import NotRecordedError, Results

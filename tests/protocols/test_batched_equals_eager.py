@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from protocols_by_kind import KINDS, MODELS
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, parties, rounds, same_times, scores_apart, tiny, world
 
-from vflsim.learning.aggregates import AGGREGATES
 from vflsim.learning.batching import kernels
 from vflsim.learning.batching.kernels import KERNELS
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.executor import run_together
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.executor import run_together
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.client import CLIENT_MODELS
-from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import OPTIMIZERS
 from vflsim.protocols import PROTOCOLS
 from vflsim.scenario.models import Scenario

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from vflsim.codecs import Codec
-from vflsim.learning.aggregates import Aggregate
+from vflsim.learning.models.aggregates import Aggregate
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.timing.base import Delay
 from vflsim.vocabulary.quantities import PositiveSeconds

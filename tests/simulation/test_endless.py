@@ -9,7 +9,7 @@ import pytest
 from tiny_worlds import WORLDS, data_of, metrics, run, tiny, world
 
 from vflsim.errors import NoProgressError
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.asynchronous import Asynchronous
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.scenario.models import Scenario

@@ -11,7 +11,7 @@ from kept_runs import KeptAt, assert_two_interruptions_change_no_byte, interrupt
 from tiny_worlds import WORLDS, data_of, events, metrics, run, same_weights, tiny, world
 
 from vflsim.errors import ProtocolError
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol

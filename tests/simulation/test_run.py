@@ -22,8 +22,8 @@ from tiny_worlds import (
 )
 
 from vflsim.errors import DeadlockError, ForeignAwaitError, NonFiniteError, NoProgressError, RunError, VflsimError
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.executor import ImmediateExecutor
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.protocols import Protocol
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.studies.checks.expected import expectation

@@ -12,7 +12,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import raw
 
 from vflsim.errors import ResultsError
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.results import Results
 from vflsim.scenario import load
 from vflsim.studies.study import run_study

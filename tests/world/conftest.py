@@ -20,8 +20,8 @@ import torch
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import Spec
 from vflsim.learning.batches import Batch
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.streams import SHARED, party_name
 from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.delays import Constant, Delay

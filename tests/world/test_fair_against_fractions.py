@@ -11,7 +11,7 @@ from fluid import Flow, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsim.learning.executor import TimingOnlyExecutor
+from vflsim.learning.execution.executor import TimingOnlyExecutor
 from vflsim.timing.link import Link
 from vflsim.timing.profile import StepProfile
 from vflsim.world.messages import Message

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflsim.learning.executor import TimingOnlyExecutor
+from vflsim.learning.execution.executor import TimingOnlyExecutor
 from vflsim.timing.link import Link
 from vflsim.timing.profile import StepProfile
 from vflsim.world.messages import Message

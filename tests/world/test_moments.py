@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsim.errors import DeadlockError
-from vflsim.learning.executor import TimingOnlyExecutor
+from vflsim.learning.execution.executor import TimingOnlyExecutor
 from vflsim.world.kernel import Moment, World
 from vflsim.world.virtual import VirtualWorld
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from vflsim.errors import ProtocolError
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.world.own_tables import OwnTables
 
 

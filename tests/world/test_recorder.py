@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from vflsim.learning.operations import Handle
-from vflsim.learning.staleness import StepFacts
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.staleness import StepFacts
 from vflsim.world.messages import Embedding
 from vflsim.world.record import Recorder
 

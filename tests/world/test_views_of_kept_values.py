@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.lazy_values import KeptValue
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.world.views import Views
 
 

@@ -13,9 +13,9 @@ from vflsim.codecs import Codec, Plain
 from vflsim.codecs.round import Round
 from vflsim.codecs.scalar_quantiser import ScalarQuantiser
 from vflsim.errors import ProtocolError
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle
 from vflsim.world.messages import Message
 from vflsim.world.wire import Wire, Wires
 

@@ -15,7 +15,7 @@ from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.sums import total
 from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.batches import Batch
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.setting import Algorithm, Exchange, Learners, Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.activation import Immediate, Poisson

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vflsim.errors import IncompleteRoundError, NoProgressError
-from vflsim.learning.key_agreement import join_keys, make_public_key, take_keys
+from vflsim.learning.learners.key_agreement import join_keys, make_public_key, take_keys
 from vflsim.streams import few, party_name
 from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import Node

@@ -16,7 +16,7 @@ from torch import Tensor
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Split
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from vflsim.errors import ProtocolError
-from vflsim.learning.client import Split
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.client import Split
 from vflsim.streams import party_name
 from vflsim.world.messages import EvaluationAnswer, EvaluationRequest
 from vflsim.world.node import ClientNode, Node, ServerNode

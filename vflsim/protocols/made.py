@@ -10,8 +10,8 @@ from typing import Any
 from vflsim.analysis.findings import ClosedForm, NoClosedForm
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Split
-from vflsim.learning.operations import Handle
-from vflsim.learning.party import PartyLearner
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import OwnEvaluation, closed_forms_of
 from vflsim.protocols.evaluation import Scores

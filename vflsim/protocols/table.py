@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.errors import DisconnectedError
-from vflsim.learning.server import ServerStep
+from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.contents import Content, Contents, ids_of, single
 from vflsim.protocols.traits import TABLE, Traits

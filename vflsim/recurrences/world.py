@@ -13,9 +13,9 @@ import numpy as np
 
 from vflsim.codecs import Codec
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.operations import Operation
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.recurrences.stages import Ints, Source, Stage
 from vflsim.setting import Algorithm, Setting
 from vflsim.streams import BLOCK, SERVER

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from vflsim.learning.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.models.aggregates import MeanAggregate, SumAggregate
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.tasks import task_of

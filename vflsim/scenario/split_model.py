@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from vflsim.learning.aggregates import AnyAggregate
+from vflsim.learning.models.aggregates import AnyAggregate
 from vflsim.learning.models.client import AnyClientModel, ClientModel
 from vflsim.learning.models.server import AnyServerModel, ServerModel
 from vflsim.vocabulary.base import Part, as_in

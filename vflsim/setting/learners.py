@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from vflsim.learning.batching.kernels import stack_clients
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.lazy_values import KeptValue
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.tables import TableShape
-from vflsim.learning.party import PartyLearner
-from vflsim.learning.server import ServerLearner, ServerParts
 from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.resolved import Setting
 from vflsim.streams import SERVER, torch_seed

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Split
-from vflsim.learning.party import PartyLearner
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.setting.learners import Learners
 
 

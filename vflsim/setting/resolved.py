@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 
 from vflsim.codecs import Codec
-from vflsim.learning.aggregates import Aggregate
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.optimizers import Optimizer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.lazy_values import KeptValue
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.learners.lazy_values import KeptValue
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.watch import Burst, Watch, from_outside
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
-from vflsim.learning.party import PartyLearner
-from vflsim.learning.watch import Burst, Watch, from_outside
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.made import learners_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.party import PartyLearner
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import LabelSharing
 from vflsim.results.facts.conditions import Conditions

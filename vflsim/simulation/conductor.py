@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from vflsim.learning.client import Split
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.client import Split
 from vflsim.protocols.capabilities import evaluation_of
 from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
 from vflsim.results.facts.variation import Variation

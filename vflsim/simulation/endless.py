@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vflsim.errors import NoProgressError
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.releases import Releases
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.simulation.build import Parties
 from vflsim.simulation.conductor import Conductor
 from vflsim.world.kernel import World

@@ -14,11 +14,11 @@ import pyarrow as pa
 import torch
 
 from vflsim.errors import CheckpointError, VflsimError
-from vflsim.learning.client import Split
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.executor import Executor, TimingOnlyExecutor
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.executor import Executor, TimingOnlyExecutor
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.client import Split
 from vflsim.learning.privacy.base import GaussianNoise
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.blinded import MISSING_MASKS

@@ -13,7 +13,7 @@ from vflsim.codecs import Codec
 from vflsim.errors import ResultsError
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.learning.states import under
 from vflsim.protocols.capabilities import server_prediction_of
 from vflsim.results.read import Results, StoredRun

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.operations import Operation
 from vflsim.world.messages import Message
 from vflsim.world.node import L, Node
 

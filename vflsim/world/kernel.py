@@ -9,8 +9,8 @@ from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
 from vflsim.errors import RunError
-from vflsim.learning.executor import Executor
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.executor import Executor
+from vflsim.learning.execution.operations import Operation
 from vflsim.world.failures import blame, deadlock, foreign
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 
 
 @dataclass(slots=True, eq=False)

@@ -10,10 +10,10 @@ from typing_extensions import TypeVar
 
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.server import ServerLearner
-from vflsim.learning.watch import Watch
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.server import ServerLearner
+from vflsim.learning.learners.watch import Watch
 from vflsim.streams import party_name
 from vflsim.timing.compute import duration
 from vflsim.world.kernel import Abandoned, Task, all_of

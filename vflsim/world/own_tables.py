@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 
 from vflsim.errors import ProtocolError, VflsimError
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 
 TABLES = ("metrics", "rounds", "events")
 """The tables of every run."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from vflsim.errors import DisconnectedError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
-from vflsim.learning.operations import Operation
-from vflsim.learning.staleness import StepFacts
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.staleness import StepFacts
 from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.compute import AnyCompute, law
 from vflsim.timing.delays import Delay

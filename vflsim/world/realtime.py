@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from vflsim.errors import RunError
-from vflsim.learning.executor import Executor, ImmediateExecutor
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.executor import Executor, ImmediateExecutor
+from vflsim.learning.execution.operations import Operation
 from vflsim.world.kernel import Moment, World
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.learning.operations import Handle
-from vflsim.learning.staleness import StepFacts
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.staleness import StepFacts
 from vflsim.world.messages import Message
 from vflsim.world.own_tables import OwnTables
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import BatchSequence
-from vflsim.learning.executor import Executor
-from vflsim.learning.lazy_values import KeptValue
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.executor import Executor
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.streams import SHARED, generator, party_name
 from vflsim.world.messages import Message
 

@@ -11,8 +11,8 @@ from typing import Any
 import simpy
 
 from vflsim.errors import StandstillError
-from vflsim.learning.executor import Executor
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.executor import Executor
+from vflsim.learning.execution.operations import Operation
 from vflsim.world.kernel import NOTHING, Moment, Signal, World
 
 EVENT = Moment.EVENT

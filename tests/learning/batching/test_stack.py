@@ -18,14 +18,14 @@ from torch import Tensor
 from vflsim.errors import BudgetError, NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.batching.features import StackedFeatures
-from vflsim.learning.batching.joint import total_of
 from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.batching.stack import Stack
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.executor import run_together
+from vflsim.learning.execution.executor import run_together
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.joint import total_of
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import ClientModel, LinearClient, MlpClient, PolynomialClient
-from vflsim.learning.operations import Handle, Operation
 from vflsim.learning.optimizers import Adam, Optimizer, Sgd
 from vflsim.learning.privacy.mechanisms import Gaussian
 

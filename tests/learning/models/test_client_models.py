@@ -6,7 +6,6 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from vflsim.learning.cost import flops_of
 from vflsim.learning.models.build import seeded
 from vflsim.learning.models.client import (
     CLIENT_MODELS,
@@ -19,6 +18,7 @@ from vflsim.learning.models.client import (
     MlpClient,
     PolynomialClient,
 )
+from vflsim.learning.models.cost import flops_of
 from vflsim.learning.models.layers import ACTIVATIONS
 
 SPECS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.cost import flops_of
 from vflsim.learning.models.build import mixes_rows, seeded
 from vflsim.learning.models.client import (
     ClientModel,
@@ -19,6 +18,7 @@ from vflsim.learning.models.client import (
     ModuleClient,
     WideDeepClient,
 )
+from vflsim.learning.models.cost import flops_of
 from vflsim.learning.models.tables import FieldVectors, OneHot, TableShape, cardinalities_of
 
 CARDINALITIES = (0, 3, 0, 4)

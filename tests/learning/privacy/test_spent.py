@@ -122,7 +122,7 @@ def test_the_release_that_ends_a_run_is_unfinished_and_nothing_of_it_is_sent(
         made.append(Releases(*args))
         return made[-1]
 
-    monkeypatch.setattr("vflsim.learning.party.Releases", releases)
+    monkeypatch.setattr("vflsim.learning.learners.party.Releases", releases)
     outcome = run(world(PROTOCOLS[name], stop={"rounds": 400, "epsilon": 3.0}, timing=INSTANT), kind=kind)
     assert outcome.info.stop_reason == "epsilon"
     table = events(outcome)

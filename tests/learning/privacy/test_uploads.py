@@ -10,7 +10,7 @@ from scipy import stats
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, run, tiny
 from torch import Tensor
 
-from vflsim.learning.client import ClientLearner
+from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.privacy.base import GaussianNoise
 from vflsim.learning.privacy.releases import OneRelease
 from vflsim.scenario.resolve import setting

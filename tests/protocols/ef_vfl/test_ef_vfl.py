@@ -16,13 +16,13 @@ from torch import Tensor, nn
 import vflsim
 from vflsim.codecs.frame import frame_bytes
 from vflsim.errors import VflsimError
-from vflsim.learning.aggregates import SumAggregate
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientParts
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientParts
+from vflsim.learning.learners.server import ServerParts
+from vflsim.learning.models.aggregates import SumAggregate
 from vflsim.learning.optimizers import Sgd
-from vflsim.learning.server import ServerParts
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.ef_vfl.learning import Sent, SurrogateClient, SurrogateServer
 from vflsim.protocols.ef_vfl.messages import Difference

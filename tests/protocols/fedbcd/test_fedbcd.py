@@ -26,13 +26,13 @@ from tiny_worlds import (
 from torch import Tensor, nn
 
 from vflsim.codecs.frame import frame_bytes
-from vflsim.learning.aggregates import SumAggregate
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.server import ServerParts
+from vflsim.learning.models.aggregates import SumAggregate
 from vflsim.learning.optimizers import Sgd
-from vflsim.learning.server import ServerParts
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.scenario import load

@@ -10,8 +10,8 @@ from coded_worlds import InTheClear, world
 from tiny_worlds import data_of
 
 from vflsim.errors import NonFiniteError, WeightBoundError
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.fedvs.learning.client import CodedClientLearner
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 
@@ -149,7 +149,7 @@ def gradient_error(bits: int) -> float:
 
 
 def done_handle(value: torch.Tensor) -> Any:
-    from vflsim.learning.operations import Handle
+    from vflsim.learning.execution.operations import Handle
 
     handle: Any = Handle(tuple(value.shape), value.dtype)
     handle.set(value)

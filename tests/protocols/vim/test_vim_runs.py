@@ -19,8 +19,8 @@ from torch import Tensor
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batching.stack import Stack
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.operations import Handle
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.scenario import load

@@ -13,13 +13,13 @@ from tiny_worlds import EAGER, data_of, events, learners, metrics, run
 from torch import Tensor, nn
 
 from vflsim.codecs.frame import frame_bytes
-from vflsim.learning.aggregates import ConcatAggregate
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientParts
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientParts
+from vflsim.learning.learners.server import ServerParts
+from vflsim.learning.models.aggregates import ConcatAggregate
 from vflsim.learning.optimizers import Sgd
-from vflsim.learning.server import ServerParts
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer
 from vflsim.protocols.vim.learning.duals import Duals

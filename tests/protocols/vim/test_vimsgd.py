@@ -10,12 +10,12 @@ from plain_heads import MLP, Heads, heads, trained
 from tiny_worlds import EAGER, apart, events, metrics, run
 from torch import Tensor, nn
 
-from vflsim.learning.aggregates import ConcatAggregate
 from vflsim.learning.batches import Batch
-from vflsim.learning.executor import ImmediateExecutor
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.server import ServerParts
+from vflsim.learning.models.aggregates import ConcatAggregate
 from vflsim.learning.optimizers import Sgd
-from vflsim.learning.server import ServerParts
 from vflsim.learning.tasks import REGRESSION
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.scenario import load

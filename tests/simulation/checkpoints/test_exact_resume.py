@@ -12,7 +12,7 @@ from coded_worlds import coded
 from kept_runs import KeptAt, files_of, interrupted, whole
 from tiny_worlds import NOISY, RANDOM_TIMING, data_of, raw, run, tiny
 
-from vflsim.learning.deferred import DeferredExecutor
+from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.scenario import load
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol

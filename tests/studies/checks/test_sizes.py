@@ -12,9 +12,9 @@ from tiny_worlds import data_of, raw, tiny
 from torch import nn
 
 from vflsim.errors import ScenarioError
-from vflsim.learning import footprint as footprints
-from vflsim.learning.footprint import Footprint, footprint
 from vflsim.learning.models import build, imported
+from vflsim.learning.models import footprint as footprints
+from vflsim.learning.models.footprint import Footprint, footprint
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.studies.checks import data as checks

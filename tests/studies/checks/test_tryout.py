@@ -11,9 +11,9 @@ import pytest
 from tiny_worlds import BASE, tiny
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.operations import Handle
-from vflsim.learning.party import PartyLearner
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.capabilities import OwnEvaluation
 from vflsim.protocols.evaluation import evaluate
 from vflsim.protocols.synchronous import Synchronous

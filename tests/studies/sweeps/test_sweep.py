@@ -10,7 +10,7 @@ from swept import run_sweep
 from tiny_worlds import raw
 
 from vflsim.errors import DataError, ResultsError, ScenarioError
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.table import sweep_tables

@@ -11,7 +11,7 @@ from tiny_worlds import raw
 
 import vflsim
 from vflsim.errors import ResultsError, ScenarioError
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.sweeps.tuning import Tuning
 from vflsim.scenario import load

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from vflsim.learning.aggregates import Aggregate, MeanAggregate, SumAggregate
 from vflsim.learning.batches import Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.layered import LayeredStack
 from vflsim.learning.batching.products import ProductStack
 from vflsim.learning.batching.stack import Stack
-from vflsim.learning.batching.updates import STACKED
-from vflsim.learning.client import ClientLearner
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.models.aggregates import Aggregate, MeanAggregate, SumAggregate
 from vflsim.learning.models.client import (
     ClientModel,
     CnnClient,
@@ -28,6 +27,7 @@ from vflsim.learning.models.client import (
     WideDeepClient,
 )
 from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.stacked_optimizers import STACKED
 
 KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     LinearClient: ProductStack,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.batching.stack import Backward, Graph, Stack
-from vflsim.learning.batching.work import Rows
+from vflsim.learning.learners.work import Rows
 
 LayerBackward: TypeAlias = Callable[[Tensor], list[Tensor]]
 """Maps ∂L/∂output to ∂L/∂weight and ∂L/∂bias, if there are any, and then ∂L/∂input, if there is need of it."""

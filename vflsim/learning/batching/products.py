@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.batching.stack import Backward, Stack
-from vflsim.learning.batching.work import Rows
+from vflsim.learning.learners.work import Rows
 
 
 class ProductStack(Stack):

@@ -15,13 +15,13 @@ from torch import Tensor
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
-from vflsim.learning.batching.joint import ClientStack, Joint
-from vflsim.learning.batching.updates import STACKED
-from vflsim.learning.batching.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.executor import placed
-from vflsim.learning.graphs import LOCAL, RECEIVED, check_finite
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.executor import placed
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.graphs import LOCAL, RECEIVED, check_finite
+from vflsim.learning.learners.joint import ClientStack, Joint
+from vflsim.learning.learners.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
+from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under
 
 _PIECE = 2**20

@@ -12,8 +12,8 @@ from vflsim.errors import DataError
 from vflsim.learning.batches import Split
 from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
+from vflsim.learning.learners.party import PartyParts
 from vflsim.learning.models.tables import TableShape
-from vflsim.learning.party import PartyParts
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.tasks import PredictionTask, task_of

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import Received, finite_loss
-from vflsim.learning.staleness import Staleness
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.party import Received, finite_loss
+from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.easter.nets import TwoNets, of_parties
 from vflsim.setting import Setting
 from vflsim.streams import SERVER

@@ -9,7 +9,7 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import centralised
 from vflsim.learning.batches import Split
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, OwnEvaluation, Predicting, Selective
 from vflsim.protocols.easter.features import need_features

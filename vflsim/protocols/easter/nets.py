@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
-from vflsim.learning.party import PartyLearner
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.traits import Traits
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, party_name

@@ -12,7 +12,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Split
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys

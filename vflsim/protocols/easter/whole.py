@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import Received
-from vflsim.learning.server import ServerStep
-from vflsim.learning.staleness import Staleness
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.party import Received
+from vflsim.learning.learners.server import ServerStep
+from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.easter.nets import TwoNets, of_parties
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.setting import Setting

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import PartyLearner, Received
-from vflsim.learning.server import ServerStep
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.party import PartyLearner, Received
+from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, RecomputingClient, server_copy

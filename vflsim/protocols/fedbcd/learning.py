@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import Received
-from vflsim.learning.server import OwnEmbedding, ServerLearner, ServerStep
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.party import Received
+from vflsim.learning.learners.server import OwnEmbedding, ServerLearner, ServerStep
 from vflsim.protocols.fedbcd.messages import MODEL
 from vflsim.streams import SERVER, party_name
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner
+from vflsim.learning.learners.client import ClientLearner
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, LabelSharing
 from vflsim.protocols.contents import EMPTY, Contents

@@ -9,13 +9,13 @@ from typing import cast
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.graphs import LOCAL, check_finite
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import Received
-from vflsim.learning.party_model import descend
-from vflsim.learning.server import ServerParts
-from vflsim.learning.staleness import Staleness
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.graphs import LOCAL, check_finite
+from vflsim.learning.learners.party import Received
+from vflsim.learning.learners.party_model import descend
+from vflsim.learning.learners.server import ServerParts
+from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.contents import Content, named
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues

@@ -16,7 +16,7 @@ from vflsim.analysis.cycles import Stages, Turn, Unanalysable, law_of
 from vflsim.analysis.sums import total
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.learning.batches import Batch
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.fedvs.learning.plan import flops
 from vflsim.protocols.fedvs.scales import coding_plan
 from vflsim.setting import Setting

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
-from vflsim.learning.client import ClientLearner
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer

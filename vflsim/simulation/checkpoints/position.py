@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel
 
-from vflsim.learning.operations import Handle
+from vflsim.learning.execution.operations import Handle
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from vflsim.errors import CheckpointError
-from vflsim.learning.lazy_values import Plain
+from vflsim.learning.learners.lazy_values import Plain
 from vflsim.simulation.checkpoints.journal import Runs, packed, unpacked
 from vflsim.simulation.checkpoints.parties import load_states, states_of
 from vflsim.simulation.checkpoints.position import Position

@@ -9,8 +9,8 @@ from typing import Any
 
 from vflsim.errors import ProtocolError
 from vflsim.files import machine_memory
-from vflsim.learning.aggregates import AGGREGATES
-from vflsim.learning.client import ClientLearner
+from vflsim.learning.learners.client import ClientLearner
+from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.learning.privacy.accounting import Released
 from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from vflsim.codecs.trial import try_out
-from vflsim.learning.watch import from_outside
+from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
 from vflsim.scenario.checks import location_of
 from vflsim.scenario.models import Scenario

@@ -10,8 +10,8 @@ from typing import Any
 
 from vflsim.learning.batching.kernels import KERNELS, evaluated_as_sum, trained_as_sum
 from vflsim.learning.batching.layered import LayeredStack
-from vflsim.learning.party import PartyLearner
-from vflsim.learning.server import ServerLearner
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import extra_bytes_of, view_bytes_of
 from vflsim.protocols.made import learners_of

@@ -19,10 +19,10 @@ from vflsim.errors import (
     WeightBoundError,
 )
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.deferred import DeferredExecutor
-from vflsim.learning.executor import TimingOnlyExecutor
-from vflsim.learning.operations import Operation
-from vflsim.learning.watch import from_outside
+from vflsim.learning.execution.deferred import DeferredExecutor
+from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.made import check_answers
 from vflsim.scenario.checks import broken

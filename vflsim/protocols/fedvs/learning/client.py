@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, WeightBoundError
 from vflsim.learning.batches import Batch
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.protocols.fedvs.learning.plan import CodingPlan, flops
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.protocols.fedvs.learning.shares import CodedSum, DataSecret, HeldData, HeldModel, ModelSecret

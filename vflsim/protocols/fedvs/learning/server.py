@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.server import ServerLearner, ServerParts, finite_loss
-from vflsim.learning.staleness import StepFacts
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.server import ServerLearner, ServerParts, finite_loss
+from vflsim.learning.learners.staleness import StepFacts
 from vflsim.protocols.fedvs.learning.plan import CodingPlan, flops
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflsim.learning.lazy_values import KeptValue, Plain, RecipeReader, RecipeWriter
+from vflsim.learning.learners.lazy_values import KeptValue, Plain, RecipeReader, RecipeWriter
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.streams import generator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.party import PartyLearner
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.tasks import PredictionTask
 from vflsim.protocols.vim.learning.proximal import proximal
 

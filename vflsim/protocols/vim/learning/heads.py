@@ -9,9 +9,9 @@ from typing import TypeVar
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import Received, finite_loss
-from vflsim.learning.server import ServerLearner, ServerStep
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.party import Received, finite_loss
+from vflsim.learning.learners.server import ServerLearner, ServerStep
 
 StepT = TypeVar("StepT", bound=ServerStep)
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
-from vflsim.learning.operations import Operation
-from vflsim.learning.party import Received
-from vflsim.learning.server import ServerStep
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.party import Received
+from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.batching.stack import Backward, Stack, checked
-from vflsim.learning.batching.updates import STACKED
-from vflsim.learning.batching.work import ByEmbeddings
-from vflsim.learning.graphs import LOCAL
-from vflsim.learning.operations import Operation
+from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.graphs import LOCAL
+from vflsim.learning.learners.work import ByEmbeddings
+from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under
 from vflsim.protocols.vim.learning.whole import WholeClient
 from vflsim.setting import Learners, Setting, stack_split_learners

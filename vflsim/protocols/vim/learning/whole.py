@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch, Split
-from vflsim.learning.client import ClientLearner, ClientParts
-from vflsim.learning.operations import Handle, Operation
-from vflsim.learning.party import PartyLearner, PartyParts, Received, finite_loss
-from vflsim.learning.party_model import PartyModel
-from vflsim.learning.perturbation import affine_layers
-from vflsim.learning.server import ServerStep
-from vflsim.learning.staleness import Staleness
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.party import PartyLearner, PartyParts, Received, finite_loss
+from vflsim.learning.learners.party_model import PartyModel
+from vflsim.learning.learners.perturbation import affine_layers
+from vflsim.learning.learners.server import ServerStep
+from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.vim.learning.heads import in_client_order
 from vflsim.setting import Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER

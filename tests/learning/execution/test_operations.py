@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from vflsim.errors import RunError
+from vflsim.learning.execution.operations import Handle, Operation
+
+
+def test_a_handle_knows_its_bytes_before_its_value() -> None:
+    handle: Handle[torch.Tensor] = Handle((7, 3), torch.float64)
+    assert handle.nbytes == 7 * 3 * 8
+    assert not handle.ready
+    assert Handle((5,), torch.float32).nbytes == 20
+
+
+def test_reading_a_handle_too_early_is_an_error() -> None:
+    with pytest.raises(RunError, match="before its operation ran"):
+        _ = Handle().value
+
+
+def test_a_handle_holds_what_it_was_given() -> None:
+    handle: Handle[float] = Handle()
+    handle.set(0.5)
+    assert handle.ready
+    assert handle.value == 0.5
+
+
+def test_making_an_operation_runs_nothing() -> None:
+    ran: list[int] = []
+    operation = Operation("embed", 1, lambda: ran.append(1), None)
+    assert ran == []
+    assert operation.flops() == 0
+    assert operation.units == 1
+
+
+def test_a_deferred_value_is_computed_when_it_is_first_read_and_only_then() -> None:
+    calls: list[int] = []
+    handle: Handle[int] = Handle()
+    handle.defer(lambda: calls.append(1) or 7)
+    assert handle.ready
+    assert calls == []
+    assert handle.value == handle.value == 7
+    assert calls == [1]

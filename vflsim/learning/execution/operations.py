@@ -1,0 +1,156 @@
+"""Operations of the learning plane and the deferred handles they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import torch
+
+from vflsim.errors import RunError
+from vflsim.streams import party_name
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """A value that will exist: shape and dtype are known now, the value once its operation has run.
+
+    Invariant: the value is set once, by the operation that promised it, and never changes. The operation may leave
+    the last of the work to the first reader (``defer``), so that unread values are never computed.
+
+    Example::
+
+        promised = Handle((2, 3))
+        promised.nbytes, promised.ready  # (24, False)
+        promised.set(torch.ones(2, 3))
+        float(promised.value.sum())  # 6.0
+    """
+
+    __slots__ = ("__weakref__", "_compute", "_value", "dtype", "joint", "ready", "shape")
+
+    def __init__(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> None:
+        self.shape, self.dtype, self.ready = shape, dtype, False
+        self.joint: Any = None
+        """The computation that it shares with handles of other parties, if any, and its place there."""
+        self._value: T | None = None
+        self._compute: Callable[[], T] | None = None
+
+    @property
+    def value(self) -> T:
+        """The value. Raises ``RunError`` if the operation has not run: ask an executor to force it."""
+        if not self.ready:
+            raise RunError("a deferred value was read before its operation ran", remedy="executor.force(handle)")
+        if self._compute is not None:
+            self._value, self._compute = self._compute(), None
+        elif self.joint is not None and self._value is None:
+            joint, place = self.joint
+            self._value = joint.of(place)
+        return self._value  # type: ignore[return-value]
+
+    def set(self, value: T) -> None:
+        """Fulfil the promise."""
+        self._value, self.ready = value, True
+
+    def share(self, joint: Any, place: int) -> None:
+        """Fulfil the promise by a part of a computation for several parties (``learners.joint.Joint``)."""
+        self.joint, self.ready = (joint, place), True
+
+    def defer(self, compute: Callable[[], T]) -> None:
+        """Fulfil the promise by a function of values that are final; it is called when first read."""
+        self._compute, self.ready = compute, True
+
+    @property
+    def computed(self) -> bool:
+        """Whether the value is there, and not only a function that computes it."""
+        return self.ready and self._compute is None and (self.joint is None or self._value is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor promised, from its shape."""
+        size = self.dtype.itemsize
+        for n in self.shape:
+            size *= n
+        return size
+
+
+def check_kept(handle: Handle[Any], kind: str) -> None:
+    """Raise ``RunError`` for a promise of an operation of ``kind`` that ``run`` has not kept: others count on it."""
+    if not handle.ready:
+        raise RunError(f"{kind} did not set a value that it promised", remedy="set every handle of its result in run()")
+    shape = handle.value.shape if handle.computed and isinstance(handle.value, torch.Tensor) else handle.shape
+    if tuple(shape) != tuple(handle.shape):
+        what = f"{kind} promised a tensor of shape {tuple(handle.shape)}, and its value has the shape {tuple(shape)}"
+        raise RunError(what, remedy="promise the shape of the value: the bytes of a message follow from it")
+
+
+class Kernel(Protocol):
+    """Runs operations of several parties as one. Operations are alike if their kernel is the same object."""
+
+    def run(self, operations: Sequence[Operation[Any]]) -> None:
+        """Do the work of ``operations``, one a party, in party order, and keep all their promises."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Operation(Generic[T]):
+    """Work of one party: its cost is known at once, its results only after ``run``.
+
+    ``result`` is what ``node.compute`` hands to the protocol. ``inputs`` are the handles that ``run`` reads, beside its
+    party's own state (None: unknown, so that it waits for everything submitted before it); ``promises`` those that it
+    fulfils, in an order that follows from its arguments. A ``kernel`` takes the place of ``run``, and runs like
+    operations together; ``work`` is its input. ``cost`` (FLOPs, given kind and ``rows``) and ``units``
+    (the work in mini-batches, which scales a sampled compute time) are for the timing plane. ``begin`` is called when
+    the party begins to perform the operation, and ``commit`` when the operation completes in virtual time: they do
+    bookkeeping on indices, never on values. ``counts`` says what completing it counts as.
+
+    An operation that is made but never performed changes nothing.
+
+    Example::
+
+        def count_rows(learner: PartyLearner, batch: Batch) -> Operation[Handle[Tensor]]:
+            rows = learner.promise()
+            return learner.operation("count", lambda: rows.set(torch.tensor(float(len(batch)))), rows, rows=len(batch))
+    """
+
+    kind: str
+    party: int
+    run: Callable[[], None]
+    result: T
+    round: int = -1
+    nbytes: int = 0
+    units: float = 1.0
+    rows: int = 0
+    cost: Callable[[str, int], float] | None = None
+    begin: Callable[[], None] = nothing
+    commit: Callable[[], Any] | None = None
+    counts: Literal["round", "update"] | None = None
+    inputs: Sequence[Handle[Any]] | None = None
+    promises: Sequence[Handle[Any]] = ()
+    kernel: Kernel | None = None
+    work: Any = None
+    waits_for_company: bool = False
+    """Whether it runs only when nothing else can, so that many parties' operations run together."""
+    looks_on: bool = False
+    """Whether it only copies what others have computed: it counts for no memory, so that it moves no other work."""
+    at: tuple[int, float] | None = None
+    """Server steps done before, and virtual seconds at its end: the place of an error found late."""
+    number: int = -1
+    """Its place among the operations submitted, from 0."""
+    waits_for: int = 0
+    """The number of its inputs that are not set yet, as the executor counts."""
+
+    def flops(self) -> float:
+        """Count the FLOPs: only when asked, because most compute models never ask."""
+        return 0.0 if self.cost is None else self.cost(self.kind, self.rows)
+
+    @property
+    def where(self) -> str:
+        """Party, kind, round and virtual time, in words."""
+        if self.at is None:
+            return ""
+        return f"{party_name(self.party)}, {self.kind}, round {self.at[0]} at {self.at[1]:.6g} s"

@@ -1,0 +1,1 @@
+"""What parties compute: clients, servers, their models in training, their releases and memory."""

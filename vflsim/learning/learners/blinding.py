@@ -1,0 +1,95 @@
+"""A party's side of blinding: its keys, its masks, and what it has uploaded last."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vflsim.errors import NonFiniteError
+from vflsim.learning.batches import Batch
+from vflsim.learning.learners.graphs import DIVERGED
+from vflsim.learning.privacy.blinding import BlindedSum
+from vflsim.learning.privacy.blinding.keys import private_key, shared_secret
+from vflsim.learning.privacy.blinding.masks import Masks, operations
+from vflsim.learning.states import State, under
+
+RUNAWAY = 100
+"""An embedding that outgrows the fixed point diverges if its largest element is more times that of the first one."""
+
+
+class Blinder:
+    """Blinds the embeddings of client ``party`` in a ``group`` of clients.
+
+    Its private key follows from ``seed``, and it keeps the public keys through crashes, as it keeps its weights. A mask
+    serves once: a client that redoes a message, after a crash, uploads the same integers again.
+    """
+
+    def __init__(self, group: BlindedSum, seed: int, party: int) -> None:
+        self.group, self.party = group, party
+        self.agreed = False
+        """Whether it has received the public keys, in virtual time."""
+        self._seed = seed
+        self._public: Tensor | None = None
+        self._masks: Masks | None = None
+        self._sent: dict[str, tuple[int, Tensor]] = {}
+        self._first: dict[str, float] = {}
+
+    def flops(self, elements: int) -> float:
+        """Count the integer operations of blinding so many elements."""
+        return operations(elements, self.group.blinding.bits, len(self.group.clients) - 1)
+
+    def agree(self, public: Tensor) -> None:
+        """Take the public keys of all clients, (clients, 32) bytes in client order."""
+        self._public, self._masks = public.clone(), None
+
+    def blinded(self, kind: str, batch: Batch, h: Tensor) -> Tensor:
+        """Return the upload for embeddings ``h`` of a shared ``batch``.
+
+        Raises ``NonFiniteError`` for values of a client that diverges, and ``BlindingError`` for others that are too
+        large.
+        """
+        number, sent = self._sent.get(kind, (-1, h))
+        if number != batch.index:
+            self._check_growth(kind, float(h.abs().max()))
+            mask = self._mask().of(kind, batch.index, h.numel())
+            sent = self.group.masked(h, mask)
+            self._sent[kind] = batch.index, sent
+        return sent
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the public keys; of each kind, the latest upload, and the magnitude of the first embedding."""
+        state = {} if self._public is None else {"public": self._public}
+        state |= {f"first.{kind}": torch.tensor(first, dtype=torch.float64) for kind, first in self._first.items()}
+        for kind, (number, sent) in self._sent.items():
+            state |= {f"number.{kind}": torch.tensor(number), f"sent.{kind}": sent}
+        return state
+
+    def load(self, state: State) -> None:
+        """Restore what ``state`` returned."""
+        self._masks = None
+        self._public = state["public"].clone() if "public" in state else None
+        self._first = {kind: float(first) for kind, first in under("first", state).items()}
+        sent = under("sent", state)
+        self._sent = {kind: (int(state[f"number.{kind}"]), upload.clone()) for kind, upload in sent.items()}
+
+    def _check_growth(self, kind: str, magnitude: float) -> None:
+        """Raise ``NonFiniteError`` where a float would take longer to overflow: beyond the range, and far grown."""
+        first = self._first.setdefault(kind, magnitude)
+        if magnitude > self.group.largest and magnitude > RUNAWAY * first:
+            raise NonFiniteError(
+                f"an embedding has grown from magnitude {first:g} to {magnitude:g}, out of the fixed point",
+                allowed=f"magnitudes up to {self.group.largest:g}",
+                remedy=DIVERGED,
+            )
+
+    def _mask(self) -> Masks:
+        if self._masks is None:
+            assert self._public is not None, "the keys are agreed upon before the first embedding"
+            private = private_key(self._seed, self.party)
+            pairs = zip(self.group.clients, self._public, strict=True)
+            secrets = {
+                client: shared_secret(private, key.numpy().tobytes()) for client, key in pairs if client != self.party
+            }
+            run = f"{self.group.context}/{self._seed}"
+            self._masks = Masks(self.party, secrets, self.group.blinding.bits, run)
+        return self._masks

@@ -1,0 +1,149 @@
+"""A named model of a party: its module, its optimiser and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vflsim.learning.models.build import drafted, parameters_of
+from vflsim.learning.models.cost import flops_of
+from vflsim.learning.models.footprint import Footprint, footprint
+from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
+
+
+class PartyModel:
+    """A module with its own optimiser and initial weights. Both are made when first needed.
+
+    ``build`` returns the module with its initial weights; ``inputs`` is the shape of one row of its input. The backward
+    pass computes ∂/∂input, too, where ``input_gradient`` is set: for a model that takes embeddings.
+    """
+
+    gradients_held: ClassVar[int] = 1
+    """How many copies of the gradient a step holds."""
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[], nn.Module],
+        rule: Optimizer,
+        inputs: tuple[int, ...],
+        dtype: torch.dtype,
+        input_gradient: bool = False,
+        draft: Callable[[], nn.Module] | None = None,
+    ) -> None:
+        self.name, self.build, self.rule = name, build, rule
+        self.inputs, self.dtype, self.input_gradient = tuple(inputs), dtype, input_gradient
+        self._draft = draft
+        self._flops: dict[int, tuple[float, float]] = {}
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module."""
+        return self.build()
+
+    @property
+    def outline(self) -> nn.Module:
+        """The module without values, on the meta device; the module itself where it cannot be made there."""
+        module = None if self.made or self._draft is None else drafted(self._draft)
+        return self.module if module is None else module.to(self.dtype)
+
+    @cached_property
+    def optimizer(self) -> Any:
+        """The optimiser of the module's parameters: PyTorch's, unless a subclass brings its own."""
+        return self.rule.build(self.module.parameters())
+
+    @property
+    def made(self) -> bool:
+        """Whether the module has been built."""
+        return "module" in vars(self)
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights that are trained; where there is a ``draft``, counted without making them."""
+        if self.made or self._draft is None:
+            return sum(parameter.numel() for parameter in self.module.parameters())
+        return parameters_of(self._draft)
+
+    def footprint(self, rows: int) -> Footprint:
+        """Count the bytes of a forward pass of so many rows, without making the weights."""
+        return Footprint() if self._draft is None else footprint(self._draft, self.inputs, rows, self.dtype)
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Apply the module: (rows, *inputs) → (rows, …), with a graph unless gradients are off."""
+        output: Tensor = self.module(*inputs)
+        return output
+
+    def train(self) -> None:
+        """Set the module to training mode."""
+        self.module.train()
+
+    def forward_flops(self, rows: int) -> float:
+        """Count the FLOPs of a forward pass of ``rows`` rows."""
+        return self._passes(rows)[0]
+
+    def backward_flops(self, rows: int) -> float:
+        """Count the FLOPs of a backward pass of ``rows`` rows."""
+        return self._passes(rows)[1]
+
+    def training_flops(self, rows: int) -> float:
+        """Count the FLOPs of a forward and a backward pass of ``rows`` rows."""
+        return sum(self._passes(rows))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return weights, buffers and the optimiser's memory by name, as far as they have been made."""
+        state = named("weights", module_state(self.module)) if self.made else {}
+        if "optimizer" in vars(self):
+            state |= {"optimizer": torch.empty(0), **named("optimizer", self._memory())}
+        return state
+
+    def load(self, state: State) -> None:
+        """Restore what ``state`` returned, in place."""
+        if "optimizer" in state:
+            _ = self.optimizer  # some optimisers move the parameters: make it before the weights are put back
+        if weights := under("weights", state):
+            load_module(self.module, weights)
+        if "optimizer" in state:
+            self._recall(under("optimizer", state))
+
+    def _passes(self, rows: int) -> tuple[float, float]:
+        if rows not in self._flops:
+            self._flops[rows] = flops_of(self.module, (rows, *self.inputs), self.dtype, self.input_gradient)
+        return self._flops[rows]
+
+    def _memory(self) -> State:
+        return optimizer_state(self.optimizer)
+
+    def _recall(self, memory: State) -> None:
+        load_optimizer(self.optimizer, memory)
+
+
+def descend(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None], models: Sequence[PartyModel]) -> None:
+    """Take one step of each of ``models`` down the gradient of Σ outputs · gradients (None: 1, for a scalar).
+
+    Leaves of the graph that require gradients, such as a received embedding, have theirs in ``.grad`` afterwards.
+    """
+    for model in models:
+        model.optimizer.zero_grad()
+    torch.autograd.backward(outputs, gradients)
+    for model in models:
+        model.optimizer.step()
+
+
+@contextmanager
+def spare_buffers(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Give the modules copies of their buffers (batch norm's averages), and afterwards their own back, untouched."""
+    owners = [each for module in modules for each in module.modules()]
+    own = [dict(each._buffers) for each in owners]
+    try:
+        for each in owners:
+            each._buffers.update({name: None if b is None else b.clone() for name, b in each._buffers.items()})
+        yield
+    finally:
+        for each, buffers in zip(owners, own, strict=True):
+            each._buffers.update(buffers)

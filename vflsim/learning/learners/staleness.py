@@ -1,0 +1,133 @@
+"""How old the embeddings are that a server step uses: pure bookkeeping on indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflsim.learning.batches import Batch
+from vflsim.learning.execution.operations import Handle
+
+Arrival: TypeAlias = tuple[Batch, Sequence[int]]
+"""A batch, and the clients whose embeddings of it arrived."""
+
+
+class Staleness:
+    """Ages in server steps, 0 for what arrived for the step itself (VAFL Eq. 3 counts the same from 1).
+
+    *Row age*: steps since this client's row of this sample was refreshed. *Client age*: steps since the client's last
+    arrival. A row never refreshed, and a client never heard of, count from the start (one step before the first):
+    what ``first_fill`` put there was put there then.
+
+    Example::
+
+        staleness = Staleness(clients=[1, 2], rows=10)
+        batch = Batch(0, np.array([0, 1]))
+        staleness.complete([(batch, [1])]).client_ages.tolist()  # [0, 1]
+    """
+
+    def __init__(self, clients: Sequence[int], rows: int) -> None:
+        self.step = 0
+        self._column = {client: j for j, client in enumerate(clients)}
+        self._clients = np.asarray(clients, dtype=np.int64)
+        # A row a sample, as in the table itself: what a step looks up are rows of all clients.
+        self._rows = np.full((rows, len(clients)), -1, dtype=np.int32)
+        self._last = np.full(len(clients), -1, dtype=np.int64)
+
+    def complete(
+        self,
+        arrived: Sequence[Arrival],
+        loss: Handle[float] | None = None,
+        used: Sequence[int] | None = None,
+        read: Sequence[Arrival] | None = None,
+    ) -> StepFacts:
+        """Book a step on embeddings that ``arrived`` for it, (batch, clients) each, and begin the next one.
+
+        ``used`` are the clients that the step waited for, and ``read`` the rows that it used: those that arrived,
+        unless given.
+        """
+        for batch, clients in arrived:
+            self.refresh(clients, batch)
+        if used is None:
+            used = sorted({client for _, clients in arrived for client in clients})
+        total, count, oldest = 0.0, 0, 0
+        for batch, clients in arrived if read is None else read:
+            own = self.row_age_sums(batch, clients)
+            total, count, oldest = total + own[0], count + own[1], max(oldest, own[2])
+        ages = total, count, oldest
+        facts = StepFacts(used, self.others(used), ages, self.client_ages(), self.fresh(), loss)
+        self.step += 1
+        return facts
+
+    def refresh(self, clients: Sequence[int], batch: Batch) -> None:
+        """Note that embeddings of ``batch`` arrived from ``clients`` for the present step."""
+        columns = self._columns_of(clients)
+        if len(set(columns)) == len(self._clients):  # whole rows: a tenth of the time
+            self._rows[batch.ids] = self.step
+        else:
+            self._rows[batch.ids[:, np.newaxis], columns] = self.step
+        self._last[columns] = self.step
+
+    def others(self, clients: Sequence[int]) -> NDArray[np.int64]:
+        """Return every client but ``clients``, in client order."""
+        other = np.ones(len(self._clients), dtype=bool)
+        other[self._columns_of(clients)] = False
+        return self._clients[other]
+
+    def client_ages(self) -> NDArray[np.int64]:
+        """Return the age of every client at the present step, in client order."""
+        return self.step - self._last
+
+    def fresh(self) -> NDArray[np.int64]:
+        """Return the clients whose age is 0 at the present step, in client order."""
+        fresh: NDArray[np.int64] = self._clients[self._last == self.step]
+        return fresh
+
+    def row_age_sums(self, batch: Batch, clients: Sequence[int]) -> tuple[float, int, int]:
+        """Return sum, count and maximum of the ages of the rows of ``batch`` of ``clients``."""
+        stamps = self._rows[batch.ids]
+        if len(clients) < len(self._clients):
+            stamps = stamps[:, self._columns_of(clients)]
+        total = self.step * stamps.size - int(stamps.sum(dtype=np.int64))
+        return total, stamps.size, self.step - int(stamps.min())
+
+    def older_than(self, bound: int, age: str, arrived: Sequence[Arrival]) -> list[tuple[int, Batch]]:
+        """Return the (client, batch) pairs whose ``client_age`` or ``row_age`` would exceed ``bound``.
+
+        The batches are those that ``arrived``, (batch, clients) each, which counts as fresh. Changes nothing.
+        """
+        last, rows = self._last.copy(), [self._rows[batch.ids] for batch, _ in arrived]
+        for batch, clients in arrived:
+            self.refresh(clients, batch)
+        stale: list[tuple[int, Batch]] = []
+        for batch, _ in arrived:
+            latest = self._last if age == "client_age" else self._rows[batch.ids].min(axis=0)
+            stale += [(int(client), batch) for client in self._clients[self.step - latest > bound]]
+        self._last = last
+        for (batch, _), stamps in zip(arrived, rows, strict=True):
+            self._rows[batch.ids] = stamps
+        return stale
+
+    def _columns_of(self, clients: Sequence[int]) -> list[int]:
+        return [self._column[client] for client in clients]
+
+
+@dataclass(slots=True)
+class StepFacts:
+    """What a server step used: the clients whose embeddings arrived for it, the others, and ages.
+
+    ``row_ages`` is (sum, count, maximum) over the rows used; ``client_ages`` one age a client, in client order;
+    ``fresh`` are the clients of age 0. Those are the clients used, and those that answered a query or are part of a
+    coded sum.
+    """
+
+    used: Sequence[int]
+    missing: Sequence[int] | NDArray[np.int64]
+    row_ages: tuple[float, int, int]
+    client_ages: Sequence[int] | NDArray[np.int64]
+    fresh: Sequence[int] | NDArray[np.int64]
+    loss: Handle[float] | None = None
