@@ -292,11 +292,11 @@ def test_a_foreign_file_beside_the_points_of_a_sweep_is_named(tmp_path: Path) ->
     assert verify_folder(tmp_path / "sweep") == ["batch-30 is nothing that vflsim writes here, and no digest covers it"]
 
 
-def test_weights_of_earlier_versions_which_name_no_seed_are_sound(study: Path) -> None:
+def test_weights_that_name_no_seed_are_not_called_sound(study: Path) -> None:
     path = study / RUN / "weights.safetensors"
     path.write_bytes(save(load_tensors(path.read_bytes())))
     relist(study)
-    assert verify_folder(study) == []
+    assert verify_folder(study) == [f"{RUN}: weights.safetensors: seed is absent, and the run's is 0"]
 
 
 def test_weights_name_the_seed_that_they_are_of(study: Path) -> None:

@@ -135,7 +135,7 @@ class StoredRun:
             raise damaged(path, str(error)) from error
 
     def weights_seed(self) -> str | None:
-        """Return the seed that the weights name as theirs; None in files of earlier versions."""
+        """Return the seed that the weights name as theirs; None if they name none."""
         with opened(self.folder / WEIGHTS) as file:
             header = parsed_json(file.read(int.from_bytes(file.read(8), "little")))
         named = header.get("__metadata__", {}).get(SEED)

@@ -57,7 +57,7 @@ def _changes(folder: Path, runs: Sequence[StoredRun]) -> Iterator[str]:
     pages = [SCENARIO, *(entry_of(run.info.protocol, run.seed) for run in runs)]
     yield from changes(folder, {name: listed[name] for name in pages if name in listed})
     for run in runs:
-        yield from changes(run.folder, run.info.files or {})
+        yield from changes(run.folder, run.info.files)
         for path, digest in (run.info.inputs or {}).items():
             if path.endswith(".py") and len(digest) == _DIGITS and Path(path).is_file():
                 yield from changes(folder, {path: FileFacts(sha256=digest)})

@@ -32,7 +32,7 @@ def conditions_table(found: Mapping[str, Conditions]) -> TextTable:
 
 
 def conditions_of_results(results: RunSet) -> TextTable | None:
-    """Tabulate the conditions of a study's protocols; None where no run trained, or none has them (older versions)."""
+    """Tabulate the conditions of a study's protocols; None where no run trained."""
     found = {run.protocol: run.info.conditions for run in results.runs if run.info.conditions is not None}
     ordered = {name: found[name] for name in results.protocols if name in found}
     return conditions_table(ordered) if ordered else None

@@ -17,7 +17,6 @@ from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 
 SHOWN = 8
 """Sentences of one sort that are shown; the others are counted."""
-OLDER = f"no {MANIFEST}, and no digests in any {RUN}: written before there were any, so that changes need not show"
 
 
 def of_study(results: Results) -> Iterator[str]:
@@ -35,8 +34,7 @@ def of_study(results: Results) -> Iterator[str]:
         yield str(error)
         return
     if manifest is None:
-        has_digests = any(run.info.files is not None for run in results.runs)
-        yield f"{MANIFEST} is missing, so that an exchange of whole runs need not show" if has_digests else OLDER
+        yield f"{MANIFEST} is missing, so that an exchange of whole runs need not show"
         return
     missing_entries = {entry_of(*run) for run in missing}
     yield from changes(folder, {name: facts for name, facts in manifest.files.items() if name not in missing_entries})
@@ -48,9 +46,6 @@ def of_study(results: Results) -> Iterator[str]:
 
 def of_run(run: StoredRun) -> Iterator[str]:
     """Yield a sentence for every file of a run that is missing, has changed or was added."""
-    if run.info.files is None:
-        yield f"{RUN} has no digests, so that changes of its files need not show"
-        return
     yield from changes(run.folder, run.info.files)
     yield from strangers(run.folder, [RUN, *run.info.files])
 

@@ -20,7 +20,7 @@ from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.verify.downtime import OUTAGE_RULES, Downtime
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, numbered, overlapping
-from vflsim.results.verify.inventory import OLDER, of_run, of_study, of_value
+from vflsim.results.verify.inventory import of_run, of_study, of_value
 from vflsim.results.verify.links import LINK_RULES
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.results.verify.unlisted import beside_points, beside_runs
@@ -63,12 +63,11 @@ def runs_in(folder: Path | str) -> int:
 
 def _study(folder: Path, note: Callable[[str], object]) -> Iterator[str]:
     results = Results.open(folder)
-    listed = [*of_study(results)]
-    yield from listed
+    yield from of_study(results)
     yield from beside_runs(results)
     scenario = ByScenario(results)
     for run in results.runs:
-        problems = [] if OLDER in listed else [*of_run(run)]
+        problems = [*of_run(run)]
         if run.failed:
             problems.append(f"the run {run.info.status}: {run.info.error}")
         if run.has("metrics") or not run.failed:

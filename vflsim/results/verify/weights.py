@@ -20,8 +20,8 @@ def weight_problems(run: StoredRun, expected: Mapping[str, Spec] | None) -> Iter
     Raises ResultsError if the file is damaged.
     """
     weights, seed = run.weights(), run.weights_seed()
-    if seed is not None and seed != str(run.seed):
-        yield f"{WEIGHTS}: {SEED} is {seed}, and the run's is {run.seed}"
+    if seed != str(run.seed):
+        yield f"{WEIGHTS}: {SEED} is {seed or 'absent'}, and the run's is {run.seed}"
     if run.info.timing_only:
         if weights:
             yield f"{WEIGHTS}: has {next(iter(weights))}, and timing alone leaves no weights"
