@@ -14,9 +14,8 @@ from scipy import stats
 from torch import Tensor
 
 from vflsim.codecs import Codec, Plain
-from vflsim.codecs.bfloat16 import BFloat16
 from vflsim.codecs.binarise import Binarise
-from vflsim.codecs.float16 import Float16
+from vflsim.codecs.cast import BFloat16, Float16
 from vflsim.codecs.frame import ONLY, Envelope, Spec
 from vflsim.codecs.round import LatentNoise, Round
 from vflsim.errors import NonFiniteError

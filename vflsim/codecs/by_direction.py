@@ -8,9 +8,8 @@ import torch
 from pydantic import Field
 
 from vflsim.codecs.base import Codec
-from vflsim.codecs.bfloat16 import BFloat16
 from vflsim.codecs.binarise import Binarise
-from vflsim.codecs.float16 import Float16
+from vflsim.codecs.cast import BFloat16, Float16
 from vflsim.codecs.frame import Shape
 from vflsim.codecs.plain import Plain
 from vflsim.codecs.round import Round

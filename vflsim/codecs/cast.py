@@ -1,8 +1,8 @@
-"""The base class of casts: floating-point numbers of fewer bits on the wire."""
+"""Casts: floating-point numbers of fewer bits on the wire; the codecs ``float16`` and ``bfloat16``."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -44,3 +44,25 @@ class Cast(Codec):
     def _cast(self, x: Tensor) -> Tensor:
         cast, most = x.to(self.target), torch.finfo(self.target).max
         return torch.where(self.saturated(x), cast.sign() * most, cast)
+
+
+@final
+class Float16(Cast):
+    """IEEE half precision: 11 significant bits, up to 65,504; the least positive number is 6e-8.
+
+    Example: ``{kind: float16}``
+    """
+
+    kind: Literal["float16"] = "float16"
+    target: ClassVar[torch.dtype] = torch.float16
+
+
+@final
+class BFloat16(Cast):
+    """Brain floating point: the range of float32 with 8 significant bits, an error of at most 1/256 of the number.
+
+    Example: ``{kind: bfloat16}``
+    """
+
+    kind: Literal["bfloat16"] = "bfloat16"
+    target: ClassVar[torch.dtype] = torch.bfloat16

@@ -1,4 +1,4 @@
-"""Data of consecutive rounds: the interface between the recurrences and the book-keeping."""
+"""Data of consecutive rounds: the interface between the recurrences and the book-keeping; and what prevents them."""
 
 from __future__ import annotations
 
@@ -72,3 +72,17 @@ class Recurrence(Protocol):
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on; both multiples of BLOCK. Raises ``UndecidedError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """The value of ``key``, for which a protocol's recurrence does not hold; it holds for ``allowed`` values.
+
+    Example::
+
+        Obstacle(key="patience", what="a deadline", allowed="none").key  # 'patience'
+    """
+
+    key: str
+    what: str
+    allowed: str

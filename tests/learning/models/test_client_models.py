@@ -18,7 +18,7 @@ from vflsim.learning.models.client import (
     MlpClient,
     PolynomialClient,
 )
-from vflsim.learning.models.cost import flops_of
+from vflsim.learning.models.footprint import flops_of
 from vflsim.learning.models.layers import ACTIVATIONS
 
 SPECS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from vflsim.learning.models.client import (
     ModuleClient,
     WideDeepClient,
 )
-from vflsim.learning.models.cost import flops_of
+from vflsim.learning.models.footprint import flops_of
 from vflsim.learning.models.tables import FieldVectors, OneHot, TableShape, cardinalities_of
 
 CARDINALITIES = (0, 3, 0, 4)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vflsim.learning.models.build import drafted, parameters_of
-from vflsim.learning.models.cost import flops_of
-from vflsim.learning.models.footprint import Footprint, footprint
+from vflsim.learning.models.footprint import Footprint, flops_of, footprint
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.states import State, load_module, load_optimizer, module_state, named, optimizer_state, under
 

@@ -1,7 +1,8 @@
-"""The memory of a forward pass, counted without making it: a few rows, or shapes without values."""
+"""What passes of a model cost, counted without making them: memory by a few rows or by shapes, and FLOPs."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from vflsim.learning.models.build import drafted
 
@@ -104,3 +106,21 @@ def _bytes(tensors: Iterable[Tensor], without: set[int]) -> int:
 
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def flops_of(
+    model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, input_gradient: bool = False
+) -> tuple[float, float]:
+    """Count the FLOPs of the forward and of the backward pass for an input of ``shape``.
+
+    The backward pass is with respect to the weights, and to the input with ``input_gradient``.
+    PyTorch's own counter runs a copy of the model on the meta device: shapes, no values. It counts matrix products and
+    convolutions (two operations a multiply-add), which take most of the time, and not element-wise work.
+    """
+    ghost = copy.deepcopy(model).to("meta").train()
+    inputs = torch.empty(shape, dtype=dtype, device="meta", requires_grad=input_gradient)
+    with FlopCounterMode(display=False) as forward:
+        output = ghost(inputs)
+    with FlopCounterMode(display=False) as backward:
+        output.sum().backward()
+    return float(forward.get_total_flops()), float(backward.get_total_flops())

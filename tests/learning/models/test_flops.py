@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vflsim.learning.models.cost import flops_of
+from vflsim.learning.models.footprint import flops_of
 
 
 @pytest.mark.parametrize("rows", [1, 7])
