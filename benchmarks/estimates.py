@@ -38,7 +38,7 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.runs.progress import StudyRun
     from vflsim.studies.runs.simulator_choice import Choice
-    from vflsim.studies.runs.work import Work
+    from vflsim.studies.runs.spec import StudySpec
 
     scenario = vflsim.load(path, ["seeds=0:1"])
     data, options = ScenarioData(scenario), RunOptions(checkpoint_every=None)
@@ -57,9 +57,9 @@ def measured(path: str, seconds: float) -> list[dict[str, float | str]]:
         shortened = scenario.model_copy(update={"protocols": {name: short}})
         read_and_check(shortened)  # as `vflsim run` does before it runs: noise is calibrated to the rounds
         with tempfile.TemporaryDirectory() as folder:
-            work = Work(shortened, Path(folder), {name: Choice("events")}, False, options)
+            spec = StudySpec(shortened, Path(folder), {name: Choice("events")}, False, options)
             cpu, wall = time.process_time(), time.perf_counter()
-            report = work.carry_out(StudyRun(name, 0, 1, 1), data, lambda progress: None, Interrupt())
+            report = spec.carry_out(StudyRun(name, 0, 1, 1), data, lambda progress: None, Interrupt())
             real, passed = time.process_time() - cpu, time.perf_counter() - wall
         assert report.error is None, report.error
         found.append(

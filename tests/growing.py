@@ -13,9 +13,8 @@ from vflsim.results.store.folder import Prepared
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
-from vflsim.studies.runs.growth import Growth
 from vflsim.studies.runs.options import RunOptions
-from vflsim.studies.runs.progress import StudyRun, Watcher
+from vflsim.studies.runs.progress import Growth, StudyRun, Watcher
 from vflsim.studies.runs.reuse_text import sentences
 from vflsim.studies.study import run_study
 

@@ -194,7 +194,7 @@ def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vflsim.studies.runs.work.write_run", interrupted)
+        patch.setattr("vflsim.studies.runs.spec.write_run", interrupted)
         ended = vflsim(*argv)
     assert ended.status == 130
     assert ended.err.startswith("interrupted: 1 of 4 runs had ended and are kept in results/tiny-timing\n")

@@ -63,6 +63,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "studies": [
         {"runs", "checks"},
         {"engines", "time_left"},
+        {"pool"},
         {"study"},
         {"rerun", "sweeps"},
         {"shards", "terminal"},

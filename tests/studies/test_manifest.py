@@ -11,9 +11,10 @@ from tiny_worlds import tiny
 from vflsim.errors import RunError
 from vflsim.results import verify_folder
 from vflsim.results.store.manifest import Manifest, ManifestWriter
+from vflsim.studies.pool import Study
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
-from vflsim.studies.study import Study, run_study
+from vflsim.studies.study import run_study
 
 RESUME = RunOptions(resume=True)
 PROTOCOLS = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}
@@ -63,7 +64,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, when: str = "add") -
         if next(calls) == number:
             for name in ("add", "written", "finish", "undo"):
                 monkeypatch.setattr(ManifestWriter, name, die_again)
-            monkeypatch.setattr("vflsim.studies.study.withdraw", die_again)
+            monkeypatch.setattr("vflsim.studies.pool.withdraw", die_again)
             raise Killed
         real(writer, *run)
 

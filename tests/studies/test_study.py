@@ -14,7 +14,8 @@ from vflsim.protocols import Protocol
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.runs.options import RunOptions
-from vflsim.studies.study import StudyRun, Watcher, run_study
+from vflsim.studies.runs.progress import StudyRun, Watcher
+from vflsim.studies.study import run_study
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import Node
 

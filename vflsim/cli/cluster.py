@@ -46,11 +46,9 @@ def plan(
     execution: ExecutionOptions,
 ) -> None:
     """Print one line for each run of a study or a sweep, for `vflsim work`: vflsim plan SCENARIO > units.jsonl."""
-    from vflsim.studies.runs.simulator_choice import choices
     from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
-    from vflsim.studies.study import checked
     from vflsim.studies.sweeps.axes import axes_given
-    from vflsim.studies.sweeps.plan import planned
+    from vflsim.studies.sweeps.plan import SweepPlan, checked_point, planned
 
     head = PlanHead.model_validate({"timing_only": timing_only, "path": path, **execution})
     head.options()
@@ -59,12 +57,11 @@ def plan(
             raise ScenarioError(f"a sweep chooses the path itself, not {path}", "--path", "auto", "leave --path out")
         axes = axes_given(scenario, over or (), over_file, overrides or ())
         given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
-        made = UnitPlan.of_sweep(head, planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only))
+        sweep = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
     else:
-        loaded = load(scenario, overrides, seeds)
-        choices(loaded, path, timing_only)
-        checked(loaded, timing_only)
-        made = UnitPlan.of(head, loaded)
+        point = checked_point(load(scenario, overrides, seeds), timing_only, path=path)
+        sweep = SweepPlan((), (point,), timing_only)
+    made = UnitPlan.of(head, sweep)
     sys.stdout.writelines(made.lines())
     complain(f"{len(made.units)} units; compute them: vflsim work UNITS --shard 1/4 --out FOLDER (2/4, 3/4, 4/4)")
 

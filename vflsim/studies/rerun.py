@@ -17,17 +17,16 @@ from vflsim.results.store.scenario import stored_scenario
 from vflsim.results.store.write import RUN, SCENARIO, SWEEP, run_folder
 from vflsim.results.sweeps.sweep import SweepPage
 from vflsim.results.verify.repeated import differences, first_differences, rows_in_common
-from vflsim.scenario.depends import run_text
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
 from vflsim.studies.engines.base import Unit
-from vflsim.studies.runs.inputs import inputs_of
+from vflsim.studies.runs.identity import inputs_of, outdated
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions, cuda_available
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
-from vflsim.studies.runs.resume import executed_otherwise, outdated
+from vflsim.studies.runs.resume import executed_otherwise
 from vflsim.studies.runs.simulator_choice import choices
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 from vflsim.studies.study import checked, engine_of
 
 _Same: TypeAlias = tuple[Any, ...]
@@ -135,7 +134,7 @@ class _Planned:
             return
         scenario = stored_scenario(study.folder, chosen)
         checked(scenario, chosen[0].info.timing_only)
-        works: dict[_Same, Work] = {}
+        specs: dict[_Same, StudySpec] = {}
         for run in chosen:
             label = f"{name}{run.protocol}/seed-{run.seed}"
             if not run.info.reproducible:
@@ -143,19 +142,19 @@ class _Planned:
             elif problem := self._obstacle(run, scenario):
                 yield Repeated(label, problems=(f"was not computed again: {problem}",))
             else:
-                work = self._work(run, scenario, works)
+                spec = self._work(run, scenario, specs)
                 stored = _Stored(label, run, self._shortened(run))
-                if problem := self._plan(stored, work):
+                if problem := self._plan(stored, spec):
                     yield Repeated(label, problems=(f"was not computed again: {problem}",))
 
     def compared(self, unit: Unit, report: Report) -> Iterator[Repeated]:
         """Compare a repetition with every stored run that should be equal to it; remove it."""
-        place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
+        place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
         for stored in self._stored[id(unit)]:
             again = StoredRun(place, report.info)
             compare = first_differences if stored.shortened else differences
             problems = [*compare(stored.run, again)]
-            if problems and (otherwise := executed_otherwise(stored.run.info, unit.work)):
+            if problems and (otherwise := executed_otherwise(stored.run.info, unit.spec)):
                 problems.append(f"bytes can differ, since it was computed with {', '.join(otherwise)}")
             yield Repeated(stored.name, self._what(stored, again, report), tuple(problems))
         shutil.rmtree(place)
@@ -177,27 +176,27 @@ class _Planned:
     def _shortened(self, run: StoredRun) -> bool:
         return self._sample.rounds is not None and self._sample.rounds < run.info.counts.get("rounds", 0)
 
-    def _work(self, run: StoredRun, scenario: Scenario, works: dict[_Same, Work]) -> Work:
+    def _work(self, run: StoredRun, scenario: Scenario, specs: dict[_Same, StudySpec]) -> StudySpec:
         """Return the study of a run, executed as the run was."""
         info, shortened = run.info, self._shortened(run)
         execution = Execution(info.learning_plane == "eager", info.device, info.threads, info.tf32)  # type: ignore[arg-type]
         how = (execution, info.path, info.timing_only, shortened)
-        if how not in works:
+        if how not in specs:
             said = _shorter(scenario, self._sample.rounds) if shortened else scenario
             paths = choices(said, "event" if info.path == "event" else "auto", info.timing_only)
             folder = self._scratch / f"{len(self.units)}"
             options = RunOptions(checkpoint_every=None, execution=execution)
-            works[how] = Work(said, folder, paths, info.timing_only, options)
-        return works[how]
+            specs[how] = StudySpec(said, folder, paths, info.timing_only, options)
+        return specs[how]
 
-    def _plan(self, stored: _Stored, work: Work) -> str:
+    def _plan(self, stored: _Stored, spec: StudySpec) -> str:
         """Plan the unit that computes a run, or find the planned one; say why there is none."""
         protocol, seed = run = stored.run.protocol, stored.run.seed
-        how = (work.options.execution, work.paths[protocol], work.timing_only, stored.shortened)
-        same = (run_text(work.scenario, protocol), *run, *how)
+        how = (spec.options.execution, spec.paths[protocol], stored.shortened)
+        same = (spec.identity(protocol).digest, *run, *how)
         if same not in self._known:
-            checkpoints = work.checkpoints_of(*run)
-            from_checkpoint = self._sample.from_checkpoint and not work.timing_only
+            checkpoints = spec.checkpoints_of(*run)
+            from_checkpoint = self._sample.from_checkpoint and not spec.timing_only
             there = stored.run.folder.with_name(checkpoints.folder.name)
             if from_checkpoint and there.is_dir():
                 shutil.copytree(there, checkpoints.folder)
@@ -205,7 +204,7 @@ class _Planned:
                     checkpoints.waypoint()
                 except CheckpointError as error:
                     return f"its checkpoint {error.what}"
-            unit = Unit(work, StudyRun(protocol, seed, len(self.units) + 1, 0, from_checkpoint), Watcher())
+            unit = Unit(spec, StudyRun(protocol, seed, len(self.units) + 1, 0, from_checkpoint), Watcher())
             self.units.append(unit)
             self._known[same] = unit
         self._stored.setdefault(id(self._known[same]), []).append(stored)

@@ -15,8 +15,9 @@ from vflsim.cli import app
 from vflsim.errors import ScenarioError
 from vflsim.simulation.run import Outcome
 from vflsim.simulation.vectorised import UndecidedError, obstacles
+from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.runs.simulator_choice import Choice, choices
-from vflsim.studies.study import StudyRun, Watcher, run_study
+from vflsim.studies.study import run_study
 from vflsim.timing.delays import DELAYS
 
 SYNCHRONOUS = {"kind": "synchronous"}

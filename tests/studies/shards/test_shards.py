@@ -17,6 +17,7 @@ from vflsim.errors import ScenarioError
 from vflsim.scenario import load
 from vflsim.studies.shards.compute import Shard, dealt
 from vflsim.studies.shards.unit_file import PlanHead, UnitPlan
+from vflsim.studies.sweeps.plan import SweepPlan, checked_point
 
 SCENARIO = """\
 name: tiny
@@ -117,7 +118,7 @@ def test_collect_names_results_of_other_versions(vflsim: Callable[..., Ended]) -
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 7])
 def test_every_unit_belongs_to_one_shard_and_shards_mix_protocols(total: int) -> None:
-    plan = UnitPlan.of(PlanHead(timing_only=True), load(SCENARIO))
+    plan = UnitPlan.of(PlanHead(timing_only=True), SweepPlan((), (checked_point(load(SCENARIO), True),), True))
     shares = [Shard(number, total).units(plan) for number in range(1, total + 1)]
     assert sorted(unit.folder for share in shares for unit in share) == sorted(unit.folder for unit in plan.units)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1

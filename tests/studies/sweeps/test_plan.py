@@ -26,7 +26,7 @@ def test_a_grid_has_every_combination_and_the_last_key_changes_fastest() -> None
     made = plan({"t": "1:3", "slow": [1, 5]})
     assert made.keys == ("constants.t", "constants.slow")
     assert [point.values for point in made.points] == [(1, 1), (1, 5), (2, 1), (2, 5)]
-    assert [point.folder for point in made.points] == ["t-1_slow-1", "t-1_slow-5", "t-2_slow-1", "t-2_slow-5"]
+    assert [point.folder.name for point in made.points] == ["t-1_slow-1", "t-1_slow-5", "t-2_slow-1", "t-2_slow-5"]
     assert made.points[3].scenario.symbols["slow"] == 5
     assert made.default_folder == Path("results/tiny-sweep-constants.t_constants.slow-timing")
 

@@ -45,9 +45,9 @@ class Engine:
                 taken.append(unit)
             if not taken:
                 return
-            self.under_way.append({unit.work.folder.name for unit in taken})
+            self.under_way.append({unit.spec.folder.name for unit in taken})
             unit = taken.pop()
-            self.done.append((unit.work.folder.name, unit.run.protocol, unit.run.seed))
+            self.done.append((unit.spec.folder.name, unit.run.protocol, unit.run.seed))
             yield from self._here.carry_out([unit], interrupt)
 
 

@@ -15,7 +15,8 @@ from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.table import sweep_tables
 from vflsim.scenario import load
-from vflsim.studies.study import Study, run_study
+from vflsim.studies.pool import Study
+from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.plan import folder_names
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 

@@ -81,21 +81,10 @@ class SweepPage(BaseModel):
                 f"damaged: {problem.splitlines()[0]}", str(path), remedy="run the sweep again"
             ) from error
 
-    def with_finished(self, position: int) -> SweepPage:
-        """Mark a point as finished."""
-        done = self.points[position].model_copy(update={"finished": True})
-        return self.model_copy(update={"points": (*self.points[:position], done, *self.points[position + 1 :])})
-
     def bare(self) -> SweepPage:
         """Return the page without digests and as if nothing had run: equal pages belong to the same sweep."""
         plain = {"finished": False, "scenario_sha256": None}
         return self.model_copy(update={"points": tuple(point.model_copy(update=plain) for point in self.points)})
-
-    def resumed(self, earlier: SweepPage) -> SweepPage:
-        """Take over which points an earlier page of the same sweep lists as finished."""
-        pairs = zip(self.points, earlier.points, strict=True)
-        points = tuple(point.model_copy(update={"finished": before.finished}) for point, before in pairs)
-        return self.model_copy(update={"points": points})
 
     def text(self) -> str:
         """Return the text of the file."""

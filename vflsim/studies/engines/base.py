@@ -9,17 +9,17 @@ from typing import Protocol, Self, TypeAlias
 
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """One run (scenario, protocol, seed) whose result is a folder. Any process can execute it.
 
-    ``work`` and ``run`` are all that another process needs; ``watcher`` observes the run in this process.
+    ``spec`` and ``run`` are all that another process needs; ``watcher`` observes the run in this process.
     """
 
-    work: Work
+    spec: StudySpec
     run: StudyRun
     watcher: Watcher
 

@@ -11,31 +11,31 @@ from vflsim.results.store.write import run_folder, write_run
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import run_info
 from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 
 _TAIL = 5
 
 
-def report_of_lost(work: Work, run: StudyRun, error: VflsimError, seconds: float) -> Report:
+def report_of_lost(spec: StudySpec, run: StudyRun, error: VflsimError, seconds: float) -> Report:
     """Write a lost run as failed, with empty tables; return its report.
 
     An earlier run in the same folder stays. Raises ResultsError if the run cannot be written.
     """
-    scenario, execution = work.scenario, work.options.execution
+    scenario, execution = spec.scenario, spec.options.execution
     info = run_info(
         scenario,
         run.protocol,
         run.seed,
         error,
-        timing_only=work.timing_only,
-        path=work.paths[run.protocol].path,
-        device=work.device_of(run.protocol),
+        timing_only=spec.timing_only,
+        path=spec.paths[run.protocol].path,
+        device=spec.device_of(run.protocol),
         threads=execution.threads,
-        learning_plane=None if work.timing_only else execution.learning_plane,
+        learning_plane=None if spec.timing_only else execution.learning_plane,
         counts={"rounds": 0, "updates": 0, "events": 0},
         wall_clock_s=seconds,
     )
-    place = run_folder(work.folder, run.protocol, run.seed)
+    place = run_folder(spec.folder, run.protocol, run.seed)
     if not place.exists():
         tables = RunTables(metrics_schema(()).empty_table(), ROUNDS.empty_table(), EVENTS.empty_table())
         write_run(place, tables, {}, info, scenario.record.tables)

@@ -22,7 +22,7 @@ from vflsim.studies.engines.pickling import pickled, without_main_module
 from vflsim.studies.engines.worker import Begun, Order, Word, serve
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 
 GRACE_S = 30.0
 """Seconds that workers have to end by themselves."""
@@ -34,12 +34,12 @@ _CONTEXT = multiprocessing.get_context("spawn")
 class _Member:
     """A worker process, this side's end of its pipe, and its current unit.
 
-    ``work`` is the study that it holds; ``begun``: it has begun at least one run.
+    ``spec`` is the study that it holds; ``begun``: it has begun at least one run.
     """
 
     process: SpawnProcess
     link: Connection
-    work: Work | None = None
+    spec: StudySpec | None = None
     unit: Unit | None = None
     since: float = 0.0
     latest: Progress | None = None
@@ -114,7 +114,7 @@ class Crew:
                 member.link.close()
                 if (unit := member.unit) is not None:
                     with contextlib.suppress(OSError):
-                        unit.work.log_of(unit.run).unlink()
+                        unit.spec.log_of(unit.run).unlink()
 
     def _busy(self) -> list[_Member]:
         return [member for member in self._members if member.unit is not None]
@@ -151,9 +151,9 @@ class Crew:
             if not member.begun and status is not None and status >= 0:
                 raise stillborn(status)
             word = death(status, member.latest)
-        report = word if isinstance(word, Report) else report_of_lost(unit.work, unit.run, word, seconds)
+        report = word if isinstance(word, Report) else report_of_lost(unit.spec, unit.run, word, seconds)
         if report.error is not None:
-            mention_log(report.error, unit.work.log_of(unit.run))
+            mention_log(report.error, unit.spec.log_of(unit.run))
         return report
 
 
@@ -173,9 +173,9 @@ def _started() -> _Member:
 
 
 def _send(member: _Member, unit: Unit, payload: bytes) -> None:
-    known = member.work is unit.work
-    order = Order(unit.run, unit.work.log_of(unit.run), None if known else payload)
-    member.work, member.unit, member.since, member.latest = unit.work, unit, time.monotonic(), None
+    known = member.spec is unit.spec
+    order = Order(unit.run, unit.spec.log_of(unit.run), None if known else payload)
+    member.spec, member.unit, member.since, member.latest = unit.spec, unit, time.monotonic(), None
     with contextlib.suppress(OSError):  # a dead worker is noticed later
         member.link.send(order)
 
@@ -191,8 +191,8 @@ def _heard(member: _Member) -> Word | None:
 
 def _with_payloads(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes]]:
     """Yield every unit with its pickled study, pickled once for units that follow each other."""
-    work, payload = None, b""
+    spec, payload = None, b""
     for unit in units:
-        if unit.work is not work:
-            work, payload = unit.work, pickled(unit.work)
+        if unit.spec is not spec:
+            spec, payload = unit.spec, pickled(unit.spec)
         yield unit, payload

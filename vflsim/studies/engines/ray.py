@@ -28,11 +28,10 @@ from vflsim.studies.engines.ray_files import Luggage
 from vflsim.studies.engines.ray_progress import Board
 from vflsim.studies.engines.ray_task import execute
 from vflsim.studies.engines.received import write_arrived
-from vflsim.studies.runs.inputs import inputs_of
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.options import Cluster
 from vflsim.studies.runs.progress import Report
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 
 _PAUSE_S = 1.0
 _LEAST_WAITING = 16
@@ -68,7 +67,7 @@ class RayEngine:
         self._cluster = cluster
         self._ray: Any = None
         self._ours = False
-        self._parcels: dict[int, tuple[str, list[Any], Work]] = {}
+        self._parcels: dict[int, tuple[str, list[Any], StudySpec]] = {}
 
     def __enter__(self) -> Self:
         for name, value in _QUIET.items():
@@ -161,22 +160,22 @@ class RayEngine:
 
     def _submitted(self, task: _Task) -> Any:
         """Hand a unit to the cluster; return Ray's reference to what it will give back."""
-        work, wish = task.unit.work, self._cluster
-        on_gpu = work.device_of(task.unit.run.protocol) == "cuda"
+        spec, wish = task.unit.spec, self._cluster
+        on_gpu = spec.device_of(task.unit.run.protocol) == "cuda"
         gpus = wish.num_gpus if wish.num_gpus is not None else float(on_gpu)
-        digest, references = self._parcel(work)
+        digest, references = self._parcel(spec)
         remote = self._ray.remote(
             num_cpus=wish.num_cpus, num_gpus=gpus if on_gpu else 0, max_retries=wish.max_retries, retry_exceptions=False
         )(execute)
         return remote.remote(digest, references, task.unit.run, task.number, self._board)
 
-    def _parcel(self, work: Work) -> tuple[str, list[Any]]:
+    def _parcel(self, spec: StudySpec) -> tuple[str, list[Any]]:
         """Put a study and its files into the cluster's store, once. Raises ScenarioError if it cannot be pickled."""
-        if id(work) not in self._parcels:
-            parcel = pickled(work)
-            references = [self._ray.put(parcel), self._ray.put(Luggage.of(work.scenario))]
-            self._parcels[id(work)] = hashlib.sha256(parcel).hexdigest(), references, work
-        digest, references, _ = self._parcels[id(work)]
+        if id(spec) not in self._parcels:
+            parcel = pickled(spec)
+            references = [self._ray.put(parcel), self._ray.put(Luggage.of(spec.scenario))]
+            self._parcels[id(spec)] = hashlib.sha256(parcel).hexdigest(), references, spec
+        digest, references, _ = self._parcels[id(spec)]
         return digest, references
 
     def _look(self, tasks: Iterable[_Task]) -> None:
@@ -202,14 +201,14 @@ class RayEngine:
         if isinstance(word, ResultsError | ScenarioError):
             raise word
         if isinstance(word, VflsimError):
-            return report_of_lost(unit.work, unit.run, word, time.monotonic() - task.since)
+            return report_of_lost(unit.spec, unit.run, word, time.monotonic() - task.since)
         assert isinstance(word, Report), "a task gives a report or an error"
-        inputs = inputs_of(unit.work.scenario, unit.run.protocol)  # the worker has them at other places
+        inputs = unit.spec.identity(unit.run.protocol).inputs  # the worker has them at other places
         info = RunInfo.model_validate_json(files[RUN]).model_copy(update={"inputs": inputs})
         files[RUN] = (info.model_dump_json(indent=2) + "\n").encode()
-        place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
+        place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
         write_arrived(place, info, lambda name: io.BytesIO(files[name]))
-        unit.work.settle(unit.run.protocol, unit.run.seed)
+        unit.spec.settle(unit.run.protocol, unit.run.seed)
         other = [f"{name} {info.versions.get(name)} (here {here})" for name, here in versions().items()
                  if info.versions.get(name) != here]  # fmt: skip
         return Report(info, word.last, "; ".join([word.note] * bool(word.note) + other), word.error)

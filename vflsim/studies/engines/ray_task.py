@@ -17,7 +17,7 @@ from vflsim.studies.engines.crashed import not_handed_over
 from vflsim.studies.engines.ray_files import Luggage, relocated
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 
 _EVERY_S = 1.0
 
@@ -27,7 +27,7 @@ class _Held:
     """The study that this worker holds, by the digest of its pickle; ``folder`` has its files."""
 
     digest: str
-    work: Work
+    spec: StudySpec
     data: ScenarioData
     folder: tempfile.TemporaryDirectory[str]
 
@@ -60,9 +60,9 @@ def execute(
             _tell(ray, board, number, progress)
 
     with tempfile.TemporaryDirectory(prefix="vflsim-run-") as folder:
-        work = replace(held.work, folder=Path(folder))
+        spec = replace(held.spec, folder=Path(folder))
         try:
-            word = work.carry_out(run, held.data, report, Interrupt())
+            word = spec.carry_out(run, held.data, report, Interrupt())
         except VflsimError as error:
             return error if isinstance(error, ResultsError | RunError) else RunError(*error.args), {}
         except Exception as error:
@@ -78,10 +78,10 @@ def _hold(ray: Any, digest: str, references: list[Any]) -> _Held:
         folder = tempfile.TemporaryDirectory(prefix="vflsim-files-", ignore_cleanup_errors=True)
         assert isinstance(luggage, Luggage), "the second object is the luggage"
         places = luggage.unpack(Path(folder.name))
-        work: Work = pickle.loads(parcel)
-        options = replace(work.options, checkpoint_every=None, resume=False)
-        work = replace(work, scenario=relocated(work.scenario, places), options=options)
-        _held[:] = [_Held(digest, work, ScenarioData(work.scenario), folder)]
+        spec: StudySpec = pickle.loads(parcel)
+        options = replace(spec.options, checkpoint_every=None, resume=False)
+        spec = replace(spec, scenario=relocated(spec.scenario, places), options=options)
+        _held[:] = [_Held(digest, spec, ScenarioData(spec.scenario), folder)]
     return _held[0]
 
 

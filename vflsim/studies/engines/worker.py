@@ -29,16 +29,16 @@ from vflsim.simulation.conductor import Progress
 from vflsim.studies.engines.crashed import not_handed_over
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report, StudyRun
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One run to execute. ``work`` is its pickled study; None: the study of the previous order."""
+    """One run to execute. ``spec`` is its pickled study; None: the study of the previous order."""
 
     run: StudyRun
     log: Path
-    work: bytes | None
+    spec: bytes | None
 
 
 class Begun:
@@ -89,21 +89,21 @@ class _Worker:
 
     def __init__(self, link: Connection[Word, Order | None], interrupt: Interrupt) -> None:
         self._link, self._interrupt = link, interrupt
-        self._held: tuple[Work, ScenarioData] | None = None
+        self._held: tuple[StudySpec, ScenarioData] | None = None
 
     def result(self, order: Order) -> Report | VflsimError:
         """Execute an order; return its report or error."""
-        if order.work is not None:
+        if order.spec is not None:
             try:
-                work: Work = pickle.loads(order.work)  # from the process that started this one, over their own pipe
+                spec: StudySpec = pickle.loads(order.spec)  # from the parent process, over its own pipe
             except Exception as error:
                 return not_handed_over(str(error))
-            self._held = work, ScenarioData(work.scenario)
-        assert self._held is not None, "the first order brings its work"
-        work, data = self._held
+            self._held = spec, ScenarioData(spec.scenario)
+        assert self._held is not None, "the first order brings its study"
+        spec, data = self._held
         try:
             self._link.send(Begun())
-            return work.carry_out(order.run, data, self._report, self._interrupt)
+            return spec.carry_out(order.run, data, self._report, self._interrupt)
         except VflsimError as error:
             traceback.print_exc()
             return error if isinstance(error, ResultsError | RunError) else RunError(*error.args)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from vflsim.errors import VflsimError
 from vflsim.results.store.closed_forms import LeftOut
 from vflsim.results.store.folder import Prepared
 from vflsim.results.store.schema import RunInfo
+from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.vocabulary.imported import origin
 
-if TYPE_CHECKING:
-    from vflsim.studies.runs.growth import Growth
+Run: TypeAlias = tuple[str, int]
+"""Protocol and seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,24 @@ class Report:
         if error is not None and error.__cause__ is not None and not isinstance(error.__cause__, VflsimError):
             error.add_note(f"raised in: {origin(error.__cause__)}")  # pickling keeps notes, but drops causes
         return cls(outcome.info, dict(*rows.slice(max(0, rows.num_rows - 1)).to_pylist()), outcome.note, error)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The plan of a study in a folder: which runs are ``kept``, and which are ``left`` to do, in starting order.
+
+    ``continued`` are the runs of ``left`` that start from a checkpoint. ``aside`` has the runs that are moved aside,
+    each with the reasons, and ``entries`` their paths in the folder. ``notes`` tell how kept runs differ from new
+    ones, and which runs are repeated. ``there`` says whether the folder holds any runs or checkpoints.
+    """
+
+    kept: Mapping[Run, RunInfo]
+    left: Sequence[Run]
+    continued: Mapping[Run, Waypoint]
+    aside: Mapping[Run, tuple[str, ...]]
+    entries: tuple[str, ...]
+    notes: tuple[str, ...]
+    there: bool
 
 
 class Watcher:

@@ -18,8 +18,7 @@ from vflsim.results.store.schema import FileFacts, RunInfo
 from vflsim.results.store.write import MANIFEST, SCENARIO, VIEWS, WEIGHTS, run_folder
 from vflsim.scenario.changes import at_most, changed
 from vflsim.simulation.info import versions
-from vflsim.studies.runs.inputs import UNSEEN
-from vflsim.studies.runs.work import Work
+from vflsim.studies.runs.spec import StudySpec
 from vflsim.vocabulary.plain_yaml import parse_value
 
 
@@ -49,54 +48,42 @@ def another(folder: Path, old: Any, new: Any) -> ResultsError:
 class Finished:
     """The runs of a folder that need no repetition: finished or diverged (they would again), all files unchanged."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, spec: StudySpec) -> None:
+        self._spec = spec
         self.damage = ""
         """What is wrong with the manifest; empty for nothing."""
         self._listed: Mapping[str, FileFacts] = {}
         try:
-            manifest = Manifest.read(work.folder)
+            manifest = Manifest.read(spec.folder)
             self._listed = {} if manifest is None else manifest.files
         except ResultsError as error:
             self.damage = f"{MANIFEST} is {error.what}; it is written anew"
 
     def find(self, protocol: str, seed: int) -> tuple[RunInfo | None, str]:
         """Return a finished run, and why it has to be repeated if a file of it is missing or has changed."""
-        folder, page = run_folder(self._work.folder, protocol, seed), entry_of(protocol, seed)
-        problems = [*changes(self._work.folder, {page: self._listed[page]} if page in self._listed else {})]
+        folder, page = run_folder(self._spec.folder, protocol, seed), entry_of(protocol, seed)
+        problems = [*changes(self._spec.folder, {page: self._listed[page]} if page in self._listed else {})]
         info, complete = _readable(folder), False
         if info is not None and info.status != "failed":
             problems += changes(folder, info.files or {})
-            complete = _complete(folder, self._work)
+            complete = _complete(folder, self._spec)
         if problems:
             name = f"{protocol}/seed-{seed}"
             return None, f"{name} is run again: {problems[0].removeprefix(f'{name}/')}"
         return (info if complete else None), ""
 
 
-def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
-    """List the input files that have changed since the run. Old runs did not record their inputs."""
-    before = info.inputs or {}
-    return tuple(
-        f"{Path(path).name} is defined in a notebook or a console, whose changes nobody can see"
-        if inputs.get(path) == UNSEEN
-        else f"{Path(path).name} {'has changed' if path in before else 'may have changed'} since"
-        for path in {**before, **inputs}
-        if before.get(path) != inputs.get(path) or inputs.get(path) == UNSEEN
-    )
-
-
-def differences(infos: Sequence[RunInfo], work: Work) -> list[str]:
+def differences(infos: Sequence[RunInfo], spec: StudySpec) -> list[str]:
     """Describe how the execution of finished runs differs from now: ``2 of 3 with torch 2.3 (now 2.4)``."""
-    found = Counter(each for info in infos for each in executed_otherwise(info, work))
+    found = Counter(each for info in infos for each in executed_otherwise(info, spec))
     return [f"{count} of {len(infos)} with {what}" for what, count in found.items()]
 
 
-def executed_otherwise(info: RunInfo, work: Work) -> list[str]:
+def executed_otherwise(info: RunInfo, spec: StudySpec) -> list[str]:
     """Describe how the execution of a finished run differs from now: ``torch 2.3 (now 2.4)``."""
-    execution = work.options.execution
-    plane = None if work.timing_only else execution.learning_plane
-    now = _facts(versions(), execution.threads, work.device_of(info.protocol), execution.tf32, plane)
+    execution = spec.options.execution
+    plane = None if spec.timing_only else execution.learning_plane
+    now = _facts(versions(), execution.threads, spec.device_of(info.protocol), execution.tf32, plane)
     then = _facts(info.versions, info.threads, info.device, info.tf32, info.learning_plane)
     return [f"{what} {then.get(what, 'unknown')} (now {now[what]})" for what in now if then.get(what) != now[what]]
 
@@ -119,13 +106,13 @@ def _readable(folder: Path) -> RunInfo | None:
         return None
 
 
-def _complete(folder: Path, work: Work) -> bool:
+def _complete(folder: Path, spec: StudySpec) -> bool:
     """Return whether a run has all its files, whatever its page says (older pages have no digests)."""
-    tables = {"events": 3, "rounds": 2, "summary": 1}[work.scenario.record.tables]
+    tables = {"events": 3, "rounds": 2, "summary": 1}[spec.scenario.record.tables]
     try:
         for name in ("metrics", "rounds", "events")[:tables]:
             pq.read_metadata(folder / f"{name}.parquet")
     except (OSError, pa.ArrowException):
         return False
-    viewed = work.scenario.record.views is None or (folder / VIEWS).is_file()
+    viewed = spec.scenario.record.views is None or (folder / VIEWS).is_file()
     return viewed and (folder / WEIGHTS).is_file()

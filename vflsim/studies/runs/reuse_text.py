@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from vflsim.results.store.folder import Prepared
 from vflsim.scenario.changes import at_most
-from vflsim.studies.runs.growth import Growth, Run
+from vflsim.studies.runs.progress import Growth, Run
 from vflsim.vocabulary.amounts import quantity
 
 _NAMED = 3

@@ -21,12 +21,13 @@ from vflsim.results.store.schema import RunInfo
 from vflsim.results.store.write import RUN, SCENARIO, run_folder
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.received import foreign, write_arrived
+from vflsim.studies.pool import Study
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report, Watcher
 from vflsim.studies.runs.resume import differences
 from vflsim.studies.shards.compute import FOLDER, dealt
 from vflsim.studies.shards.unit_file import PlannedUnit, UnitPlan
-from vflsim.studies.study import Study, run_study
+from vflsim.studies.study import run_study
 from vflsim.studies.sweeps.sweep import SweepDone, SweepWatcher, run_sweep
 
 _SHOWN = 10
@@ -57,13 +58,13 @@ class Collected:
         for unit in units:
             interrupt.check()
             unit.watcher.began(unit.run)
-            digest = hashlib.sha256(unit.work.text.encode()).hexdigest()
+            digest = hashlib.sha256(unit.spec.text.encode()).hexdigest()
             if (found := self._found.get((digest, unit.run.protocol, unit.run.seed))) is None:
                 what = f"the plan has no unit of {unit.run.protocol} with seed {unit.run.seed}"
-                raise ResultsError(what, str(unit.work.folder), remedy="write the plan anew with vflsim plan")
-            place = run_folder(unit.work.folder, unit.run.protocol, unit.run.seed)
+                raise ResultsError(what, str(unit.spec.folder), remedy="write the plan anew with vflsim plan")
+            place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
             write_arrived(place, found.info, lambda name, source=found.place: opened(source / name))  # type: ignore[misc]
-            unit.work.settle(unit.run.protocol, unit.run.seed)
+            unit.spec.settle(unit.run.protocol, unit.run.seed)
             yield unit, report_of(found.place, found.info)
 
 
@@ -93,9 +94,9 @@ def collect_sweep(
 
 def otherwise(plan: UnitPlan, results: Sequence[Results]) -> list[str]:
     """Say which runs were executed otherwise than they would be here: with other versions of packages, say."""
-    works = (plan.work(study, Path(), plan.head.options(), ()) for study in plan.head.studies)
-    pairs = zip(works, results, strict=True)
-    return [each for work, found in pairs for each in differences([run.info for run in found.runs], work)]
+    specs = (plan.spec(study, Path(), plan.head.options(), ()) for study in plan.head.studies)
+    pairs = zip(specs, results, strict=True)
+    return [each for spec, found in pairs for each in differences([run.info for run in found.runs], spec)]
 
 
 def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], _Found]:

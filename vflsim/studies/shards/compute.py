@@ -10,11 +10,13 @@ from pathlib import Path
 
 from vflsim.errors import ScenarioError
 from vflsim.results.store.lock import locked
+from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Watcher
+from vflsim.studies.runs.resume import refuse_another
 from vflsim.studies.shards.unit_file import PlannedStudy, PlannedUnit, UnitPlan
-from vflsim.studies.study import OpenStudy, Study, checked, engine_of
+from vflsim.studies.study import checked, engine_of
 
 _ID, _COUNT, _LEAST, _STEP = (f"SLURM_ARRAY_TASK_{what}" for what in ("ID", "COUNT", "MIN", "STEP"))
 FOLDER = re.compile(r"shard-0*(\d+)-of-(\d+)")
@@ -80,20 +82,21 @@ def work_on(
     if not units:
         what, allowed = f"shard {shard} has no unit", f"at most {len(plan.units)} shards"
         raise ScenarioError(what, "--shard", allowed, "choose fewer shards")
-    works = []
-    for study in plan.head.studies:
-        if own := [unit for unit in units if unit.folder == study.folder_of(*unit.run)]:
-            works.append((study, plan.work(study, folder / study.folder, options, own)))
-    for _, work in works:
-        checked(work.scenario, work.timing_only)
-    with locked(folder), Interrupt() as interrupt, contextlib.ExitStack() as stack:
-        opened = {id(work): stack.enter_context(OpenStudy(work, watcher_of(study))) for study, work in works}
-        engine = stack.enter_context(engine_of(options, len(units)))
-        left = [unit for study in opened.values() for unit in study.units]
-        with contextlib.closing(engine.carry_out(left, interrupt)) as reports:
-            for unit, report in reports:
-                opened[id(unit.work)].ended(unit.run, report)
-        return [study.finish(None) for study in opened.values()]
+    mine = {study.folder: [unit for unit in units if unit.folder == study.folder_of(*unit.run)]
+            for study in plan.head.studies}  # fmt: skip
+    studies = [study for study in plan.head.studies if mine[study.folder]]
+    specs = [plan.spec(study, folder / study.folder, options, mine[study.folder]) for study in studies]
+    for spec in specs:
+        checked(spec.scenario, spec.timing_only)
+    with (
+        locked(folder) if plan.head.keys else contextlib.nullcontext(),
+        Interrupt() as interrupt,
+        Pool(specs, lambda position: watcher_of(studies[position]), data_of=lambda _: None) as pool,
+        engine_of(options, len(units)) as engine,
+    ):
+        for spec in specs:
+            refuse_another(spec.folder, spec.text)
+        return pool.run(engine, interrupt)
 
 
 def _of_slurm(environment: Mapping[str, str]) -> tuple[int, int]:

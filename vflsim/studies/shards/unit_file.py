@@ -24,8 +24,8 @@ from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario, Seed
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.simulator_choice import PathWish, choices
-from vflsim.studies.runs.work import Work, stored_text
-from vflsim.studies.sweeps.plan import PlannedPoint, SweepPlan
+from vflsim.studies.runs.spec import StudySpec, stored_text
+from vflsim.studies.sweeps.plan import SweepPlan, checked_point
 from vflsim.vocabulary.execution_options import DeviceWish
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -107,25 +107,17 @@ class UnitPlan:
     _loaded: dict[str, Scenario] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, head: PlanHead, scenario: Scenario) -> Self:
-        """Plan every protocol of a scenario with every seed, in a study's order."""
-        study = PlannedStudy(text=stored_text(scenario, head.timing_only))
-        runs = [(name, seed) for seed in scenario.seeds for name in scenario.protocols]
-        return cls(head.model_copy(update={"studies": (study,)}), tuple(_unit((), study, *run) for run in runs))
-
-    @classmethod
-    def of_sweep(cls, head: PlanHead, sweep: SweepPlan) -> Self:
-        """Plan the runs of a sweep, those that several points share once."""
+    def of(cls, head: PlanHead, sweep: SweepPlan) -> Self:
+        """Plan the runs of a sweep, or of a study, in their order; those that several points share once."""
         studies = tuple(
-            PlannedStudy(folder=point.folder, values=point.values, text=point.text) for point in sweep.points
+            PlannedStudy(folder=point.folder.name, values=point.values, text=point.text) for point in sweep.points
         )
         owners = sweep.owners()
         units = tuple(
-            _unit(sweep.keys, studies[place], name, seed)
+            _unit(sweep.keys, studies[place], *run)
             for place, point in enumerate(sweep.points)
-            for seed in point.scenario.seeds
-            for name in point.scenario.protocols
-            if owners[place, name] == place
+            for run in point.runs
+            if owners[place, run[0]] == place
         )
         return cls(head.model_copy(update={"studies": studies, "keys": sweep.keys}), units)
 
@@ -173,21 +165,20 @@ class UnitPlan:
             self._loaded[study.folder] = scenario
         return self._loaded[study.folder]
 
-    def work(self, study: PlannedStudy, folder: Path, options: RunOptions, units: Sequence[PlannedUnit]) -> Work:
+    def spec(self, study: PlannedStudy, folder: Path, options: RunOptions, units: Sequence[PlannedUnit]) -> StudySpec:
         """Return a study in ``folder`` with these units alone. Raises ScenarioError."""
         scenario, timing_only = self.scenario(study), self.head.timing_only
         for unit in units:
             if unit.protocol not in scenario.protocols or unit.seed not in scenario.seeds:
                 raise ScenarioError(f"the scenario has no run {unit.folder}", self.where, remedy=_REMEDY)
         paths, only = choices(scenario, self.head.path, timing_only), frozenset(unit.run for unit in units)
-        return Work(scenario, folder, paths, timing_only, options, only)
+        return StudySpec(scenario, folder, paths, timing_only, options, only=only)
 
     def sweep(self) -> SweepPlan:
         """Return the sweep that this is a plan of. Raises ScenarioError and DataError."""
         timing_only = self.head.timing_only
         points = (
-            PlannedPoint.of(study.values, study.folder, self.scenario(study), timing_only)
-            for study in self.head.studies
+            checked_point(self.scenario(study), timing_only, study.folder, study.values) for study in self.head.studies
         )
         return SweepPlan(self.head.keys, tuple(points), timing_only)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from itertools import product
 from math import prod
@@ -13,12 +14,12 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
-from vflsim.scenario.depends import run_text
 from vflsim.scenario.emit import flow
 from vflsim.scenario.load import load
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.describe import described
-from vflsim.studies.runs.work import stored_text
+from vflsim.studies.runs.simulator_choice import PathWish, choices
+from vflsim.studies.runs.spec import StudySpec
 from vflsim.studies.study import checked
 from vflsim.studies.sweeps.axes import Axis
 
@@ -30,42 +31,22 @@ _INSTEAD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPoint:
-    """One value for every key: its folder inside the sweep's, its checked scenario, and the text stored with results.
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep before its first run: one point for every combination of values, in the order of their runs.
 
-    ``described`` is what its runs train on, with warnings; ``depends`` has a digest for every protocol of all that its
-    runs depend on: equal digests give equal runs.
+    A study is a sweep of one point, without keys.
     """
 
-    values: tuple[Any, ...]
-    folder: str
-    scenario: Scenario
-    text: str
-    described: tuple[str, ...]
-    depends: Mapping[str, str]
-
-    @classmethod
-    def of(cls, values: tuple[Any, ...], folder: str, scenario: Scenario, timing_only: bool) -> PlannedPoint:
-        """Check a point's scenario with its data. Raises ScenarioError and DataError."""
-        lines = tuple(described(scenario, checked(scenario, timing_only)))
-        depends = {name: _digest(run_text(scenario, name)) for name in scenario.protocols}
-        return cls(values, folder, scenario, stored_text(scenario, timing_only), lines, depends)
-
-
-@dataclass(frozen=True, slots=True)
-class SweepPlan:
-    """A sweep before its first run: one point for every combination of values, in the order of their runs."""
-
     keys: tuple[str, ...]
-    points: tuple[PlannedPoint, ...]
+    points: tuple[StudySpec, ...]
     timing_only: bool
 
     @property
     def page(self) -> SweepPage:
         """The content of ``sweep.json`` before the first run."""
         points = tuple(
-            SweepPoint(values=point.values, folder=point.folder, scenario_sha256=_digest(point.text))
+            SweepPoint(values=point.values, folder=point.folder.name, scenario_sha256=_digest(point.text))
             for point in self.points
         )
         name = self.points[0].scenario.name
@@ -92,11 +73,15 @@ class SweepPlan:
 
     def owners(self) -> dict[tuple[int, str], int]:
         """Return for every (point, protocol) the first point with the same runs, which need to run only there."""
+        return self._owners
+
+    @cached_property
+    def _owners(self) -> dict[tuple[int, str], int]:
         first: dict[tuple[str, str], int] = {}
         return {
-            (position, name): first.setdefault((name, digest), position)
+            (position, name): first.setdefault((name, point.identity(name).digest), position)
             for position, point in enumerate(self.points)
-            for name, digest in point.depends.items()
+            for name in point.scenario.protocols
         }
 
     @property
@@ -126,6 +111,15 @@ def planned(
     for values, folder in zip(combinations, folder_names(keys, combinations), strict=True):
         points.append(_point(source, over, values, overrides, folder, timing_only))
     return SweepPlan(keys, tuple(points), timing_only)
+
+
+def checked_point(
+    scenario: Scenario, timing_only: bool, folder: str = "", values: tuple[Any, ...] = (), path: PathWish = "auto"
+) -> StudySpec:
+    """Check the scenario of a point with its data. Raises ScenarioError and DataError."""
+    paths = choices(scenario, path, timing_only)
+    lines = tuple(described(scenario, checked(scenario, timing_only)))
+    return StudySpec(scenario, Path(folder), paths, timing_only, values=values, described=lines)
 
 
 def folder_names(keys: Sequence[str], points: Iterable[Sequence[Any]]) -> list[str]:
@@ -201,12 +195,12 @@ def _point(
     overrides: Sequence[str],
     folder: str,
     timing_only: bool,
-) -> PlannedPoint:
+) -> StudySpec:
     """Load and check the scenario of a point; its errors name ``--over``."""
     pairs = [(key, flow(value)) for axis, value in zip(over, values, strict=True) for key in axis.keys]
     try:
         scenario = load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)])
-        return PlannedPoint.of(values, folder, scenario, timing_only)
+        return checked_point(scenario, timing_only, folder, values)
     except ScenarioError as error:
         what, where = error.what, error.where
         for key, _ in pairs:

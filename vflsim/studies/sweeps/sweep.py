@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +12,13 @@ from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.models import Scenario
 from vflsim.studies.engines.base import Engine
+from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Watcher
-from vflsim.studies.study import Study, engine_of
+from vflsim.studies.study import engine_of
 from vflsim.studies.sweeps.folder import SweepRoom
 from vflsim.studies.sweeps.plan import SweepPlan
-from vflsim.studies.sweeps.scheduler import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +87,7 @@ def run_sweep(
     ]
     with locked(folder):
         room = SweepRoom(folder, plan, options)
+        specs = [point.placed(folder, options, room.aside) for point in plan.points]
 
         def finished(position: int, study: Study) -> None:
             failures.update({(position, *run): error for run, error in study.failures.items()})
@@ -106,13 +106,10 @@ def run_sweep(
                 watcher.grown(room.stay, gone, room.aside)
             with (
                 Interrupt() as interrupt,
-                Pool(plan, folder, options, watcher_of, room.opened, finished, room.aside) as pool,
+                Pool(specs, watcher_of, plan.owners(), room.opened, finished) as pool,
                 engine or engine_of(options, plan.runs) as executing,
-                contextlib.closing(executing.carry_out(pool.units(), interrupt)) as reports,
             ):
-                for unit, report in reports:
-                    pool.ended(unit, report)
-                pool.settle()
+                pool.run(executing, interrupt)
         except BaseException:
             room.withdraw()
             raise

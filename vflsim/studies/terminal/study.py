@@ -19,11 +19,10 @@ from vflsim.results.store.folder import Prepared
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
-from vflsim.studies.runs.growth import Growth
-from vflsim.studies.runs.progress import Report, StudyRun, Watcher
+from vflsim.studies.pool import Study
+from vflsim.studies.runs.progress import Growth, Report, StudyRun, Watcher
 from vflsim.studies.runs.reuse_text import sentences
 from vflsim.studies.runs.simulator_choice import Choice
-from vflsim.studies.study import Study
 from vflsim.studies.terminal.live import live_on
 from vflsim.studies.time_left import Remaining
 from vflsim.text_table import SafeConsole, say

@@ -14,11 +14,10 @@ from rich.text import Text
 
 from vflsim.results.store.folder import Prepared
 from vflsim.scenario.changes import at_most
-from vflsim.studies.runs.growth import Growth
-from vflsim.studies.runs.progress import Report, StudyRun
+from vflsim.studies.pool import Study
+from vflsim.studies.runs.progress import Growth, Report, StudyRun
 from vflsim.studies.runs.reuse_text import asides
 from vflsim.studies.runs.simulator_choice import Choice
-from vflsim.studies.study import Study
 from vflsim.studies.sweeps.sweep import Step, SweepDone, SweepWatcher
 from vflsim.studies.terminal.live import live_on
 from vflsim.studies.terminal.study import Display, failure, time_left

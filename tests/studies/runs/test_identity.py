@@ -12,8 +12,7 @@ from tiny_worlds import raw, tiny
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario import load
-from vflsim.studies.runs.inputs import UNSEEN, inputs_of
-from vflsim.studies.runs.resume import outdated
+from vflsim.studies.runs.identity import UNSEEN, inputs_of, outdated
 
 
 class Mine(Synchronous):

@@ -49,7 +49,7 @@ def test_ctrl_c_while_a_run_is_written_ends_the_study_after_it(tmp_path: Path, m
         os.kill(os.getpid(), signal.SIGINT)
         write_run(*args)
 
-    monkeypatch.setattr("vflsim.studies.runs.work.write_run", interrupted)
+    monkeypatch.setattr("vflsim.studies.runs.spec.write_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_study(tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}), tmp_path, watcher=Noting())
     assert [stage.seed for stage in ended] == [0]
@@ -76,7 +76,7 @@ def test_a_study_that_wrote_nothing_leaves_no_empty_checkpoints(
         (place.parent / ".seed-0.checkpoint").mkdir(parents=True)
         raise ResultsError("cannot be written: no space", str(place))
 
-    monkeypatch.setattr("vflsim.studies.runs.work.write_run", full)
+    monkeypatch.setattr("vflsim.studies.runs.spec.write_run", full)
     with pytest.raises(ResultsError, match="no space"):
         run_study(tiny("synchronous", stop={"rounds": 3}), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -1,53 +1,58 @@
-"""The common part of all runs of a study; execution of one run, up to its written folder."""
+"""A study as a value: a scenario and the folder of its runs; execution of one run, up to its written folder."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vflsim.errors import CheckpointError
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.depends import course_part
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.checkpoints.files import CheckpointFiles
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import versions
-from vflsim.studies.runs.inputs import inputs_of
+from vflsim.studies.runs.identity import Identity
 from vflsim.studies.runs.interrupt import Interrupt
-from vflsim.studies.runs.options import RunOptions
+from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.runs.simulator_choice import Choice, run_on
-from vflsim.studies.runs.stop_compatibility import rules_of
+from vflsim.studies.runs.stop_compatibility import Rules
 
 TIMING_ONLY = "# run with --timing-only\n"
 """The last line of the scenario that is stored with timing-only results."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A study for the process that executes its runs: this one, or a worker, which gets nothing else.
+class StudySpec:
+    """A study: a scenario whose runs go to one folder. A sweep has one for each of its points.
 
-    ``only``: the runs that belong to it, by protocol and seed (default: all). ``aside``: folder for earlier runs that
-    do not match the scenario (default: next to the results folder).
+    It is all that another process needs to execute a run. ``values``: those of the point, one for each key of its
+    sweep. ``described``: what the runs train on, with warnings. ``only``: the runs that belong to it, by protocol and
+    seed (default: all). ``aside``: folder for earlier runs that do not match the scenario (default: next to
+    ``folder``). While a sweep is planned, ``folder`` is relative to that of the sweep.
     """
 
     scenario: Scenario
     folder: Path
     paths: Mapping[str, Choice]
     timing_only: bool
-    options: RunOptions
+    options: RunOptions = DEFAULT_OPTIONS
+    values: tuple[Any, ...] = ()
+    described: tuple[str, ...] = ()
     only: frozenset[tuple[str, int]] | None = None
     aside: Path | None = None
+
+    def placed(self, folder: Path, options: RunOptions, aside: Path | None = None) -> Self:
+        """Return this point in the ``folder`` of its sweep. Earlier runs go to the point's folder in ``aside``."""
+        return replace(self, folder=folder / self.folder, options=options, aside=aside and aside / self.folder)
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -95,12 +100,16 @@ class Work:
             )
             place = run_folder(self.folder, run.protocol, run.seed)
             tables = self.scenario.record.tables
-            info = outcome.info.model_copy(update={"inputs": inputs_of(self.scenario, run.protocol)})
+            info = outcome.info.model_copy(update={"inputs": self.identity(run.protocol).inputs})
             write_run(place, outcome.tables, outcome.weights, info, tables, outcome.extra, outcome.views)
             self.settle(run.protocol, run.seed)
             if outcome.error is None:
                 self.log_of(run).unlink(missing_ok=True)
         return Report.of(outcome)
+
+    def identity(self, protocol: str) -> Identity:
+        """Return what decides the bytes of a protocol's runs."""
+        return Identity(self.scenario, protocol, self.timing_only)
 
     def settle(self, protocol: str, seed: int) -> None:
         """Keep one checkpoint of a written run, from which a later end is reached; without checkpoints, none."""
@@ -129,12 +138,11 @@ class Work:
         folder, fingerprint, until = self._checkpoints(run.protocol, run.seed)
         return Keeper(folder, options.checkpoint_every, fingerprint, resume, until)
 
-    def _checkpoints(self, protocol: str, seed: int) -> tuple[Path, dict[str, str], dict[str, Any]]:
+    def _checkpoints(self, protocol: str, seed: int) -> tuple[Path, dict[str, str], Rules]:
         """Return the folder of a run's checkpoints, what the run has to agree on to use them, and its stop rules."""
-        execution, inputs = self.options.execution, inputs_of(self.scenario, protocol)
+        execution, identity = self.options.execution, self.identity(protocol)
         fingerprint = {
-            "scenario": _digest(course_part(self.scenario, protocol)),
-            **({"files": _digest(inputs)} if inputs else {}),
+            **identity.course,
             "protocol": protocol,
             "seed": str(seed),
             **versions(),
@@ -143,7 +151,7 @@ class Work:
             "tf32": str(execution.tf32),
             "learning plane": execution.learning_plane,
         }
-        return self._beside(protocol, seed, "checkpoint"), fingerprint, rules_of(self.scenario.stop_of(protocol))
+        return self._beside(protocol, seed, "checkpoint"), fingerprint, identity.rules
 
     def _beside(self, protocol: str, seed: int, what: str) -> Path:
         """Return a hidden path beside the folder of a run."""
@@ -156,7 +164,3 @@ def stored_text(scenario: Scenario, timing_only: bool) -> str:
     Timing-only and training results get different texts, so that neither replaces the other.
     """
     return dump(scenario) + (TIMING_ONLY if timing_only else "")
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

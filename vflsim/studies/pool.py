@@ -1,0 +1,285 @@
+"""The runs of several studies on one engine: studies share its workers, and the runs that are the same in several."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from vflsim.errors import VflsimError
+from vflsim.results.read import Results
+from vflsim.results.store.closed_forms import write_closed_forms
+from vflsim.results.store.folder import withdraw
+from vflsim.results.store.json_files import read_info
+from vflsim.results.store.lock import locked
+from vflsim.results.store.manifest import ManifestWriter
+from vflsim.results.store.placed import place_run
+from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, run_folder, write_file
+from vflsim.results.tables.comparison import write_summary
+from vflsim.scenario.data import ScenarioData
+from vflsim.simulation.execution import patient_collector
+from vflsim.studies.checks.closed_forms import closed_forms
+from vflsim.studies.engines.base import Engine, Unit
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.progress import Report, StudyRun, Watcher
+from vflsim.studies.runs.resume import refuse_another
+from vflsim.studies.runs.reuse import planned, prepare
+from vflsim.studies.runs.spec import StudySpec
+
+_Run: TypeAlias = tuple[int, str, int]
+"""A run that is done once: the first study that has it, its protocol and its seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Results of a study, and the errors of its failed runs.
+
+    ``kept`` counts runs that had finished before, ``shared`` those that other points of a sweep have run; the others
+    took ``seconds`` of wall-clock time in total.
+    """
+
+    results: Results
+    failures: dict[tuple[str, int], VflsimError]
+    kept: int
+    seconds: float
+    shared: int = 0
+
+    @property
+    def summary(self) -> str:
+        """The number of runs and their duration, in words."""
+        total = len(self.results.runs)
+        counts = {"kept from before": self.kept, "shared with other values": self.shared}
+        counts[f"run in {self.seconds:.1f} s"] = total - self.kept - self.shared
+        parts = [(count, how) for how, count in counts.items() if count]
+        if len(parts) == 1:
+            (_, how) = parts[0]
+            return f"{total} runs{how.removeprefix('run')}" if how.startswith("run") else f"{total} runs, all {how}"
+        return f"{total} runs: " + ", ".join(f"{count} {how}" for count, how in parts)
+
+
+class Pool:
+    """Studies whose runs one engine executes: the points of a sweep, or a single study.
+
+    A study opens when its first run is due, and finishes when its last has ended; ``opened`` and ``finished`` are then
+    called with its position. ``owners`` has for a (position, protocol) the first study with the same runs: they are
+    done there alone, and then placed here. ``data_of`` gives the data of a study for its closed forms; None for none.
+    Invariant: leaving the ``with`` block closes every open study, which keeps its written runs or restores its folder.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[StudySpec],
+        watcher_of: Callable[[int], Watcher],
+        owners: Mapping[tuple[int, str], int] | None = None,
+        opened: Callable[[int], None] = lambda _: None,
+        finished: Callable[[int, Study], None] = lambda *_: None,
+        data_of: Callable[[StudySpec], ScenarioData | None] = lambda spec: ScenarioData(spec.scenario),
+    ) -> None:
+        self._specs, self._watcher_of, self._owners = specs, watcher_of, owners or {}
+        self._begun, self._finished, self._data_of = opened, finished, data_of
+        self._open: dict[int, _OpenStudy] = {}  # by the identity of its specification
+        self._done: dict[_Run, Report | None] = {}  # None: kept from before
+        self._waiting: dict[_Run, list[tuple[_OpenStudy, StudyRun]]] = {}
+        # A summary takes as long as some runs, in which no worker would get its next run.
+        beside = len(specs) > 1 and specs[0].options.workers > 1
+        self._aside = ThreadPoolExecutor(1) if beside else None
+        self._finishing: deque[tuple[_OpenStudy, Future[Study]]] = deque()
+        self._studies: dict[int, Study] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            if self._aside is not None:
+                self._aside.shutdown(cancel_futures=True)
+            for each in self._open.values():
+                stack.push(each)
+
+    @patient_collector()
+    def run(self, engine: Engine, interrupt: Interrupt) -> list[Study]:
+        """Execute all runs; return the studies in their order. Raises ResultsError, and the errors of the engine."""
+        with contextlib.closing(engine.carry_out(self._units(), interrupt)) as reports:
+            for unit, report in reports:
+                self._ended(unit, report)
+        self._settle(all_of_them=True)
+        return [self._studies[position] for position in range(len(self._specs))]
+
+    def _units(self) -> Iterator[Unit]:
+        """Yield every run to do, study after study. Raises ResultsError if a study's folder cannot be used."""
+        for position, spec in enumerate(self._specs):
+            study = self._opened(position, spec)
+            for unit in study.units:
+                run = self._run(position, unit.run)
+                if run[0] == position:
+                    yield unit
+                elif run in self._done:
+                    self._share(run, study, unit.run)
+                else:
+                    self._waiting.setdefault(run, []).append((study, unit.run))
+            self._finish_if_done(study)
+
+    def _ended(self, unit: Unit, report: Report) -> None:
+        """Enter a run that has ended, here and wherever else it belongs; finish the studies that are complete."""
+        study = self._open[id(unit.spec)]
+        run = self._run(study.position, unit.run)
+        self._done[run] = report
+        study.ended(unit.run, report)
+        for other, its_run in self._waiting.pop(run, ()):
+            self._share(run, other, its_run)
+            self._finish_if_done(other)
+        self._finish_if_done(study)
+        self._settle()
+
+    def _run(self, position: int, run: StudyRun) -> _Run:
+        return self._owners.get((position, run.protocol), position), run.protocol, run.seed
+
+    def _opened(self, position: int, spec: StudySpec) -> _OpenStudy:
+        watcher = self._watcher_of(position)
+        watcher.described(spec.described)
+        study = self._open[id(spec)] = _OpenStudy(position, spec, watcher)
+        self._begun(position)
+        for protocol, seed in study.kept:
+            self._done[position, protocol, seed] = None
+        return study
+
+    def _share(self, run: _Run, study: _OpenStudy, its_run: StudyRun) -> None:
+        """Place a run that has ended in an earlier study."""
+        source = run_folder(self._specs[run[0]].folder, *run[1:])
+        place_run(source, run_folder(study.spec.folder, *run[1:]))
+        study.spec.settle(*run[1:])
+        study.shared += 1
+        study.ended(its_run, self._done[run] or Report(read_info(source), {}))
+
+    def _finish_if_done(self, study: _OpenStudy) -> None:
+        if study.left or study.complete:
+            return
+        study.complete = True
+        if self._aside is None:
+            self._note(study.position, self._finish(study))
+        else:
+            self._finishing.append((study, self._aside.submit(self._finish, study)))
+
+    def _finish(self, study: _OpenStudy) -> Study:
+        del self._open[id(study.spec)]
+        with study:
+            return study.finish(self._data_of(study.spec))
+
+    def _note(self, position: int, study: Study) -> None:
+        self._studies[position] = study
+        self._finished(position, study)
+
+    def _settle(self, all_of_them: bool = False) -> None:
+        """Report the studies that have been finished; with ``all_of_them`` wait for those that are being finished."""
+        while self._finishing and (all_of_them or self._finishing[0][1].done()):
+            study, future = self._finishing.popleft()
+            self._note(study.position, future.result())
+
+
+class _OpenStudy:
+    """A study whose runs are under way, and the lock of its folder.
+
+    ``left`` are its runs that have not ended, ``shared`` counts those that another study has done. Invariants: the
+    manifest lists every written run; leaving the ``with`` block before ``finish`` keeps the written runs with a
+    summary, or restores the folder if there is none.
+    """
+
+    def __init__(self, position: int, spec: StudySpec, watcher: Watcher) -> None:
+        self.position, self.spec, self._watcher = position, spec, watcher
+        self._began = time.monotonic()
+        self._failures: dict[tuple[str, int], VflsimError] = {}
+        self._written: set[StudyRun] = set()
+        self.shared, self.complete, self._whole = 0, False, False
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(spec.folder))
+            runs = self._prepare()
+            self.units = [Unit(spec, run, watcher) for run in runs]
+            self.left = {*runs}
+            self._manifest = ManifestWriter(self._prepared.folder)
+            stack.push(self._close)
+            self._manifest.begin(self.kept, [(run.protocol, run.seed) for run in runs])
+            self._closing = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.__exit__(kind, error, trace)
+
+    def ended(self, run: StudyRun, report: Report) -> None:
+        """Enter a written run into the manifest, and keep its error."""
+        self._written.add(run)
+        self.left.discard(run)
+        if not (self.spec.folder / SCENARIO).exists():  # the folder was removed or moved; reading runs needs it
+            write_file(self.spec.folder / SCENARIO, self.spec.text)
+        self._manifest.add(run.protocol, run.seed)
+        if report.error is not None:
+            self._failures[run.protocol, run.seed] = report.error
+        self._watcher.ended(run, report)
+
+    def finish(self, data: ScenarioData | None) -> Study:
+        """Write the summary and, from the study's data if they are given, the closed forms. Raises ResultsError."""
+        self._whole = True
+        folder = self.spec.folder
+        try:
+            write_summary(Results.open(folder))
+            if data is not None:
+                forms = closed_forms(self.spec.scenario, data)  # last, since nothing depends on it
+                write_closed_forms(folder, forms.table)
+                if failed := [each for each in forms.left_out if each.failed]:
+                    self._watcher.failed_analysis(failed)
+            self._manifest.finish(PAGES)
+        except BaseException:
+            if not self._written:  # the pages of kept runs are as they were
+                self._manifest.undo()
+            raise
+        seconds = time.monotonic() - self._began
+        return Study(Results.open(folder, trust=True), self._failures, len(self.kept), seconds, self.shared)
+
+    def _prepare(self) -> list[StudyRun]:
+        """Prepare the folder; return the runs to do, in starting order."""
+        spec, watcher = self.spec, self._watcher
+        if spec.options.resume:
+            refuse_another(spec.folder, spec.text)
+        growth = planned(spec)
+        self._prepared, self.kept = prepare(growth, spec), [*growth.kept]
+        for run in self.kept:
+            spec.settle(*run)  # a process killed at the very end of a run leaves several checkpoints
+        left, kept = growth.left, len(self.kept)
+        if spec.options.resume:
+            watcher.resumed(self._prepared, kept, kept + len(left), growth.notes)
+        elif growth.there and not spec.options.anew:
+            watcher.grown(self._prepared, growth)
+        else:
+            watcher.prepared(self._prepared)
+        if spec.timing_only:
+            watcher.chosen(spec.paths)
+        return [StudyRun(*run, number, len(left), run in growth.continued) for number, run in enumerate(left, start=1)]
+
+    def _close(self, *_: object) -> None:
+        """Unless the study is finished, keep the written runs, with their summary; without any, restore the folder."""
+        if self._whole:
+            return
+        with contextlib.suppress(VflsimError, OSError):
+            for unit in self.units:  # a written run may not have been reported
+                run = unit.run
+                if run in self._written or self._manifest.written(run.protocol, run.seed):
+                    self._written.add(run)
+                    self._manifest.add(run.protocol, run.seed)
+                    self._watcher.found(run)
+            if self._written:
+                write_summary(Results.open(self.spec.folder))
+                self._manifest.finish(SUMMARIES)
+            else:
+                self._manifest.undo()
+        if not self._written:
+            withdraw(self._prepared)

@@ -1,0 +1,179 @@
+"""The identity of a run: all that decides its bytes. It alone decides what becomes of earlier runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from vflsim.files import opened
+from vflsim.results.read import StoredRun
+from vflsim.results.store.schema import RunInfo
+from vflsim.scenario.changes import changed
+from vflsim.scenario.depends import course_part, owns_code, part_of, run_part, run_text
+from vflsim.scenario.models import Scenario
+from vflsim.simulation.checkpoints.files import Waypoint
+from vflsim.studies.runs.stop_compatibility import Rules, ends_alike, hindrance, rules_of
+
+UNSEEN = "unseen"
+"""Stands for the digest of a class without a source file: made in a notebook or a console."""
+_FILES = {"file", "labels", "parties"}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """All that decides the bytes of a run, besides its seed and how it is executed.
+
+    That is the part of its scenario that it depends on, whether it trains, and the files and modules that it reads.
+    Stop rules count as far as they matter: another end keeps a run that ends at the same place under it, and a
+    checkpoint that the run passes under it.
+    """
+
+    scenario: Scenario
+    protocol: str
+    timing_only: bool
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the run's part of the scenario and of its inputs; runs of a study with equal ones are equal."""
+        return _digest_of([run_text(self.scenario, self.protocol), self.timing_only, self.inputs])
+
+    @property
+    def course(self) -> Mapping[str, str]:
+        """The digests of all that decides the bytes of the run before its end: what a checkpoint belongs to."""
+        inputs = self.inputs
+        return {
+            "scenario": _digest_of(course_part(self.scenario, self.protocol)),
+            **({"files": _digest_of(inputs)} if inputs else {}),
+        }
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The digests of the files and modules that the run reads, as they are now."""
+        return inputs_of(self.scenario, self.protocol)
+
+    @property
+    def rules(self) -> Rules:
+        """The run's stop rules."""
+        return rules_of(self.scenario.stop_of(self.protocol))
+
+    def changes(self, raw: Mapping[str, Any], timing_only: bool) -> tuple[str, ...]:
+        """Say how an earlier run differs, by its stored scenario ``raw``. Empty if nothing does."""
+        name = self.protocol
+        if name not in raw["protocols"]:
+            return ("the scenario that is stored beside it does not have it",)
+        if self.timing_only != timing_only:
+            return ("training or timing alone (--timing-only)",)
+        own = owns_code(self.scenario, name)
+        return tuple(changed(part_of(raw, name, own), part_of(self.scenario.document.raw, name, own)))
+
+    def ends_like(self, earlier: Identity, run: StoredRun) -> bool:
+        """Whether a finished run of an ``earlier`` identity would end at the same place under these stop rules."""
+        if self.timing_only != earlier.timing_only or self.protocol not in earlier.scenario.protocols:
+            return False
+        if course_part(earlier.scenario, self.protocol) != course_part(self.scenario, self.protocol):
+            return False
+        end = {"time": run.table("metrics")["time_s"][-1].as_py(), "wall_clock": run.info.wall_clock_s}
+        end |= {count: run.info.counts[count] for count in ("rounds", "updates")}
+        return ends_alike(run.info.stop_reason, end, earlier.rules, self.rules)
+
+    def passes(self, waypoint: Waypoint) -> bool:
+        """Whether the run passes the place of a checkpoint that has the same ``course``."""
+        found = waypoint.position
+        place = {"time": found.time_s, "rounds": found.rounds, "updates": found.updates}
+        return not hindrance({**place, "wall_clock": waypoint.elapsed_s}, waypoint.until, self.rules)
+
+
+def inputs_of(scenario: Scenario, protocol: str) -> dict[str, str]:
+    """Return the SHA-256 of every file that a run of ``protocol`` reads, by path.
+
+    Of a module of the user's own, the modules of the same folder that it imports count, too.
+    """
+    part = run_part(scenario, protocol)
+    files = {Path(path) for path in _files(part)}
+    modules = {*_modules(part)}
+    if owns_code(scenario, protocol):
+        modules.add(type(scenario.protocols[protocol].protocol).__module__)
+    unseen = {}
+    for name in sorted(modules):
+        module = sys.modules.get(name)
+        if module is None or (file := getattr(module, "__file__", None)) is None:
+            unseen[name] = UNSEEN
+        else:
+            files |= _imported(module, Path(file).resolve().parent)
+    return {str(path): _digest(path, *_state(path)) for path in sorted(files)} | unseen
+
+
+def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """List the input files that have changed since the run. Old runs did not record their inputs."""
+    before = info.inputs or {}
+    return tuple(
+        f"{Path(path).name} is defined in a notebook or a console, whose changes nobody can see"
+        if inputs.get(path) == UNSEEN
+        else f"{Path(path).name} {'has changed' if path in before else 'may have changed'} since"
+        for path in {**before, **inputs}
+        if before.get(path) != inputs.get(path) or inputs.get(path) == UNSEEN
+    )
+
+
+def _files(part: Any) -> Iterator[str]:
+    for key, value in part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ():
+        if key in _FILES:
+            yield from (path for path in (value if isinstance(value, list) else [value]) if isinstance(path, str))
+        yield from _files(value)
+
+
+def _modules(part: Any) -> Iterator[str]:
+    if isinstance(part, Mapping) and part.get("kind") == "module" and isinstance(part.get("path"), str):
+        yield part["path"].partition(":")[0]
+    for value in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
+        yield from _modules(value)
+
+
+def _imported(module: ModuleType, folder: Path) -> set[Path]:
+    """Return the source files of a module, and of all that it imports from ``folder``."""
+    found: dict[Path, ModuleType] = {}
+    left = [module]
+    while left:
+        each = left.pop()
+        path = Path(getattr(each, "__file__", None) or "").resolve()
+        if path in found or not _beneath(path, folder):
+            continue
+        found[path] = each
+        values = [*vars(each).values()]
+        made = (value if isinstance(value, type | FunctionType) else type(value) for value in values)
+        left += [value for value in values if isinstance(value, ModuleType)]
+        left += [sys.modules[name] for name in {thing.__module__ for thing in made} if name in sys.modules]
+    return set(found)
+
+
+def _beneath(path: Path, folder: Path) -> bool:
+    return path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+        return found.st_mtime_ns, found.st_size
+    except OSError:
+        return 0, 0
+
+
+@cache
+def _digest(path: Path, changed: int, size: int) -> str:
+    """Compute a file's digest; once for each state of the file."""
+    try:
+        with opened(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return "missing"
+
+
+def _digest_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
