@@ -74,12 +74,13 @@ def run(
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
-    from vflsim.studies.terminal.study import Display, shown
+    from vflsim.studies.terminal.display import shown
     from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(**execution)
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
-    with shown(lambda console: Display(console, loaded), progress) as watcher:
+    with shown(progress, loaded) as display:
+        watcher = None if display is None else display.alone
         study = run_study(loaded, out, timing_only=timing_only, path=path, options=options, watcher=watcher)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
@@ -117,13 +118,12 @@ def tune(
     from vflsim.scenario.overrides import values_of
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.sweeps.tune import one_axis, tune_protocols
-    from vflsim.studies.terminal.study import shown
-    from vflsim.studies.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.display import shown
 
     options = RunOptions.of(**execution)
     key, values = values_of(over, "--over") if isinstance(over, str) else one_axis(over)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
-    with shown(SweepDisplay, progress) as watcher:
+    with shown(progress) as watcher:
         tuned = tune_protocols(
             source,
             key,
@@ -166,14 +166,13 @@ def sweep(
     from vflsim.studies.sweeps.axes import axes_of
     from vflsim.studies.sweeps.plan import planned
     from vflsim.studies.sweeps.sweep import run_sweep
-    from vflsim.studies.terminal.study import shown
-    from vflsim.studies.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.display import shown
 
     options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
     axes = axes_of(source, over, overrides)
     plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only)
-    with shown(SweepDisplay, progress) as watcher:
+    with shown(progress) as watcher:
         done = run_sweep(plan, out, options=options, watcher=watcher)
     if done.failures:
         (position, protocol, seed), error = next(iter(done.failures.items()))

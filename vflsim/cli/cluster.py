@@ -85,8 +85,7 @@ def work(
     from vflsim.studies.shards.compute import Shard, work_on
     from vflsim.studies.shards.unit_file import PlannedStudy, UnitPlan
     from vflsim.studies.sweeps.sweep import Step
-    from vflsim.studies.terminal.study import Display, interrupted
-    from vflsim.studies.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.display import Display
 
     own = Shard.of(shard, os.environ)
     read = UnitPlan.read(units)
@@ -96,22 +95,20 @@ def work(
     say(f"shard {own}: {len(mine)} of {len(read.units)} units")
     if note := remark(read.head.device, options):
         say(note)
-    sweep, single = SweepDisplay(console()), Display(console(), read.scenario(studies[0]))
-    sweep.prepared(folder, None)
+    display = Display(console(), None if read.head.keys else read.scenario(studies[0]))
 
     def watcher_of(study: PlannedStudy) -> Watcher:
-        display = single
-        if read.head.keys:
-            number, setting = studies.index(study) + 1, setting_of(read.head.keys, study.values)
-            display = sweep.watching(Step(number, len(studies), setting, read.scenario(study)))
-        display.total = sum(unit.folder == study.folder_of(*unit.run) for unit in mine)
-        return display
+        number, setting = studies.index(study) + 1, setting_of(read.head.keys, study.values)
+        watcher = display.alone or display.watching(Step(number, len(studies), setting, read.scenario(study)))
+        watcher.total = sum(unit.folder == study.folder_of(*unit.run) for unit in mine)
+        display.waiting[number] = watcher.total
+        return watcher
 
     try:
-        with sweep if read.head.keys else single:
+        with display:
             done = work_on(read, own, out_folder, options, watcher_of)
     except KeyboardInterrupt as interruption:
-        complain(sweep.interrupted(again) if read.head.keys else interrupted(single, folder, again))
+        complain(display.interrupted(again, folder))
         raise typer.Exit(exit_status(interruption)) from None
     for each in done:
         say(f"{each.summary}; files in {each.results.folder}")
@@ -134,24 +131,24 @@ def collect(
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.shards.collect import collect_study, collect_sweep, otherwise
     from vflsim.studies.shards.unit_file import UnitPlan
-    from vflsim.studies.terminal.study import Display, show_comparison
-    from vflsim.studies.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.terminal.text import failures, show_comparison
 
     read, page = UnitPlan.read(units), console()
     if read.head.keys:
-        with SweepDisplay(page) as several:
-            swept = collect_sweep(read, folders, out_folder, several)
+        with Display(page) as display:
+            swept = collect_sweep(read, folders, out_folder, display)
         results: Sequence[Results] = swept.sweep.results
         for table in sweep_tables(swept.sweep):
             page.print()
             page.print(table)
         page.print()
         say(f"{sum(len(found.runs) for found in results)} runs; files in {swept.sweep.folder}")
-        for text in several.failures(swept):
+        for text in failures(swept):
             complain(text)
     else:
         with Display(page, read.scenario(read.head.studies[0])) as display:
-            study = collect_study(read, folders, out_folder, display)
+            study = collect_study(read, folders, out_folder, display.alone)
         results = [study.results]
         show_comparison(page, study, study.results.folder)
         _failures(study.results, study.failures)
@@ -162,7 +159,7 @@ def collect(
 
 
 def _failures(results: Results, failures: dict[tuple[str, int], VflsimError]) -> None:
-    from vflsim.studies.terminal.study import failure
+    from vflsim.studies.terminal.text import failure
 
     for (protocol, seed), error in failures.items():
         complain(failure(protocol, seed, error, results))

@@ -42,7 +42,8 @@ def run(
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
-    from vflsim.studies.terminal.study import Display, failure, interrupted, show_comparison
+    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.terminal.text import failure, show_comparison
 
     options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
@@ -51,9 +52,11 @@ def run(
         say(note)
     try:
         with display:
-            study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display)
+            study = run_study(
+                loaded, folder, timing_only=timing_only, path=path, options=options, watcher=display.alone
+            )
     except KeyboardInterrupt as interruption:
-        complain(interrupted(display, folder, again()))
+        complain(display.interrupted(again(), folder))
         raise typer.Exit(exit_status(interruption)) from None
     show_comparison(page, study, folder)
     if reported:

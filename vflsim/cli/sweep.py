@@ -51,13 +51,14 @@ def sweep(
     from vflsim.studies.sweeps.expected import expected_runs, expected_runs_table
     from vflsim.studies.sweeps.plan import planned
     from vflsim.studies.sweeps.sweep import run_sweep
-    from vflsim.studies.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.terminal.text import failures
 
     options = RunOptions.of(**execution)
     page = console()
     axes = axes_given(scenario, over or (), over_file, overrides or ())
     given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
-    display = SweepDisplay(page)
+    display = Display(page)
     if note := remark(execution["device"], options):
         say(note)
     plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
@@ -77,6 +78,6 @@ def sweep(
         page.print(table)
     page.print()
     say(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
-    for text in display.failures(done):
+    for text in failures(done):
         complain(text)
     conclude([run for found in done.sweep.results for run in found.failed])

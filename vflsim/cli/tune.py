@@ -51,7 +51,7 @@ def tune(
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.sweeps.axes import axes_of
     from vflsim.studies.sweeps.tune import tune_protocols
-    from vflsim.studies.terminal.sweep import SweepDisplay
+    from vflsim.studies.terminal.display import Display
 
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"
@@ -59,7 +59,7 @@ def tune(
     options = RunOptions.of(**execution)
     page = console()
     (axis,) = axes_of(scenario, over, overrides or ())
-    display = SweepDisplay(page)
+    display = Display(page)
     if note := remark(execution["device"], options):
         say(note)
     try:

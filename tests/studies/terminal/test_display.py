@@ -13,7 +13,7 @@ from vflsim.studies.runs.progress import Report, StudyRun
 from vflsim.studies.sweeps.axes import axes_of
 from vflsim.studies.sweeps.plan import planned
 from vflsim.studies.sweeps.sweep import Step
-from vflsim.studies.terminal.sweep import SweepDisplay
+from vflsim.studies.terminal.display import Display
 from vflsim.studies.time_left import Remaining
 
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
@@ -31,7 +31,7 @@ def test_the_time_left_is_that_of_all_points_and_shared_runs_take_none() -> None
         Step(number, 2, f"t = {point.values[0]}", point.scenario, own)
         for number, (point, own) in enumerate(zip(plan.points, plan.own_runs, strict=True), start=1)
     ]
-    display = SweepDisplay(Console(file=StringIO()))
+    display = Display(Console(file=StringIO()))
     display.planned(steps)
     display.remaining = Remaining({"wait": 2, "fast": 4}, lambda: 0.0)
     first, fast = display.watching(steps[0]), StudyRun("fast", 0, 1, 4)
