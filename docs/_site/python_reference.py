@@ -47,6 +47,7 @@ _PROTOCOL = (
     "OwnEvaluation",
     "OwnNodes",
     "LabelSharing",
+    "OwnFacts",
     "BatchPlan",
     "Synchronous",
     "generator",

@@ -152,15 +152,6 @@ class Protocol(Part, ABC):
         """Describe the consequences of the parameters in one line for ``vflsim check``. Empty if there are none."""
         return ""
 
-    def facts(self) -> Mapping[str, Any]:
-        """Return the fields of ``run.json`` that depend on the protocol alone."""
-        return {
-            "waits_for_all": self.traits.waits_for_all,
-            "rounds_correspond": self.traits.rounds_correspond,
-            "reference": self.traits.reference,
-            "awaited_replies": self.traits.awaited_replies,
-        }
-
     # --- the algorithm ----------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -273,6 +273,26 @@ class LabelSharing(ABC):
         """Whether clients hold the labels of training rows, too, and not the server alone."""
 
 
+class OwnFacts(ABC):
+    """Its keys decide what ``run.json`` says of it.
+
+    Example::
+
+        class Queried(OwnFacts, Synchronous):
+            kind: Literal["queried"] = "queried"
+
+            def facts(self) -> Mapping[str, Any]:
+                return {"awaited_replies": ("answer",)}
+
+
+        Queried().facts()["awaited_replies"]  # ('answer',)
+    """
+
+    @abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """Return the fields of ``run.json`` that its keys decide. The others follow from its traits."""
+
+
 CAPABILITIES: tuple[type, ...] = (
     Analysable,
     Vectorisable,
@@ -284,6 +304,7 @@ CAPABILITIES: tuple[type, ...] = (
     OwnEvaluation,
     OwnNodes,
     LabelSharing,
+    OwnFacts,
 )
 
 
@@ -300,6 +321,18 @@ def participants_of(protocol: Protocol, clients: int, symbols: Mapping[str, floa
     if isinstance(protocol, Selective):
         return protocol.participants(clients, symbols)
     return list(range(1, clients + 1))
+
+
+def run_facts(protocol: Protocol) -> Mapping[str, Any]:
+    """Return the fields of ``run.json`` that depend on the protocol alone."""
+    traits = protocol.traits
+    return {
+        "waits_for_all": traits.waits_for_all,
+        "rounds_correspond": traits.rounds_correspond,
+        "reference": traits.reference,
+        "awaited_replies": traits.awaited_replies,
+        **(protocol.facts() if isinstance(protocol, OwnFacts) else {}),
+    }
 
 
 def evaluation_of(protocol: Protocol) -> OwnEvaluation:

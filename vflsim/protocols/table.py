@@ -11,6 +11,7 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.errors import DisconnectedError
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import OwnFacts
 from vflsim.protocols.contents import Content, Contents, ids_of, single
 from vflsim.protocols.traits import TABLE, Traits
 from vflsim.setting import BatchPlan, Setting
@@ -28,7 +29,7 @@ class TablePlan(BatchPlan):
         return embeddings_used / (clients * batches_per_epoch)
 
 
-class TableProtocol(Protocol):
+class TableProtocol(OwnFacts, Protocol):
     """A server that keeps the latest row per (sample, client) and never waits for everybody.
 
     ``first_fill``: rows never received are ``zeros``, or come from an ``upload`` of every training row before training
@@ -50,9 +51,9 @@ class TableProtocol(Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """The bound on staleness, and the age that it limits."""
-        if self.max_staleness is None:
-            return super().facts()
-        return {**super().facts(), "max_staleness": self.max_staleness, "staleness_bounds": self.bounds}
+        return (
+            {} if self.max_staleness is None else {"max_staleness": self.max_staleness, "staleness_bounds": self.bounds}
+        )
 
     def refuse_queries(self) -> None:
         """Raise ``Unanalysable`` where the server asks for fresh rows."""

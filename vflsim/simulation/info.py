@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from vflsim.errors import NonFiniteError, VflsimError
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.capabilities import participants_of, run_facts
 from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario.depends import run_part
@@ -37,7 +37,7 @@ def run_info(
         "metrics": scenario.metric_facts,
         "heavy_tail": heaviest(timings, participants, facts["counts"]["rounds"], seconds),
         "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),
-        **protocol.facts(),
+        **run_facts(protocol),
     }
     return RunInfo(**(known | facts))
 

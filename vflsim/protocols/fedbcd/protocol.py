@@ -11,7 +11,7 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing
+from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts
 from vflsim.protocols.contents import EMPTY, Contents
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
@@ -25,7 +25,7 @@ from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class FedBcd(Analysable, LabelSharing, Protocol):
+class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
     """Round t: the parties exchange their values for B(t) once, then each takes Q steps, all others' values held.
 
     ``parallel``: all at once. ``sequential``: client after client, then the server; each on the values of those before.
@@ -178,4 +178,4 @@ class FedBcd(Analysable, LabelSharing, Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """A sequential server awaits answers, too."""
-        return {**super().facts(), "awaited_replies": ("answer",) if self.order == "sequential" else ()}
+        return {"awaited_replies": ("answer",) if self.order == "sequential" else ()}

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -39,7 +39,7 @@ class Identity:
     protocol: str
     timing_only: bool
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """The digest of the run's part of the scenario and of its inputs; runs of a study with equal ones are equal."""
         return _digest_of([run_text(self.scenario, self.protocol), self.timing_only, self.inputs])
