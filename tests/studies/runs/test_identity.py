@@ -1,10 +1,10 @@
-"""What a run reads beside its scenario: files by their digests, and classes without a file by a word."""
+"""The identity of a run: what decides its bytes, and what it reads beside its scenario, by digests."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from tiny_worlds import raw, tiny
@@ -12,7 +12,8 @@ from tiny_worlds import raw, tiny
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario import load
-from vflsim.studies.runs.identity import UNSEEN, inputs_of, outdated
+from vflsim.scenario.models import Scenario
+from vflsim.studies.runs.identity import UNSEEN, Identity, inputs_of, outdated
 
 
 class Mine(Synchronous):
@@ -56,3 +57,40 @@ def test_code_of_ones_own_counts_for_its_protocol_alone(monkeypatch: pytest.Monk
     monkeypatch.setattr(Mine, "__module__", "a_console")
     (reason,) = outdated(info({"a_console": UNSEEN}), inputs_of(scenario, "mine"))
     assert reason == "a_console is defined in a notebook or a console, whose changes nobody can see"
+
+
+def with_trace(trace: Path, **changes: Any) -> Scenario:
+    slow = {"clients": {"upload_delay": {"kind": "empirical", "file": str(trace), "unit": "s"}}}
+    return load(raw(timing=slow, **changes))
+
+
+def test_equal_identities_are_those_of_runs_with_equal_bytes(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("0.001\n0.002\n")
+
+    def digest_of(timing_only: bool = False, **changes: Any) -> str:
+        return Identity(with_trace(trace, **changes), "synchronous", timing_only).digest
+
+    before = digest_of()
+    both = {"synchronous": {"kind": "synchronous"}, "other": {"kind": "asynchronous"}}
+    same = [digest_of(name="another"), digest_of(seeds=[4]), digest_of(protocols=both)]
+    assert {before, *same} == {before}
+    others = [digest_of(timing_only=True), digest_of(stop={"rounds": 9}), digest_of(evaluate={"every": "3 rounds"})]
+    trace.write_text("0.001\n0.0025\n")
+    others.append(digest_of())
+    assert len({before, *others}) == 1 + len(others)
+
+
+def test_a_checkpoint_belongs_to_what_the_run_does_before_its_end(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("0.001\n0.002\n")
+
+    def course(**changes: Any) -> dict[str, str]:
+        return dict(Identity(with_trace(trace, **changes), "synchronous", False).course)
+
+    before = course()
+    assert course(stop={"rounds": 9}) == before
+    assert course(evaluate={"every": "3 rounds"})["scenario"] != before["scenario"]
+    trace.write_text("0.001\n0.0025\n")
+    assert course()["scenario"] == before["scenario"]
+    assert course()["files"] != before["files"]
