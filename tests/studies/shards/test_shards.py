@@ -223,3 +223,16 @@ def test_a_run_that_lists_files_outside_its_folder_is_not_collected(vflsim: Call
     ended = vflsim("collect", file, "shards", "--out", "all")
     assert ended.status == 2
     assert "'../../../../tiny.yaml' is no file of a run" in ended.err
+
+
+def test_a_shard_of_another_plan_is_refused_before_any_of_its_runs(vflsim: Callable[..., Ended]) -> None:
+    over = ("--over", "training.batch=16,32", "--seeds", "0:1")
+    assert vflsim("work", planned(vflsim, *over), "--shard", "1/1", "--out", "shards").status == 0
+    first, second = (Path("shards/shard-1-of-1") / name for name in ("batch-16", "batch-32"))
+    shutil.rmtree(first)
+    before = files(second)
+    ended = vflsim("work", planned(vflsim, *over, "--set", "stop.rounds=2"), "--shard", "1/1", "--out", "shards")
+    assert ended.status == 2
+    assert "another scenario, which cannot be resumed" in ended.err
+    assert not first.exists()
+    assert files(second) == before
