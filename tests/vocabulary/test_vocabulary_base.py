@@ -6,7 +6,7 @@ import pytest
 from pydantic import ConfigDict, Field, ValidationError
 
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
-from vflsim.vocabulary.base import as_in
+from vflsim.vocabulary.base import as_in, meanings_of
 
 
 class Walk(Part):
@@ -54,6 +54,42 @@ def test_the_schema_documents_fields_asks_for_the_kind_and_offers_the_shorthand(
     assert schema["$defs"]["Walk"]["properties"]["pause"]["description"] == "Rest between steps."
     assert schema["$defs"]["Walk"]["required"] == ["kind"]
     assert schema["properties"]["gait"]["anyOf"][0] == {"enum": ["walk", "run"]}
+
+
+class Hike(Walk):
+    """What it does not annotate again keeps its meaning; a key of another name has the meaning of its field."""
+
+    hold: float = Field(1.0, alias="for")
+    """Hours on the way."""
+    height: float = Field(0.0, description="Metres to climb.")
+    weight: float = 0.0
+
+
+class Climb(Hike):
+    pause: Seconds = 1.0
+    weight: float = 1.0
+    """Of the rope, in kilograms."""
+
+
+def test_keys_mean_what_stands_below_their_fields_in_the_class_that_annotates_them_last():
+    assert meanings_of(Hike) == {
+        "pause": "Rest between steps.",
+        "for": "Hours on the way.",
+        "height": "Metres to climb.",
+    }
+    assert meanings_of(Climb) == {
+        "for": "Hours on the way.", "height": "Metres to climb.", "weight": "Of the rope, in kilograms."
+    }  # fmt: skip
+    keys = Climb.model_json_schema()["properties"]
+    assert {key: keys[key].get("description") for key in keys} == {
+        "kind": "Selects this kind.", "pause": None, **meanings_of(Climb)
+    }  # fmt: skip
+
+
+def test_a_class_without_source_has_keys_without_meanings():
+    made = {"__name__": "made_up", "Part": Part}
+    exec('class Made(Part):\n    key: int = 0\n    """Not to be read again."""', made)
+    assert meanings_of(made["Made"]) == {}
 
 
 def test_the_schema_has_the_examples_of_a_docstring():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -24,12 +28,54 @@ def examples_of(part: type[BaseModel]) -> list[Any]:
     return [YAML(typ="safe").load(text) for text in _CODE.findall(found[1])] if found else []
 
 
+def meanings_of(part: type[BaseModel]) -> dict[str, str]:
+    """Read what the keys of a part mean: the string below each field.
+
+    pydantic's ``use_attribute_docstrings`` reads them when a class is made: a third of the start of each process.
+    """
+    found: dict[str, str] = {}
+    for of in reversed(part.__mro__):
+        own = _strings(of.__module__).get(of.__qualname__, {})
+        found |= {key: own.get(key, "") for key in inspect.get_annotations(of)}
+    fields = part.model_fields
+    found |= {name: info.description for name, info in fields.items() if info.description is not None}
+    return {fields[name].alias or name: found[name] for name in fields if found.get(name)}
+
+
+@cache
+def _strings(module: str) -> dict[str, dict[str, str]]:
+    """Read the strings below the fields of the classes of a module, from its source; none where there is no source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    _read(tree, "", found)
+    return found
+
+
+def _read(node: ast.AST, scope: str, found: dict[str, dict[str, str]]) -> None:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            _read(child, f"{scope}{child.name}.<locals>.", found)
+        elif isinstance(child, ast.ClassDef):
+            _read(child, f"{scope}{child.name}.", found)
+            own = found[f"{scope}{child.name}"] = {}
+            for field, below in pairwise(child.body):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
+                        own[key] = inspect.cleandoc(text)
+
+
 def _complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
     """Complete the JSON Schema of a part by what is not in its fields.
 
-    A file must have ``kind``, which Python may leave to its default. Every key has the values of the part's examples.
+    A file must have ``kind``, which Python may leave to its default. Every key has its meaning and the values of the
+    part's examples.
     """
-    keys, examples = schema.get("properties", {}), examples_of(part)
+    keys, examples, meanings = schema.get("properties", {}), examples_of(part), meanings_of(part)
+    for key in keys.keys() & meanings.keys():
+        keys[key]["description"] = meanings[key]
     if "kind" in keys:
         schema["required"] = ["kind", *schema.get("required", [])]
         keys["kind"]["description"] = "Selects this kind."
@@ -44,8 +90,9 @@ def as_in(other: type[BaseModel]) -> Callable[[JsonSchemaValue, type[BaseModel]]
 
     def complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
         _complete(schema, part)
+        meanings = meanings_of(other)
         for key, of_key in schema["properties"].items():
-            of_key["description"] = other.model_fields[key].description
+            of_key["description"] = meanings[key]
 
     return complete
 
@@ -70,7 +117,6 @@ class Part(BaseModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         json_schema_extra=_complete,
     )
 
