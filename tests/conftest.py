@@ -1,7 +1,9 @@
 """What all tests share."""
 
+import gc
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,26 @@ from command_line import Ended
 
 settings.register_profile("vflsim", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("vflsim")
+
+for _library in ("OMP", "OPENBLAS", "MKL"):  # before numpy and PyTorch are imported
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # tiny arrays: more threads only wait for each other
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Write bytecode, also where the environment forbids it: else each worker rewrites all assertions every time.
+
+    Collect no garbage: what is made here stays.
+    """
+    writes_no_bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = False
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        sys.dont_write_bytecode = writes_no_bytecode
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,7 +21,7 @@ from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'vflsim[ray]'")
+pytestmark = pytest.mark.usefixtures("ray")
 
 SCENARIO = """\
 name: tiny
@@ -63,7 +63,13 @@ class Held(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
+def ray() -> Any:
+    """Ray, imported by the first test and not by each worker's collection."""
+    return pytest.importorskip("ray", reason="Ray is not installed: pip install 'vflsim[ray]'")
+
+
+@pytest.fixture(scope="module")
+def cluster(ray: Any) -> Iterator[str]:
     """The address of a cluster of two nodes with one CPU each."""
     from ray.cluster_utils import Cluster
 
@@ -80,7 +86,7 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def connected(cluster: str) -> Iterator[str]:
+def connected(ray: Any, cluster: str) -> Iterator[str]:
     """The cluster, to which this process stays connected: tests then share warm workers."""
     ray.init(address=cluster, log_to_driver=False, logging_level="ERROR")
     yield cluster
