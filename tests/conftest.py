@@ -7,16 +7,21 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file
+import thorough
 from command_line import Ended
-
-settings.register_profile("vflsim", deadline=None)  # how long an example takes is the machine's business
-settings.load_profile("vflsim")
 
 for _library in ("OMP", "OPENBLAS", "MKL"):  # before numpy and PyTorch are imported
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # tiny arrays: more threads only wait for each other
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help=thorough.HELP)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    thorough.begin(config.getoption("--thorough"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,9 +16,10 @@ from closed_form_checks import seen
 from closed_form_worlds import KINDS, LAWS, delays, worlds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tiny_worlds import raw
 
-EXAMPLES = int(os.environ.get("VFLSIM_CLOSED_FORMS", "2"))
+EXAMPLES = int(os.environ.get("VFLSIM_CLOSED_FORMS", examples(2)))
 OFTEN = settings(
     max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -85,7 +86,7 @@ def test_degenerate_delays_have_closed_forms_or_a_reason(protocol: str, delays_a
 def test_every_kind_of_delay_beside_constants_has_closed_forms_or_a_reason(protocol: str, kind: str) -> None:
     """At one client of four; two others are constant and alike."""
 
-    @settings(OFTEN, max_examples=1)
+    @settings(OFTEN, max_examples=examples(1))
     @given(delays(kind=kind), st.sampled_from([0, 0.2]))
     def all_is_well(delay: dict[str, Any], constant: float) -> None:
         clients = [{"select": "all", "upload_delay": constant}, {"select": "4", "upload_delay": delay}]

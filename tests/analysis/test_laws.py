@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from thorough import examples
 
 from vflsim.analysis.affine import OfDelay
 from vflsim.analysis.sums import Convolution, SumLaw, shifted, total
@@ -106,7 +107,7 @@ def test_bisection_finds_the_quantiles_that_the_delay_knows(name: str) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 5)), min_size=1, max_size=5), st.floats(0, 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_quantile_is_the_least_time_with_enough_probability_even_at_atoms(
     atoms: list[tuple[float, float]], q: float
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from thorough import examples
 
 from vflsim.analysis import (
     Law,
@@ -40,7 +41,7 @@ MIXED: list[Law] = [
 
 
 @given(probabilities)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_recursion_counts_what_enumeration_counts(p: list[float]) -> None:
     expected = np.zeros(len(p) + 1)
     for outcome in product((0, 1), repeat=len(p)):
@@ -51,7 +52,7 @@ def test_the_recursion_counts_what_enumeration_counts(p: list[float]) -> None:
 
 
 @given(probabilities, st.integers(0, 9))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_recursion_cut_short_gives_the_same_beginning(p: list[float], below: int) -> None:
     arrays = [np.array(q) for q in p]
     assert np.array_equal(counts(arrays, below)[: len(p) + 1], counts(arrays, len(p) + 1)[:below])

@@ -9,6 +9,7 @@ import torch
 from attacked_servers import Rounding, binary_labels, net, random, uploads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from torch import Tensor
 
 from vflsim.attacks.labelled import losses
@@ -18,7 +19,7 @@ from vflsim.learning.tasks import BINARY, MULTICLASS
 NORMS = ("linf", "l2")
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     norm=st.sampled_from(NORMS),
     omega=st.floats(0.05, 3),
@@ -40,7 +41,7 @@ def test_no_step_leaves_the_ball(
         assert float(lengths(found - sent[client], norm).max()) <= omega * (1 + 1e-12)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(norm=st.sampled_from(NORMS), step=st.floats(0.01, 2), seed=st.integers(0, 20))
 def test_the_loss_never_falls_on_a_convex_model(norm: Any, step: float, seed: int) -> None:
     """The cross entropy of a linear server is convex in an upload, so even long steps go up."""

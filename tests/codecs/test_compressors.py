@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from thorough import examples
 from torch import Tensor
 
 from vflsim.codecs import CODECS, Codec
@@ -72,7 +73,7 @@ def bits_of(tensor: Tensor) -> bytes:
 
 
 @every
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), deadline=None, derandomize=True)
 @given(x=values(), key=st.integers(0, 2**64 - 1))
 def test_bytes_are_as_counted_and_decode_to_what_goes_through(
     kind: str, said: dict[str, Any], x: Tensor, key: int
@@ -89,7 +90,7 @@ def test_bytes_are_as_counted_and_decode_to_what_goes_through(
 
 
 @lattices
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 @given(x=values(), key=st.integers(0, 2**64 - 1))
 def test_quantisers_stay_within_their_stated_error(kind: str, said: dict[str, Any], x: Tensor, key: int) -> None:
     """Beside the rounding of the dtype: of the step, of at most ``span`` of them, and of the result."""
@@ -162,7 +163,7 @@ def test_pairs_go_to_the_nearest_of_all_points() -> None:
     assert len(set(nearest.indices.tolist())) > 50
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(x=values([torch.float32, torch.float64]), count=st.integers(1, 6), per=st.sampled_from(["row", "tensor"]))
 def test_top_k_keeps_the_first_of_a_sort(x: Tensor, count: int, per: Any) -> None:
     rows = x.reshape(-1, x.shape[-1]) if per == "row" and x.numel() and x.dim() else x.reshape(1, -1)
@@ -237,7 +238,7 @@ def test_damaged_places_and_stray_bits_are_refused() -> None:
         unpack_bits(b"\x01\x02", 1, 3)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=examples(50), deadline=None, derandomize=True)
 @given(bits=st.integers(0, 16), data=st.data())
 def test_packed_numbers_come_back(bits: int, data: Any) -> None:
     numbers = data.draw(st.lists(st.integers(0, 2**bits - 1), max_size=20))

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from thorough import examples
 from torch import Tensor
 
 from vflsim.codecs import Codec, Plain
@@ -48,7 +49,7 @@ def test_signs_are_packed_eight_to_a_byte() -> None:
     assert [message_bytes(Binarise(), torch.randn(rows, 4)) for rows in (1, 2, 32)] == [61, 61, 60 + 16]
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 @given(x=floats, bits=st.sampled_from([8, 16]))
 def test_whole_numbers_are_the_nearest_within_the_range(x: Tensor, bits: Any) -> None:
     codec, most = Round(bits=bits), 2 ** (bits - 1) - 1
@@ -66,7 +67,7 @@ def test_ties_go_to_the_even_number_and_the_ends_do_not_saturate() -> None:
 
 
 @casts
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 @given(x=finite)
 def test_casts_never_make_a_number_infinite(codec: Codec, dtype: torch.dtype, x: Tensor) -> None:
     arrived, info = codec.through(x), torch.finfo(dtype)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.codecs import CODECS, Plain
 from vflsim.codecs.frame import ONLY, Envelope, Spec
@@ -56,7 +57,7 @@ def same(one: Envelope, other: Envelope) -> bool:
     return one._replace(ids=None) == other._replace(ids=None) and equal_ids
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(envelope=envelopes, tensor=st.none() | tensors())
 def test_what_was_encoded_is_decoded_bit_for_bit_and_weighs_what_size_says(envelope, tensor) -> None:
     data = encode(envelope, tensor)
@@ -71,7 +72,7 @@ def test_what_was_encoded_is_decoded_bit_for_bit_and_weighs_what_size_says(envel
         assert (back.shape, back.dtype, bits(back)) == (tensor.shape, tensor.dtype, bits(tensor))
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=examples(500), deadline=None, derandomize=True)
 @given(data=st.binary(max_size=200) | st.binary(max_size=200).map(lambda rest: b"VFL1" + rest))
 def test_arbitrary_bytes_are_a_data_error_and_nothing_else(data) -> None:
     try:
@@ -81,7 +82,7 @@ def test_arbitrary_bytes_are_a_data_error_and_nothing_else(data) -> None:
     assert CODEC.encode(envelope, tensors) == data
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=examples(500), deadline=None, derandomize=True)
 @given(envelope=envelopes, tensor=st.none() | tensors(), place=st.integers(0, 200), byte=st.integers(1, 255))
 def test_a_damaged_byte_is_an_error_or_another_message_never_anything_else(envelope, tensor, place, byte) -> None:
     data = bytearray(encode(envelope, tensor))
@@ -93,7 +94,7 @@ def test_a_damaged_byte_is_an_error_or_another_message_never_anything_else(envel
     assert CODEC.encode(read, found) == bytes(data)  # what decodes is what somebody could have sent
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     envelope=envelopes, tensor=st.none() | tensors(), cut=st.integers(1, 300), more=st.binary(min_size=1, max_size=40)
 )
@@ -130,7 +131,7 @@ def test_sizes_by_hand(shape, dtype, rows, size) -> None:
     assert CODEC.size(shape, dtype, rows) == size
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(
     envelope=envelopes,
     tensors=st.dictionaries(

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from thorough import examples
 from torch import Tensor
 
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
@@ -186,7 +187,7 @@ def test_the_laws_of_a_field_hold(field: PrimeField, data: st.DataObject) -> Non
     assert times(field.power(a, m), field.power(a, n)) == field.power(a, m + n) == pow(int(a), m + n, field.p)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(fields, st.tuples(*[st.integers(1, 40)] * 3), st.integers(0, 2**32))
 def test_matrix_products_distribute_and_transpose(field: PrimeField, shape: tuple[int, int, int], seed: int) -> None:
     n, k, m = shape

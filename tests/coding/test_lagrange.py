@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.coding import lagrange
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
@@ -82,7 +83,7 @@ def test_a_threshold_of_no_factors_is_refused():
 
 
 @given(codes())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shares_are_values_of_the_polynomial_through_segments_and_masks(drawn):
     code, key = drawn
     secrets = elements(code.field, (code.degree + 1,), key)
@@ -91,7 +92,7 @@ def test_shares_are_values_of_the_polynomial_through_segments_and_masks(drawn):
 
 
 @given(codes())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_repeated_secret_is_the_secret_at_every_segments_point(drawn):
     code, key = drawn
     secret, masks = elements(code.field, (2, 3), key), elements(code.field, (code.masks, 2, 3), key + 1)
@@ -103,7 +104,7 @@ def test_a_repeated_secret_is_the_secret_at_every_segments_point(drawn):
 
 
 @given(codes(), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_decoding_evaluates_the_polynomial_through_the_results(drawn, factors, random):
     code, key = drawn
     needed = code.threshold(factors)
@@ -166,7 +167,7 @@ def test_every_set_of_enough_responders_gives_the_integers_sum_of_products(p, se
 
 
 @given(codes(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_any_responders_of_any_code_give_the_integers_sum_of_products(drawn, data):
     code, key = drawn
     code = LagrangeCode(code.field, code.segments, code.masks, code.threshold() + 5)
@@ -300,7 +301,7 @@ def test_decoding_matrices_of_the_holders_used_last_are_kept(monkeypatch):
 
 @example(segments=100, masks=10)
 @given(st.integers(1, 30), st.integers(0, 10))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_large_codes_are_exact_too(segments, masks):
     field = PrimeField(MERSENNE_61)
     code = LagrangeCode(field, segments, masks, 2 * (segments + masks))

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.datasets import load_breast_cancer
+from thorough import examples
 
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
 from vflsim.coding.quantise import Quantiser, choose_bits, row_bound, worst_sum
@@ -203,7 +204,7 @@ def test_a_mean_over_nobody_is_refused():
 
 
 @given(st.integers(0, 2**32), st.integers(2, 12), st.integers(2, 12))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_mean_of_the_quantised_is_near_the_mean_of_the_real(key, data_bits, weight_bits):
     generator = np.random.Generator(np.random.Philox(key=key))
     quantiser = Quantiser(LARGE, data_bits, weight_bits)
@@ -240,7 +241,7 @@ def test_no_data_have_a_row_bound_of_0(shape):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 8), st.integers(0, 12))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_no_sum_exceeds_the_worst_and_some_sum_attains_it(key, clients, weight_bound, weight_bits):
     generator = np.random.Generator(np.random.Philox(key=key))
     limit = Quantiser(LARGE, 0, weight_bits).weight_limit(weight_bound)
@@ -292,7 +293,7 @@ def worst(data_bits: int, weight_bits: int, magnitude: float, columns: int, weig
     st.integers(1, 10_000),
     st.floats(1e-3, 1e3),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_as_many_bits_are_chosen_as_cannot_wrap(p, magnitude, columns, weight_bound):
     field, arguments = PrimeField(p), (magnitude, columns, weight_bound)
 
@@ -310,7 +311,7 @@ def test_as_many_bits_are_chosen_as_cannot_wrap(p, magnitude, columns, weight_bo
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.floats(0.1, 8), st.sampled_from([1e-3, 1.0, 30.0]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_data_quantised_with_the_chosen_bits_cannot_wrap(key, clients, weight_bound, scale):
     generator = np.random.Generator(np.random.Philox(key=key))
     data = [torch.from_numpy(generator.normal(0, scale, (20, d))) for d in generator.integers(1, 40, clients).tolist()]

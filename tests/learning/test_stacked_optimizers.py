@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from torch import Tensor
 
 from vflsim.learning.learners.flat import FlatModel
@@ -73,7 +74,7 @@ subsets = st.lists(st.integers(0, CLIENTS - 1), min_size=1, max_size=CLIENTS, un
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(steps=st.lists(st.tuples(subsets, st.integers(0, 10_000)), min_size=1, max_size=12))
 def test_whoever_steps_when_steps_as_on_its_own(name: str, steps: list[tuple[list[int], int]]) -> None:
     both = Both(RULES[name])

@@ -8,6 +8,7 @@ from closed_curves import write_curves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
+from thorough import examples
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.staleness import Staleness
@@ -46,7 +47,7 @@ def test_ages_are_those_that_the_server_counts(steps) -> None:
     assert np.trim_zeros(counts, "b").tolist() == bookkept([1, 2, 3, 4], [(heard, []) for heard in steps])
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(steps=st.lists(st.tuples(CLIENTS, CLIENTS), min_size=1, max_size=10))
 def test_answers_count_as_arrivals_where_staleness_is_bounded(steps, tmp_path_factory) -> None:
     story = told(steps, 4, max_staleness=3, staleness_bounds="client_age")

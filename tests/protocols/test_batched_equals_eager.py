@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocols_by_kind import KINDS, MODELS
+from thorough import examples
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, parties, rounds, same_times, scores_apart, tiny, world
 
 from vflsim.learning.batching import kernels
@@ -382,7 +383,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
     )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(worlds(), st.integers(0, 1000))
 def test_whatever_the_order_of_events(scenario: Scenario, seed: int) -> None:
     assert_batched_equals_eager(scenario, seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.errors import ScenarioError
 from vflsim.scenario import dump, load
@@ -49,7 +50,7 @@ def mutated(draw: st.DrawFn, raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_mutated_scenario_loads_or_ends_in_a_scenario_error(data: st.DataObject, base: str) -> None:
     raw = data.draw(mutated(load(base).document.raw))
@@ -63,7 +64,7 @@ def test_a_mutated_scenario_loads_or_ends_in_a_scenario_error(data: st.DataObjec
         assert load(dump(scenario)) == scenario
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_mutilated_file_loads_or_ends_in_a_scenario_error(data: st.DataObject, base: str) -> None:
     start = data.draw(st.integers(0, len(base)))

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.scenario import Scenario, dump, load, party_timings, schema
 from vflsim.scenario.known import Known
@@ -63,7 +64,7 @@ SCENARIOS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SCENARIOS)
 def test_what_is_dumped_loads_back_equal(raw: dict[str, Any]) -> None:
     scenario = load(raw)

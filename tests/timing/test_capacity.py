@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from thorough import examples
 
 from vflsim.timing import traces
 from vflsim.timing.capacity import (
@@ -164,7 +165,7 @@ def test_a_window_carries_the_packets_that_end_in_it(tmp_path) -> None:
     assert values({**capacity, "window": "1 s"}, 0) == [6 * bits / 0.025]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     stamps=st.lists(st.integers(0, 3000), min_size=1, max_size=200).map(sorted).filter(lambda stamps: stamps[-1] > 0),
     window=st.sampled_from(["1 ms", "7 ms", "57 ms", "100 ms", "0.33 s", "10 s"]),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from thorough import examples
 
 from vflsim.timing.delays import (
     Constant,
@@ -195,7 +196,7 @@ composite = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(composite)
 def test_any_composition_has_a_proper_distribution(delay):
     q = np.array([0.0, 1e-6, 0.01, 0.3, 0.5, 0.77, 0.999, 1 - 1e-6])

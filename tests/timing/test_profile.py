@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.timing import profile as profiles
 from vflsim.timing.profile import Flat, Profile, StepProfile, gated, lowest
@@ -92,7 +93,7 @@ gaps = st.lists(st.integers(1, 16).map(lambda n: n / 8), min_size=1, max_size=6)
 starts = st.integers(0, 300).map(lambda n: n / 16)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(gaps=gaps, data=st.data(), repeated=st.booleans(), start=starts, span=starts, amount=st.integers(1, 300))
 def test_steps_agree_with_exact_integration(gaps, data, repeated, start, span, amount) -> None:
     values = data.draw(st.lists(rates, min_size=len(gaps), max_size=len(gaps)))
@@ -115,7 +116,7 @@ def test_steps_agree_with_exact_integration(gaps, data, repeated, start, span, a
         assert sum(values) == 0 if repeated else values[-1] == 0
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(
     period=st.floats(0.01, 10), parts=st.lists(st.floats(0.01, 0.99), max_size=3, unique=True), start=st.floats(0, 1e6)
 )

@@ -10,6 +10,7 @@ import pytest
 from fluid import filled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.timing.sharing import max_min
 
@@ -48,7 +49,7 @@ links = st.integers(1, 5).flatmap(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=examples(400), deadline=None, derandomize=True)
 @given(case=links)
 def test_rates_agree_with_plain_progressive_filling(case) -> None:
     flows, capacity = case
@@ -65,7 +66,7 @@ wide = st.integers(2, 12).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(case=wide)
 def test_no_link_is_over_capacity_and_every_flow_has_a_bottleneck(case) -> None:
     flows, capacity = case
@@ -80,7 +81,7 @@ def test_no_link_is_over_capacity_and_every_flow_has_a_bottleneck(case) -> None:
         )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(case=wide, data=st.data())
 def test_neither_order_nor_scale_matters(case, data) -> None:
     flows, capacity = case

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.world.record import OUTCOMES, Events
 
@@ -18,7 +19,7 @@ kinds = st.sampled_from(["compute.embed", "upload", "latency.client-1→server",
 rows = st.tuples(times, times, parties, kinds, whole, parties, whole, whole, times, st.sampled_from(OUTCOMES))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(given_rows=st.lists(rows, max_size=20))
 def test_rows_come_back_as_they_were_recorded(given_rows) -> None:
     events = Events()

@@ -10,6 +10,7 @@ import pytest
 from fluid import Flow, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.learning.execution.executor import TimingOnlyExecutor
 from vflsim.timing.link import Link
@@ -112,7 +113,7 @@ def agrees(links, doors, sent) -> None:
             assert math.floor(bits / 8 - Fraction(1, 10**6)) <= size <= math.floor(bits / 8 + Fraction(1, 10**6))
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=examples(250), deadline=None, derandomize=True)
 @given(
     links=st.lists(
         st.tuples(capacities, capacities, st.sampled_from([0.0, 0.0, 0.5, 1.25])), min_size=PARTIES, max_size=PARTIES

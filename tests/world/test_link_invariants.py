@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.learning.execution.executor import TimingOnlyExecutor
 from vflsim.timing.link import Link
@@ -93,7 +94,7 @@ def nothing_is_lost_unnoticed(recorder, arrived, sent) -> None:
     assert whole <= sum(e.bytes[i] for i in rows) <= sum(t.size for t, _, _ in sent)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=examples(250), deadline=None, derandomize=True)
 @given(
     ends=st.lists(links, min_size=PARTIES, max_size=PARTIES),
     schedule=schedules,
@@ -133,7 +134,7 @@ def test_fifo_links_move_one_message_at_a_time_in_order_and_conserve_bytes(
         )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     ends=st.lists(links, min_size=PARTIES, max_size=PARTIES),
     schedule=schedules,
@@ -147,7 +148,7 @@ def test_shared_and_dedicated_links_account_for_everything(ends, schedule, until
     nothing_is_lost_unnoticed(recorder, arrived, sent)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(
     ends=st.lists(links, min_size=PARTIES, max_size=PARTIES), schedule=schedules, gates=gates, outages=outages,
     network=st.sampled_from([Fifo(), Dedicated(), Fair()]),
@@ -166,7 +167,7 @@ def test_nothing_under_way_survives_an_outage_of_either_end(ends, schedule, gate
             assert any(party in pair and time <= down + 1.0 for down, party in downs)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(ends=st.lists(links, min_size=PARTIES, max_size=PARTIES), schedule=schedules)
 def test_dedicated_links_take_latency_plus_size_over_rate_whatever_else_happens(ends, schedule) -> None:
     _, _, arrived, sent = simulate(Dedicated(), ends, schedule, 1000.0)

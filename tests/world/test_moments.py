@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.errors import DeadlockError
 from vflsim.learning.execution.executor import TimingOnlyExecutor
@@ -40,7 +41,7 @@ def programs(draw) -> list[list[tuple[int, float, Moment]]]:
     return plan
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=examples(400), deadline=None, derandomize=True)
 @given(plan=programs())
 def test_any_program_runs_as_on_one_heap_of_time_moment_and_turn(plan) -> None:
     found: list[tuple[int, float]] = []

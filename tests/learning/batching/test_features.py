@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from torch import Tensor
 
 from vflsim.learning.batches import Batch
@@ -106,7 +107,7 @@ def any_layout(draw: st.DrawFn) -> Case:
     return Case(at + gaps[-1], spans)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(any_layout(), st.data())
 def test_any_widths_any_clients_any_rows(case: Case, data: st.DataObject) -> None:
     everybody = list(range(len(case.spans)))

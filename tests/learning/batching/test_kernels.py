@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.learning.batching import kernels
 from vflsim.learning.batching.kernels import KERNELS, PER_STACK, _cut
@@ -27,7 +28,7 @@ def cost(parts: list[list[int]], widths: dict[int, int], per_stack: int) -> int:
     return sum(len(part) * max(widths[client] for client in part) + per_stack for part in parts)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.dictionaries(st.integers(1, 40), st.integers(1, 400), min_size=1, max_size=6), st.sampled_from([1, 100, 1000])
 )

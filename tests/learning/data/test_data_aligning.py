@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.errors import DataError
 from vflsim.learning.data.sources.aligning import aligned
@@ -14,7 +15,7 @@ FILES = [Path("a.csv"), Path("b.csv"), Path("c.csv"), Path("labels.csv")]
 some_ids = st.lists(st.integers(0, 9), min_size=1, max_size=10, unique=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(some_ids, min_size=4, max_size=4), st.integers(0, 3))
 def test_the_rows_used_are_those_of_sets(ids: list[list[int]], label: int) -> None:
     indexes, parties = [pd.Index(each) for each in ids], 3

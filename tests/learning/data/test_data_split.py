@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.errors import DataError
 from vflsim.learning.data.split import split_rows
@@ -15,7 +16,7 @@ def _parts(split):
     return [split.train, split.validation, split.test]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(
     sizes=st.lists(st.integers(8, 40), min_size=1, max_size=5),
     test=st.floats(0.1, 0.5),
@@ -48,7 +49,7 @@ def test_the_split_of_a_seed_is_stable_for_ever():
     assert _split(np.arange(20) % 2, test=0.3, seed=1).test.tolist() == [6, 9, 11, 16, 18, 19]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(sizes=st.lists(st.integers(1, 3), min_size=30, max_size=60), seed=st.integers(0, 9))
 def test_no_group_stands_in_two_splits(sizes, seed):
     groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from vflsim.errors import NonFiniteError, RunError
 from vflsim.learning.execution.deferred import DeferredExecutor
@@ -115,7 +116,7 @@ def carried_out(said: list[Said], forced: list[int | None], **limits: int) -> Lo
     return log
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(asked())
 def test_everything_runs_once_in_its_partys_order_with_its_inputs_there(case: tuple) -> None:
     log = carried_out(*case)
@@ -126,7 +127,7 @@ def test_everything_runs_once_in_its_partys_order_with_its_inputs_there(case: tu
         assert own == sorted(own)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(asked())
 def test_what_runs_together_is_alike_and_in_client_order(case: tuple) -> None:
     log = carried_out(*case)
@@ -139,13 +140,13 @@ def test_what_runs_together_is_alike_and_in_client_order(case: tuple) -> None:
             assert log.said[batch[0]].kernel is not None
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(asked())
 def test_the_same_submissions_and_questions_are_composed_the_same_way(case: tuple) -> None:
     assert carried_out(*case).batches == carried_out(*case).batches
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(asked(), st.integers(1, 200))
 def test_a_limit_changes_when_and_never_what(case: tuple, limit: int) -> None:
     log = carried_out(*case, limit_bytes=limit, overhead=8)
@@ -154,7 +155,7 @@ def test_a_limit_changes_when_and_never_what(case: tuple, limit: int) -> None:
     assert log.batches == carried_out(*case, limit_bytes=limit, overhead=8).batches
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(work(), st.data())
 def test_forcing_stops_as_soon_as_the_value_is_there(said: list[Said], data: st.DataObject) -> None:
     """And nothing runs without being asked for."""
@@ -171,7 +172,7 @@ def test_forcing_stops_as_soon_as_the_value_is_there(said: list[Said], data: st.
     assert log.batches == before
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(work(undeclared=False))
 def test_the_server_never_waits_behind_clients(said: list[Said]) -> None:
     """Whenever clients' work begins, the server's next operation is not ready."""
@@ -188,7 +189,7 @@ def test_the_server_never_waits_behind_clients(said: list[Said]) -> None:
         done.update(batch)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(work(undeclared=False))
 def test_of_what_is_ready_all_that_is_alike_runs_and_what_was_submitted_first(said: list[Said]) -> None:
     """And what waits for company comes after everything else."""
@@ -302,7 +303,7 @@ def test_results_that_wait_are_limited_by_their_bytes_and_counted_off_when_they_
     assert ran == [0, 0, 3, 3, 3, 6, 6, 6]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(asked())
 def test_what_is_remembered_of_work_done_is_what_somebody_still_holds(case: tuple) -> None:
     said, forced = case

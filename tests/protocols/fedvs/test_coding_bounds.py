@@ -16,6 +16,7 @@ from coded_worlds import coded
 from fault_worlds import watched_sums
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tiny_worlds import coding_plan_of, data_of, learners, metrics, raw, rounds, run
 from torch import Tensor
 
@@ -120,7 +121,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], list[Tensor], float, random.
     return said, features, bound, draw(st.sampled_from([None, pick])), draw(st.sampled_from([1.0, 1.0, 0.999, 1.001]))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=examples(50), deadline=None, derandomize=True)
 @given(cases())
 def test_what_is_accepted_never_wraps(case: Any) -> None:
     said, features, bound, signs, grown = case

@@ -11,6 +11,7 @@ import pytest
 from both_paths import assert_same_bytes
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tiny_worlds import tiny
 
 from vflsim.scenario.models import Scenario
@@ -118,7 +119,7 @@ def test_every_kind_of_delay_that_is_drawn_by_index_has_an_example() -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_protocol_with_every_delay_writes_the_same_bytes(kind: type, protocol: str) -> None:
-    @settings(CALM, max_examples=2)
+    @settings(CALM, max_examples=examples(2))
     @given(scenarios(PROTOCOLS[protocol], example(kind)), st.integers(0, 1000))
     def check(scenario: Scenario, seed: int) -> None:
         decided(scenario, seed)
@@ -128,7 +129,7 @@ def test_every_protocol_with_every_delay_writes_the_same_bytes(kind: type, proto
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_random_scenarios_write_the_same_bytes(protocol: str) -> None:
-    @settings(CALM, max_examples=12)
+    @settings(CALM, max_examples=examples(12))
     @given(
         st.sampled_from(["exponential", "gamma", "mixture", "constant"]).flatmap(
             lambda name: scenarios(PROTOCOLS[protocol], {"kind": name, **EXAMPLES[name]})

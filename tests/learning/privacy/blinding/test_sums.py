@@ -6,6 +6,7 @@ import torch
 from blinded_clients import group_of, masks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from torch import Tensor
 
 from vflsim.errors import BlindingError, NonFiniteError
@@ -36,7 +37,7 @@ def test_the_sum_is_that_of_the_fixed_point_to_the_bit(clients: int, bits: int, 
 
 
 @given(st.integers(1, 9), st.sampled_from([(32, 0), (32, 16), (64, 16), (64, 50)]), st.integers(0, 2**32))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_embeddings_up_to_the_limit_add_up_and_larger_ones_are_refused(
     clients: int, point: tuple[int, int], seed: int
 ) -> None:
