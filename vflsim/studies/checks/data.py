@@ -246,7 +246,12 @@ def _budget(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Proble
 
 
 def _who_needs_two_rows(resolved: Setting, predictors: bool) -> Iterator[str]:
+    """Yield the parties that cannot train on one row, the first of each sort. Models that are alike are asked once."""
+    asked = set[object]()
     for party, (top, inputs) in resolved.tops(predictors).items():
+        if (id(top), inputs) in asked:
+            continue
+        asked.add((id(top), inputs))
         draft = partial(top.build, inputs, resolved.data.outputs)
         if least_batch(seeded(draft, 0, resolved.dtype), (inputs,)) > 1:
             yield f"the prediction net of client {party}" if party else "the server's model"
@@ -257,6 +262,9 @@ def _who_needs_two_rows(resolved: Setting, predictors: bool) -> Iterator[str]:
             yield "the server's embedding model"
     for client in resolved.clients:
         model, shape = resolved.models[client - 1], resolved.data.shapes[client - 1]
+        if (id(model), shape) in asked:
+            continue
+        asked.add((id(model), shape))
         if least_batch(seeded(partial(model.build, shape), 0, resolved.dtype), shape) > 1:
             yield f"the model of client {client}"
             return
