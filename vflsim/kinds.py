@@ -22,6 +22,7 @@ _PLACES = {
     "server-models": "vflsim.learning.models.server:SERVER_MODELS",
     "aggregates": "vflsim.learning.models.aggregates:AGGREGATES",
     "optimizers": "vflsim.learning.optimizers:OPTIMIZERS",
+    "losses": "vflsim.learning.losses:LOSSES",
     "metrics": "vflsim.vocabulary.metrics:METRICS",
     "mechanisms": "vflsim.learning.privacy.mechanisms:MECHANISMS",
     "codecs": "vflsim.codecs:CODECS",

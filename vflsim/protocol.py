@@ -56,8 +56,11 @@ from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.party import PartyLearner, Received, finite_loss
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.learners.staleness import Staleness
+from vflsim.learning.losses import Loss
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.privacy.accounting import Released
+from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.capabilities import (
     Analysable,
@@ -89,8 +92,13 @@ from vflsim.setting import (
     split_prediction,
 )
 from vflsim.streams import SERVER, SHARED, generator, party_name, torch_seed
+from vflsim.timing.activation import Activation
+from vflsim.timing.arrivals import ActivationProcess
+from vflsim.timing.availability import Availability, Interrupted
 from vflsim.timing.base import Delay
+from vflsim.timing.capacity import Capacity
 from vflsim.timing.law import Law
+from vflsim.timing.profile import Flat, Profile, StepProfile
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.metric import Better, Metric, Scored, TaskName
@@ -119,8 +127,11 @@ __all__ = [
     "SERVER",
     "SHARED",
     "TABLE",
+    "Activation",
+    "ActivationProcess",
     "Aggregate",
     "Analysable",
+    "Availability",
     "Batch",
     "BatchPlan",
     "BatchSequence",
@@ -128,6 +139,7 @@ __all__ = [
     "BitsPerSecond",
     "Blindable",
     "ByteSize",
+    "Capacity",
     "CheckContext",
     "Choices",
     "ClientLearner",
@@ -144,14 +156,18 @@ __all__ = [
     "EvaluationRequest",
     "Exchange",
     "Explainable",
+    "Flat",
     "Formula",
     "Gradient",
     "Handle",
     "IncompleteRoundError",
     "Index",
+    "Interrupted",
     "LabelSharing",
     "Law",
     "Learners",
+    "Loss",
+    "Mechanism",
     "Message",
     "Metric",
     "NoClosedForm",
@@ -169,14 +185,17 @@ __all__ = [
     "Part",
     "PartyLearner",
     "PerSecond",
+    "Plan",
     "PositiveNumber",
     "PositiveSeconds",
     "Predicting",
+    "Profile",
     "Protocol",
     "ProtocolError",
     "Range",
     "Received",
     "Recurrence",
+    "Released",
     "Remembering",
     "Sampler",
     "ScenarioError",
@@ -191,6 +210,7 @@ __all__ = [
     "Spec",
     "Split",
     "Staleness",
+    "StepProfile",
     "Synchronous",
     "TaskName",
     "TimedWorld",

@@ -60,7 +60,7 @@ PAGES = {
             "Models of the server": "server-models",
         },
     ),
-    "training": Sheet("training", "", {"training": Training, "Optimisers": "optimizers"}),
+    "training": Sheet("training", "", {"training": Training, "Losses": "losses", "Optimisers": "optimizers"}),
     "protocols": Sheet(
         "protocols",
         "An entry has a name of your choice, a `kind` with its keys, and, if need be, keys that any protocol may have.",
@@ -122,6 +122,7 @@ ONE_OF = {
     "server-models": "a server's model",
     "aggregates": "an aggregate",
     "optimizers": "an optimiser",
+    "losses": "a loss",
     "mechanisms": "a mechanism",
     "metrics": "a metric",
     "codecs": "a codec",

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
+from vflsim.learning.losses import Auto
 from vflsim.learning.tasks import (
     BINARY,
     MULTICLASS,
@@ -157,8 +158,8 @@ def test_metrics_do_not_need_detached_predictions() -> None:
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_the_task_decides_the_loss_and_others_are_refused(name: str) -> None:
     task = TASKS[name]
-    assert task_of(name) is task_of(name, task.loss_name) is task
+    assert task_of(name) is task_of(name, task.usual_loss) is task_of(name, Auto()) is task
     for other in TASKS.values():
         if other is not task:
-            with pytest.raises(ValueError, match=f"{other.loss_name} does not fit a {name} task; allowed: auto"):
-                task_of(name, other.loss_name)
+            with pytest.raises(ValueError, match=f"{other.usual_loss.kind} does not fit a {name} task; allowed: auto"):
+                task_of(name, other.usual_loss)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from vflsim.learning.losses import Auto, CrossEntropy
 from vflsim.learning.optimizers import Adam, Sgd
 from vflsim.learning.training import Training, TrainingOverride
 
@@ -16,12 +17,12 @@ CHANGES: dict[str, Any] = {
     "client_optimizer": Adam(lr=0.3),
     "server_optimizer": Adam(lr=0.4),
     "dtype": "float64",
-    "loss": "cross_entropy",
+    "loss": CrossEntropy(),
 }
 
 
 def test_the_defaults() -> None:
-    assert (BASE.batches, BASE.last_batch, BASE.dtype, BASE.loss) == ("shared", "keep", "float32", "auto")
+    assert (BASE.batches, BASE.last_batch, BASE.dtype, BASE.loss) == ("shared", "keep", "float32", Auto())
 
 
 def test_everything_can_be_overridden() -> None:

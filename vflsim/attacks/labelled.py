@@ -25,11 +25,13 @@ def truth_of(labels: Tensor, task: PredictionTask) -> Tensor:
     return (labels[:, 0] > 0.5).long() if task.name == BINARY.name else labels
 
 
-def losses(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:
-    """Return the loss of every row: their mean is the task's."""
+def total_loss(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:
+    """Return the sum of the losses of the rows: of the loss that the run was trained on."""
+    if task.own_loss is not None:
+        return task.loss(prediction, labels) * len(prediction)
     if task.name == BINARY.name:
-        return functional.binary_cross_entropy_with_logits(prediction, labels, reduction="none")[:, 0]
-    return functional.cross_entropy(prediction, labels, reduction="none")
+        return functional.binary_cross_entropy_with_logits(prediction, labels, reduction="none")[:, 0].sum()
+    return functional.cross_entropy(prediction, labels, reduction="none").sum()
 
 
 def logits_of(prediction: Tensor, labels: Tensor, task: PredictionTask) -> Tensor:

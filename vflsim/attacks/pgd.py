@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured, OneOrEach, share
-from vflsim.attacks.labelled import classes_of, losses, need_classes, truth_of
+from vflsim.attacks.labelled import classes_of, need_classes, total_loss, truth_of
 from vflsim.attacks.probing import AttackOfClients
 from vflsim.learning.tasks import PredictionTask
 from vflsim.streams import generator, party_name
@@ -93,7 +93,7 @@ class Pgd(AttackOfClients):
         """Return what arrives of the upload of ``client`` after its last step, (rows, width)."""
 
         def loss(received: Tensor) -> Tensor:
-            return losses(uploads.predict({**uploads.received, client: received}), uploads.labels, task).sum()
+            return total_loss(uploads.predict({**uploads.received, client: received}), uploads.labels, task)
 
         def arrive(h: Tensor, number: int) -> Tensor:
             return uploads.wiring.arrive(client, h, f"pgd/{number}")

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
 from copy import copy
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsim.learning.losses import LOSSES, Auto, BinaryCrossEntropy, CrossEntropy, Loss, MeanSquaredError
 from vflsim.vocabulary.metric import Metric, Scored, TaskName
 from vflsim.vocabulary.metrics import LOSS, REPORTED
-
-Loss = Literal["auto", "cross_entropy", "binary_cross_entropy", "mean_squared_error"]
 
 
 class PredictionTask(ABC):
     """One kind of prediction. All methods are pure; predictions are (n, outputs) logits or values."""
 
     name: ClassVar[TaskName]
-    loss_name: ClassVar[Loss]
+    usual_loss: ClassVar[Loss]
+    """What is trained on, unless the scenario says otherwise."""
+    own_loss: Loss | None = None
+    """What the scenario says instead."""
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     """Metrics that the scenario names, which are reported after the others."""
 
@@ -46,9 +47,31 @@ class PredictionTask(ABC):
         """Labels (n,) as the tensor that ``loss`` and ``metrics`` take: (n, 1) of ``dtype``, a copy."""
         return torch.tensor(labels, dtype=dtype).reshape(-1, 1)
 
-    @abstractmethod
+    def trained_on(self, loss: Loss) -> Self:
+        """The same task with a loss of the scenario; the task itself for the usual one.
+
+        Raises ValueError for a loss of other tasks.
+        """
+        if isinstance(loss, Auto) or loss == self.usual_loss:
+            return self
+        if self.name not in loss.tasks:
+            raise ValueError(
+                f"the loss {loss.kind} does not fit a {self.name} task; allowed: auto, {', '.join(self.loss_names)}, "
+                "or another data.task"
+            )
+        found = copy(self)
+        found.own_loss = loss
+        return found
+
+    @property
+    def loss_names(self) -> tuple[str, ...]:
+        """The kinds of losses that fit the task, the usual one first."""
+        fit = [each.model_fields["kind"].default for each in LOSSES if self.name in each.tasks and each is not Auto]
+        return tuple(sorted(fit, key=lambda kind: kind != self.usual_loss.kind))
+
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss, a scalar: the mean over the rows."""
+        return (self.own_loss or self.usual_loss).value(prediction, target)
 
     def metrics(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
         """The metrics over all rows together, without the loss; NaN where one is undefined."""
@@ -68,7 +91,7 @@ class Multiclass(PredictionTask):
     """One of C ≥ 2 classes, numbered from 0: soft-max cross entropy on C logits."""
 
     name = "multiclass"
-    loss_name = "cross_entropy"
+    usual_loss = CrossEntropy()
 
     def outputs(self, classes: int | None) -> int:
         """One logit per class."""
@@ -80,31 +103,19 @@ class Multiclass(PredictionTask):
         """Class numbers, (n,) of int64, a copy."""
         return torch.tensor(labels, dtype=torch.int64)
 
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Cross entropy."""
-        return F.cross_entropy(prediction, target)
-
 
 class Binary(PredictionTask):
     """Yes (1) or no (0): binary cross entropy on one logit."""
 
     name = "binary"
-    loss_name = "binary_cross_entropy"
-
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Binary cross entropy with logits."""
-        return F.binary_cross_entropy_with_logits(prediction, target)
+    usual_loss = BinaryCrossEntropy()
 
 
 class Regression(PredictionTask):
     """A number: mean squared error on one output."""
 
     name = "regression"
-    loss_name = "mean_squared_error"
-
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Mean squared error."""
-        return F.mse_loss(prediction, target)
+    usual_loss = MeanSquaredError()
 
 
 MULTICLASS, BINARY, REGRESSION = Multiclass(), Binary(), Regression()
@@ -112,11 +123,6 @@ MULTICLASS, BINARY, REGRESSION = Multiclass(), Binary(), Regression()
 TASKS: dict[str, PredictionTask] = {task.name: task for task in (MULTICLASS, BINARY, REGRESSION)}
 
 
-def task_of(name: str, loss: Loss = "auto") -> PredictionTask:
+def task_of(name: str, loss: Loss | None = None) -> PredictionTask:
     """The task of the data set, trained on ``loss``; ValueError if the two do not belong together."""
-    task = TASKS[name]
-    if loss not in ("auto", task.loss_name):
-        raise ValueError(
-            f"the loss {loss} does not fit a {name} task; allowed: auto, {task.loss_name}, or another data.task"
-        )
-    return task
+    return TASKS[name] if loss is None else TASKS[name].trained_on(loss)

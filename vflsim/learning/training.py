@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import torch
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
+from vflsim.learning.losses import AnyLoss, Auto
 from vflsim.learning.optimizers import AnyOptimizer, Optimizer
-from vflsim.learning.tasks import Loss
 from vflsim.vocabulary.base import Part, as_in
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient, for_each, mentions_own_symbol
 from vflsim.vocabulary.quantities import CountOrAll
@@ -58,8 +58,8 @@ class Training(Part):
     """The update rule of the server's weights."""
     dtype: Dtype = "float32"
     """Of weights, features and embeddings."""
-    loss: Loss = "auto"
-    """``auto`` follows from the task; another loss must fit the task."""
+    loss: AnyLoss = Auto()
+    """``auto`` follows from the task; another loss must fit the task. The metric ``loss`` is this one."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -107,4 +107,4 @@ class TrainingOverride(Part):
     client_optimizer: ClientOptimizer | None = None
     server_optimizer: AnyOptimizer | None = None
     dtype: Dtype | None = None
-    loss: Loss | None = None
+    loss: AnyLoss | None = None

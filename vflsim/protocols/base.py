@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from vflsim.codecs import Codec
 from vflsim.codecs.frame import ONLY
+from vflsim.learning.losses import Loss
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.blinding import Blinding
@@ -27,7 +28,8 @@ class CheckContext:
     ``clients`` is the number of clients of the scenario, ``symbols`` the names that formulas in selections may use.
     ``batches`` and ``batch`` are training settings, ``aggregate`` is the kind of the aggregate, ``models`` the clients'
     models in client order, ``server`` the server's; ``active`` is the embedding model of a server with features.
-    ``codec`` and ``blinding`` are those of the protocol. ``setting`` is there once the data have been read.
+    ``codec`` and ``blinding`` are those of the protocol, ``loss`` is what it trains on (None: the usual one of the
+    task). ``setting`` is there once the data have been read.
 
     Example::
 
@@ -50,18 +52,19 @@ class CheckContext:
     codec: Codec
     active: ClientModel | None = None
     blinding: Blinding | None = None
+    loss: Loss | None = None
     setting: Setting | None = None
 
 
 class UnsuitableError(ValueError):
-    """A codec or a blinding that a protocol cannot run with. ``key`` is the scenario's key that is wrong.
+    """A codec, a blinding or a loss that a protocol cannot run with. ``key`` is the scenario's key that is wrong.
 
     Example::
 
         UnsuitableError("codec", "it sends integers; allowed: plain").key  # 'codec'
     """
 
-    def __init__(self, key: Literal["codec", "blinding"], message: str) -> None:
+    def __init__(self, key: Literal["codec", "blinding", "loss"], message: str) -> None:
         super().__init__(message)
         self.key = key
 

@@ -170,9 +170,11 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 
 def unsuitable(scenario: Scenario, name: str, error: UnsuitableError) -> Problem:
-    """Say that a protocol cannot run with its codec or its blinding."""
+    """Say that a protocol cannot run with its codec, its blinding or its loss."""
     if error.key == "blinding":
         return Problem.of_message(("protocols", name, "blinding"), str(error))
+    if error.key == "loss":
+        return Problem.of_message(location_of(scenario, name, "training", "loss"), str(error))
     problem = Problem.of_message(location_of(scenario, name, "codec"), str(error))
     return replace(problem, remedy=problem.remedy or f"give {name!r} `codec: plain`")
 

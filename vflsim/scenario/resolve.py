@@ -59,7 +59,7 @@ def setting(scenario: Scenario, name: str, data: LoadedData) -> Setting:
         mechanism=_planned(scenario, name, data.rows),
         blinding=blinding,
         context="" if blinding is None else course_digest(scenario, name),
-        data=data.having(scenario.metrics),
+        data=data.having(scenario.metrics, scenario.training_of(name).loss),
         evaluation_takes_time=scenario.evaluate_of(name).costs_time,
     )
 
@@ -104,6 +104,7 @@ def check_context(scenario: Scenario, name: str | None = None) -> CheckContext:
         models=_client_models(models, scenario.clients),
         active=models.active if scenario.partition.active else None,
         server=models.server,
+        loss=training.loss,
         codec=scenario.codec if name is None else scenario.codec_of(name),
         blinding=None if name is None else scenario.blinding_of(name),
     )

@@ -93,11 +93,22 @@ def parties(
 
 
 def brings_code(protocol: Protocol, setting: Setting) -> bool:
-    """Return whether learners may run code from outside: a protocol's, model's, aggregate's or optimiser's."""
+    """Return whether learners may run code from outside: of protocol, model, aggregate, optimiser, loss, mechanism."""
     models = (*setting.models, setting.server_model, setting.active_model, *setting.predictors)
     own = any(isinstance(model, ModuleClient | ModuleServer) or from_outside(model) for model in models if model)
     rules = {setting.optimizer_of(party) for party in (SERVER, *setting.clients)}
-    return own or any(map(from_outside, (protocol, setting.aggregate, *rules)))
+    return own or any(
+        map(
+            from_outside,
+            (
+                protocol,
+                setting.aggregate,
+                setting.training.loss,
+                *rules,
+                *([setting.mechanism] if setting.mechanism else []),
+            ),
+        )
+    )
 
 
 def _outages(setting: Setting, seed: int) -> Outages | None:

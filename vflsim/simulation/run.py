@@ -19,7 +19,6 @@ from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import Executor, TimingOnlyExecutor
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.client import Split
-from vflsim.learning.privacy.base import GaussianNoise
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.made import coroutine_of
@@ -186,7 +185,7 @@ def _promised(executor: Executor) -> set[Handle[Any]] | None:
 
 def _privacy(resolved: Setting, made: Parties) -> PrivacyFacts | None:
     """Compute the privacy of the clients' releases in this run; None without a mechanism."""
-    if not isinstance(resolved.mechanism, GaussianNoise):
+    if resolved.mechanism is None:
         return None
     return PrivacyFacts.of(resolved.mechanism, [node.learner.releases for node in made.clients])
 

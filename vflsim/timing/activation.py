@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import count
 from typing import Annotated, Literal, Self, TypeAlias, final, get_args
 
 import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
+from typing_extensions import override
 
-from vflsim.timing.arrivals import Activation, ActivationProcess, Block, renewals
+from vflsim.timing.arrivals import ActivationProcess, Block, renewals
 from vflsim.timing.delays import Exponential
 from vflsim.timing.instants import ascending, columns_of
 from vflsim.timing.rates import AnyRate, thinned
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, PositivePerSecond, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import SHORTEST, Period
-
-__all__ = [
-    "ACTIVATIONS",
-    "Activation",
-    "ActivationKind",
-    "ActivationProcess",
-    "AnyActivation",
-    "Immediate",
-    "Poisson",
-    "Schedule",
-    "VaryingPoisson",
-]
 
 Busy: TypeAlias = Literal["skip", "queue"]
 
@@ -47,8 +38,54 @@ class Immediate(Part):
         return None
 
 
+class Activation(Part, ABC):
+    """When a client may begin its next step: at the arrivals of a process, a function of (seed, party) alone.
+
+    Example of a class of your own, in which a few activations follow each other closely. A scenario names it by
+    ``activation: {kind: module, path: "mine:Bursts", size: 3}``::
+
+        class Bursts(Activation):
+            kind: Literal["bursts"] = "bursts"
+            size: Count
+
+            def process(self, seed: int, party: int) -> ActivationProcess:
+                return ActivationProcess(self.blocks(generator(seed, party, "activation")), queue=False)
+
+            def blocks(self, draw: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+                start = 0.0
+                while True:
+                    start += draw.exponential(1.0)
+                    times = start + 1e-3 * np.arange(self.size)
+                    start = times[-1]
+                    yield times, np.full(self.size, np.nan)
+    """
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+
+    @abstractmethod
+    def process(self, seed: int, party: int) -> ActivationProcess:
+        """Return the arrivals of one party, from time 0 on."""
+
+    @property
+    def last(self) -> float:
+        """When the last activation comes (s); inf where they never end."""
+        return math.inf
+
+    @property
+    def cycle_s(self) -> float:
+        """The time (s) after which its rate, or its times, repeat; 0 where they do not."""
+        return 0.0
+
+    def try_alone(self) -> None:
+        """Walk through its arrivals. Raises ValueError for what is wrong."""
+        from vflsim.timing.process_trial import try_activation
+
+        try_activation(self)
+
+
 @final
-class Poisson(Part):
+class Poisson(Activation):
     """Activations at independent exponential gaps, independent of the client's work (VAFL Sec. 2.3, rule 2).
 
     Example: ``{kind: poisson, rate: 2 /s, busy: queue}``
@@ -73,13 +110,13 @@ class Poisson(Part):
         """Give the distribution of the time between two activations."""
         return Exponential(mean=1 / self.rate)
 
+    @override
     def process(self, seed: int, party: int) -> ActivationProcess:
-        """Give the arrivals of one party, from time 0 on."""
         return ActivationProcess(renewals(Sampler(self.gap(), seed, party, "activation")), queue=self.busy == "queue")
 
 
 @final
-class VaryingPoisson(Part):
+class VaryingPoisson(Activation):
     """Activations of a Poisson process whose rate changes over time, by thinning.
 
     Example: ``{kind: varying_poisson, rate: {kind: sinusoid, mean: 2 /s, amplitude: 1 /s, period: 24 h}, busy:
@@ -92,13 +129,18 @@ class VaryingPoisson(Part):
     busy: Busy = "skip"
     """Activations that find the client busy are lost (skip), or wait for it (queue)."""
 
+    @override
     def process(self, seed: int, party: int) -> ActivationProcess:
-        """Give the arrivals of one party, from time 0 on."""
         return ActivationProcess(thinned(self.rate, seed, party), queue=self.busy == "queue")
+
+    @property
+    @override
+    def cycle_s(self) -> float:
+        return self.rate.cycle_s
 
 
 @final
-class Schedule(Part):
+class Schedule(Activation):
     """Activations at given times, in the scenario or in a file of one number a line (CSV, NPY).
 
     Examples: ``{kind: schedule, times: [0 s, 5 s, 9 s], period: 10 s, busy: queue}``, ``{kind: schedule, file:
@@ -130,13 +172,18 @@ class Schedule(Part):
         self._times = tuple(times.tolist())
         return self
 
+    @override
     def process(self, seed: int, party: int) -> ActivationProcess:
-        """Give the arrivals of one party, from time 0 on."""
         return ActivationProcess(self._repeated(), queue=self.busy == "queue")
 
     @property
+    @override
+    def cycle_s(self) -> float:
+        return self.period or 0.0
+
+    @property
+    @override
     def last(self) -> float:
-        """When the last activation comes (s); inf where they never end."""
         return self._times[-1] if self.period is None else math.inf
 
     def _repeated(self) -> Iterator[Block]:
@@ -152,6 +199,9 @@ ACTIVATIONS: tuple[type[Part], ...] = get_args(ActivationKind)
 """Every kind of activation."""
 
 AnyActivation = Annotated[
-    ActivationKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"const": "immediate"})
+    ActivationKind,
+    Field(discriminator="kind"),
+    OrModule(Activation),
+    Shorthand(kind_from_text, {"const": "immediate"}),
 ]
 """A field that takes any kind of activation, or ``immediate``."""

@@ -19,7 +19,7 @@ Block: TypeAlias = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Activation:
+class Arrival:
     """Arrival ``index`` of an activation process: its time (s since the start), and the gap drawn for it (s)."""
 
     time: float
@@ -28,17 +28,22 @@ class Activation:
 
 
 class ActivationProcess:
-    """The arrivals of one party, independent of its work. Each is given out at most once."""
+    """The arrivals of one party, independent of its work. Each is given out at most once.
+
+    ``arrivals`` yields blocks, (times, drawn) with at least one arrival each: ascending seconds since the start, and
+    the gaps that were drawn for them (NaN: not drawn), both (n,) of float64. ``queue``: arrivals that find the client
+    busy wait for it; otherwise they are lost.
+    """
 
     def __init__(self, arrivals: Iterator[Block], *, queue: bool) -> None:
-        self._arrivals, self.queue = arrivals, queue
+        self.arrivals, self.queue = arrivals, queue
         self._first = 0  # index of the first arrival in the block at hand
         self._place = 0  # of the first one not yet passed
         self._times: list[float] = []
         self._drawn: list[float] = []
-        self._returned: list[Activation] = []  # a heap
+        self._returned: list[Arrival] = []  # a heap
 
-    def next(self, now: float) -> Activation | None:
+    def next(self, now: float) -> Arrival | None:
         """Use up and give the next activation for a client that is free since ``now``; None if there are no more.
 
         skip: the first arrival strictly after ``now`` (or at 0 where ``now`` is 0);
@@ -52,9 +57,9 @@ class ActivationProcess:
             if not self._fetch():
                 return None
         place, self._place = self._place, self._place + 1
-        return Activation(self._times[place], self._first + place, self._drawn[place])
+        return Arrival(self._times[place], self._first + place, self._drawn[place])
 
-    def put_back(self, activation: Activation) -> None:
+    def put_back(self, activation: Arrival) -> None:
         """Take back an activation whose wait was abandoned: ``next`` considers it again, before those after it."""
         heappush(self._returned, activation)
 
@@ -70,7 +75,7 @@ class ActivationProcess:
 
     def _fetch(self) -> bool:
         """Fetch the next block of arrivals, if there is one."""
-        block = next(self._arrivals, None)
+        block = next(self.arrivals, None)
         if block is None:
             return False
         self._first += len(self._times)

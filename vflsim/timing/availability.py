@@ -6,10 +6,11 @@ Availability is a profile: 1 while the client is up, 0 while it is down, a funct
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias, final, get_args
 
 import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
@@ -21,6 +22,7 @@ from vflsim.timing.instants import columns_of
 from vflsim.timing.profile import Flat, Profile, StepProfile
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
+from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import SHORTEST, TIME, Period, Quantity
 
 MOST_TURNS = 10_000_000
@@ -44,8 +46,59 @@ class Always(Part):
         return None
 
 
+class Availability(Part, ABC):
+    """When a client is up: a profile that is 1 while it is up, 0 while it is down, of (seed, party, time) alone.
+
+    Example of a class of your own, for devices that are away every night. A scenario names it by
+    ``availability: {kind: module, path: "mine:Nightly", away: 8 h}``::
+
+        class Nightly(Availability):
+            kind: Literal["nightly"] = "nightly"
+            away: PositiveSeconds
+            interrupted: Interrupted = "resumed"
+
+            def profile(self, seed: int, party: int) -> Profile:
+                dusk = generator(seed, party, "availability").uniform(1.0, 86400.0 - self.away)
+                return StepProfile([0.0, dusk, dusk + self.away], [1.0, 0.0, 1.0], period=86400.0)
+    """
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+
+    if TYPE_CHECKING:  # each kind says where it stands among its keys
+
+        @property
+        def interrupted(self) -> Interrupted:
+            """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""
+
+    @abstractmethod
+    def profile(self, seed: int, party: int) -> Profile:
+        """Return 1 while the party is up, 0 while it is down. Random times come from ``Sampler`` or ``generator``."""
+
+    @property
+    def recurs(self) -> bool:
+        """Whether outages recur for ever: then they keep no run alive in which nothing else happens."""
+        return True
+
+    @property
+    def cycle_s(self) -> float:
+        """The mean time (s) from one outage to the next; 0 where they do not recur, or where it is not known."""
+        return 0.0
+
+    @property
+    def regular(self) -> bool:
+        """Whether every cycle lasts equally long."""
+        return True
+
+    def try_alone(self) -> None:
+        """Walk through its profiles. Raises ValueError for what is wrong."""
+        from vflsim.timing.process_trial import try_availability
+
+        try_availability(self)
+
+
 @final
-class Alternating(Part):
+class Alternating(Availability):
     """Alternately up and down, with independent periods (an alternating renewal process): failures with repair.
 
     Example: ``{kind: alternating, up: {kind: exponential, mean: 60 s}, down: 5 s, starts: down, interrupted:
@@ -62,8 +115,15 @@ class Alternating(Part):
     interrupted: Interrupted
     """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""
 
-    recurs: ClassVar[bool] = True
-    """Whether outages recur for ever."""
+    @property
+    @override
+    def cycle_s(self) -> float:
+        return self.up.expectation() + self.down.expectation()
+
+    @property
+    @override
+    def regular(self) -> bool:
+        return self.up.variance() == self.down.variance() == 0
 
     @model_validator(mode="after")
     def _time_must_pass(self) -> Self:
@@ -74,15 +134,15 @@ class Alternating(Part):
             raise ValueError(f"up and down last {up + down:g} s together on average; allowed: at least {SHORTEST:g} s")
         return self
 
+    @override
     def profile(self, seed: int, party: int) -> Profile:
-        """Give 1 while the party is up, 0 while it is down."""
         up = Sampler(self.up, seed, party, "availability.up")
         down = Sampler(self.down, seed, party, "availability.down")
         return Turns(up, down, starts_up=self.starts == "up")
 
 
 @final
-class Failure(Part):
+class Failure(Availability):
     """One failure, with or without repair.
 
     Example: ``{kind: failure, at: {kind: exponential, mean: 1 h}, repair: never, interrupted: lost}``
@@ -96,10 +156,13 @@ class Failure(Part):
     interrupted: Interrupted
     """Whether work and messages under way are ``lost`` when it goes down, or ``resumed`` afterwards."""
 
-    recurs: ClassVar[bool] = False
+    @property
+    @override
+    def recurs(self) -> bool:
+        return False
 
+    @override
     def profile(self, seed: int, party: int) -> Profile:
-        """Give 1 while the party is up, 0 while it is down."""
         at, end = Sampler(self.at, seed, party, "availability.at").draw(0), math.inf
         if self.repair is not None:
             end = at + Sampler(self.repair, seed, party, "availability.repair").draw(0, at)
@@ -111,7 +174,7 @@ Outage: TypeAlias = tuple[Seconds, Annotated[float, Quantity(TIME, at_least=0, u
 
 
 @final
-class Intervals(Part):
+class Intervals(Availability):
     """Down at given times, in the scenario or in a file of two columns, from and to (CSV, NPY).
 
     Examples: ``{kind: intervals, down: [[20 s, 25 s], [40 s, 45 s]], period: 60 s, interrupted: resumed}``,
@@ -155,12 +218,17 @@ class Intervals(Part):
         return self
 
     @property
+    @override
     def recurs(self) -> bool:
-        """Whether outages recur for ever."""
         return self.period is not None
 
+    @property
+    @override
+    def cycle_s(self) -> float:
+        return self.period or 0.0
+
+    @override
     def profile(self, seed: int, party: int) -> Profile:
-        """Give 1 while the party is up, 0 while it is down."""
         return _down_in(self._outages, self.period)
 
 
@@ -210,12 +278,14 @@ def _down_in(outages: Iterable[tuple[float, float]], period: float | None = None
     return StepProfile(list(steps), list(steps.values()), period)
 
 
-Interruptible: TypeAlias = Alternating | Failure | Intervals
-AvailabilityKind: TypeAlias = Always | Interruptible
+AvailabilityKind: TypeAlias = Always | Alternating | Failure | Intervals
 AVAILABILITIES: tuple[type[Part], ...] = get_args(AvailabilityKind)
 """Every kind of availability."""
 
 AnyAvailability = Annotated[
-    AvailabilityKind, Field(discriminator="kind"), Shorthand(kind_from_text, {"const": "always"})
+    AvailabilityKind,
+    Field(discriminator="kind"),
+    OrModule(Availability),
+    Shorthand(kind_from_text, {"const": "always"}),
 ]
 """A field that takes any kind of availability, or ``always``."""

@@ -15,6 +15,7 @@ from typing_extensions import override
 from vflsim.timing.profile import Flat, StepProfile
 from vflsim.timing.traces import packet_trace, rate_trace
 from vflsim.vocabulary import BitsPerSecond, Part, PositiveSeconds, Seconds, Shorthand
+from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import BANDWIDTH, PLAIN_FROM, Period, Quantity
 
 Rate = Annotated[float, Quantity(BANDWIDTH, at_least=0, unlimited=True, plain_from=PLAIN_FROM)]
@@ -23,14 +24,37 @@ RateUnit = Literal["bps", "kbps", "Mbps", "Gbps", "bit/s", "kbit/s", "Mbit/s", "
 
 
 class Capacity(Part, ABC):
-    """A bandwidth that changes in time; a kind of capacity is a final subclass with its own ``kind``."""
+    """A bandwidth that changes in time; a kind of capacity is a final subclass with its own ``kind``.
+
+    Example of a class of your own, for a link that others use in turn. A scenario names it by
+    ``link: {up: {kind: module, path: "mine:Shared", rate: 20 Mbps, others: 3}}``::
+
+        class Shared(Capacity):
+            kind: Literal["shared"] = "shared"
+            rate: BitsPerSecond
+            others: Count
+
+            def profile(self) -> StepProfile:
+                return StepProfile([0.0, 1.0], [self.rate, self.rate / (1 + self.others)], period=2.0)
+    """
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
 
     @abstractmethod
-    def profile(self) -> StepProfile:
-        """Give the bandwidth in bit/s as a function of time. Raises ValueError for impossible ones."""
+    def profile(self) -> StepProfile | Flat:
+        """Return the bandwidth in bit/s as a function of time. Raises ValueError for impossible ones."""
+
+    def try_alone(self) -> None:
+        """Look at its profile. Raises ValueError for what is wrong."""
+        from vflsim.timing.process_trial import try_capacity
+
+        try_capacity(self)
 
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:
+        if not type(self).__module__.startswith("vflsim."):
+            return self  # the trial tells
         if self.profile().finish(0.0, 0.0) == float("inf"):
             raise ValueError("every rate is 0: nothing would ever move; allowed: at least one rate above 0")
         return self
@@ -129,7 +153,7 @@ _STEPS = Shorthand(_steps_from_list, {"type": "array", "description": "steps: a 
 
 AnyCapacity = Annotated[
     Annotated[BitsPerSecond, Tag("quantity")]
-    | Annotated[CapacityKind, Field(discriminator="kind"), _STEPS, Tag("varying")],
+    | Annotated[CapacityKind, Field(discriminator="kind"), OrModule(Capacity), _STEPS, Tag("varying")],
     Discriminator(_quantity_or_kind),
 ]
 """A field that takes a bandwidth, or any kind of capacity that changes in time, or a list of steps for ``steps``."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vflsim.timing.activation import Schedule, VaryingPoisson
-from vflsim.timing.availability import Alternating, Intervals
+from vflsim.timing.activation import Immediate
+from vflsim.timing.availability import Alternating, Always
 from vflsim.timing.base import Delay
 from vflsim.timing.capacity import capacity_profile
 from vflsim.timing.compute import law
@@ -43,12 +43,7 @@ def cycles_of(timing: PartyTiming) -> Iterator[Cycle]:
         yield Cycle(key, delay.cycle_s, regular=False)
     for key, capacity in (("link.up", timing.link.up), ("link.down", timing.link.down)):
         yield Cycle(key, capacity_profile(capacity).cycle_s, regular=True)
-    if isinstance(timing.availability, Alternating):
-        up, down = timing.availability.up, timing.availability.down
-        yield Cycle("availability", up.expectation() + down.expectation(), up.variance() == down.variance() == 0)
-    elif isinstance(timing.availability, Intervals):
-        yield Cycle("availability", timing.availability.period or 0.0, regular=True)
-    if isinstance(timing.activation, VaryingPoisson):
-        yield Cycle("activation", timing.activation.rate.cycle_s, regular=True)
-    elif isinstance(timing.activation, Schedule):
-        yield Cycle("activation", timing.activation.period or 0.0, regular=True)
+    if not isinstance(timing.availability, Always):
+        yield Cycle("availability", timing.availability.cycle_s, timing.availability.regular)
+    if not isinstance(timing.activation, Immediate):
+        yield Cycle("activation", timing.activation.cycle_s, regular=True)

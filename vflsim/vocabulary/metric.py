@@ -8,14 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.imported import origin, reason, tried_out
+from vflsim.vocabulary.imported import origin, reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +147,7 @@ class Metric(Part, ABC):
         """Try it out on random predictions. Raises ValueError for what is wrong."""
         from vflsim.vocabulary.metric_trial import try_out
 
-        tried_out(self, partial(try_out, self))
+        try_out(self)
 
     def measured(self, scored: Scored) -> float:
         """Return ``value`` as a float. Raises ``RunError``, with the place in the code, for what goes wrong in it."""

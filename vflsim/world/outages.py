@@ -13,8 +13,8 @@ from typing import Protocol
 
 from vflsim.errors import IncompleteRoundError, NoProgressError
 from vflsim.streams import few, party_name
-from vflsim.timing.arrivals import Activation, ActivationProcess
-from vflsim.timing.availability import Interruptible
+from vflsim.timing.arrivals import ActivationProcess, Arrival
+from vflsim.timing.availability import Availability
 from vflsim.timing.profile import Profile
 from vflsim.world.kernel import Moment, Signal, Task, World
 from vflsim.world.mailbox import Mailbox, Wanted
@@ -43,7 +43,7 @@ class Gate:
         """Wait until the party is up."""
         await self._world.pause(await self.lasting(0.0, "its activation"), "coming up again")
 
-    def next(self, process: ActivationProcess, now: float) -> Activation | None:
+    def next(self, process: ActivationProcess, now: float) -> Arrival | None:
         """Return the next activation, None if no more will come. A party that is down counts as busy."""
         activation = process.next(now)
         while activation is not None and not process.queue:
@@ -102,7 +102,7 @@ class Outages:
 
     run: Run
 
-    def __init__(self, availabilities: Mapping[int, Interruptible], seed: int) -> None:
+    def __init__(self, availabilities: Mapping[int, Availability], seed: int) -> None:
         self._availabilities = availabilities
         self._profiles = {party: each.profile(seed, party) for party, each in availabilities.items()}
         self._presences: dict[int, _Presence] = {}

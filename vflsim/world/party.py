@@ -13,7 +13,7 @@ from vflsim.errors import DisconnectedError, ProtocolError
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.staleness import StepFacts
-from vflsim.timing.activation import ActivationProcess
+from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.compute import AnyCompute, law
 from vflsim.timing.delays import Delay
 from vflsim.timing.sampler import Sampler

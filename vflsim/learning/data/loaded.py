@@ -13,6 +13,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.learners.party import PartyParts
+from vflsim.learning.losses import Loss
 from vflsim.learning.models.tables import TableShape
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
@@ -62,9 +63,11 @@ class LoadedData:
             self.elsewhere[device] = replace(self.with_joint(joint), labels=labels, present=present)
         return self.elsewhere[device]
 
-    def having(self, own_metrics: Mapping[str, Metric]) -> LoadedData:
-        """The same with a scenario's own metrics, by name."""
-        return replace(self, task=self.task.having(own_metrics), elsewhere={}) if own_metrics else self
+    def having(self, own_metrics: Mapping[str, Metric], loss: Loss) -> LoadedData:
+        """The same with a scenario's own metrics, by name, and trained on its loss."""
+        task = self.task.trained_on(loss)
+        task = task.having(own_metrics) if own_metrics else task
+        return self if task is self.task else replace(self, task=task, elsewhere={})
 
     def with_joint(self, joint: dict[Split, torch.Tensor]) -> LoadedData:
         """The same with other features: (rows, columns) by split."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from vflsim.errors import NonFiniteError
 from vflsim.learning.privacy.accounting import (
     Released,
+    accountant,
     epsilon_of,
     sampled_epsilon_of,
     sampled_mu_of,
@@ -54,6 +55,40 @@ class Mechanism(Part, ABC):
 
     The guarantee is about neighbouring data sets that differ in *one sample's features at one client*, replaced by any
     others. Parties that have aligned their samples know who takes part; a sample's features are the secret.
+
+    Example of a class of your own, with the noise of Laplace and ε for each release. A scenario names it by
+    ``mechanism: {kind: module, path: "mine:Laplace", clip: 1, epsilon: 4, delta: 1e-9}``::
+
+        class Laplace(Mechanism):
+            kind: Literal["laplace"] = "laplace"
+            clip: PositiveNumber
+            epsilon: PositiveNumber
+
+            @property
+            def sensitivity(self) -> float:
+                return 2 * self.clip
+
+            @property
+            def sigma(self) -> float:
+                return math.sqrt(2) * self.sensitivity / self.epsilon
+
+            def bounded(self, h: torch.Tensor) -> torch.Tensor:
+                return h * (self.clip / h.abs().sum(1, keepdim=True).clamp(min=self.clip))
+
+            def noise(
+                self, shape: tuple[int, ...], dtype: torch.dtype, bits: np.random.BitGenerator
+            ) -> torch.Tensor:
+                drawn = np.random.Generator(bits).laplace(0.0, self.sensitivity / self.epsilon, shape)
+                return torch.from_numpy(drawn).to(dtype)
+
+            def spent(self, released: Released) -> float:
+                return self.epsilon_after(released.most)
+
+            def epsilon_after(self, releases: int) -> float:
+                return releases * self.epsilon
+
+            def promise(self) -> str:
+                return f"ε = {self.epsilon:g} per release of a sample; for a whole run as often"
     """
 
     kind: str
@@ -114,6 +149,26 @@ class Mechanism(Part, ABC):
     def promise(self) -> str:
         """Describe the guarantee before any run, in words."""
 
+    @property
+    def asked_for(self) -> str:
+        """What the noise follows from, in words."""
+        return "keys of its own"
+
+    @property
+    def accountant(self) -> str:
+        """Where ε comes from, for the records."""
+        return f"{type(self).__module__}:{type(self).__qualname__}"
+
+    def mu_of(self, released: Released) -> float | None:
+        """Give μ of Gaussian differential privacy; None where it has none."""
+        return None
+
+    def try_alone(self) -> None:
+        """Bound rows, draw noise, and count ε. Raises ValueError for what is wrong."""
+        from vflsim.learning.privacy.mechanism_trial import try_out
+
+        try_out(self)
+
 
 class GaussianNoise(Mechanism, ABC):
     """Clip each row to an L2 norm, then add Gaussian noise: σ = multiplier · 2 clip on every element.
@@ -159,6 +214,11 @@ class GaussianNoise(Mechanism, ABC):
     @abstractmethod
     def asked_for(self) -> str:
         """What the noise follows from, in words."""
+
+    @property
+    def accountant(self) -> str:
+        """dp-accounting, and what it computes."""
+        return accountant(self.secret)
 
     @property
     def needs_plan(self) -> bool:

@@ -17,6 +17,7 @@ from vflsim.learning.privacy.accounting import (
     sampled_noise_multiplier_for,
 )
 from vflsim.learning.privacy.base import GaussianNoise, Mechanism
+from vflsim.vocabulary.imported import OrModule
 from vflsim.vocabulary.quantities import NonNegativeNumber, Quantity
 
 
@@ -149,4 +150,4 @@ class PerturbedLocalEmbedding(GaussianNoise):
 
 MechanismKind = Gaussian | PerturbedLocalEmbedding
 MECHANISMS: tuple[type[Mechanism], ...] = get_args(MechanismKind)
-AnyMechanism = Annotated[MechanismKind, Field(discriminator="kind")]
+AnyMechanism = Annotated[MechanismKind, Field(discriminator="kind"), OrModule(Mechanism)]

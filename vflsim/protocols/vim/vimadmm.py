@@ -8,6 +8,8 @@ from typing import Any, Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
+from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
+from vflsim.protocols.base import CheckContext, UnsuitableError
 from vflsim.protocols.capabilities import Analysable, Remembering
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
@@ -25,6 +27,17 @@ class Admm(Analysable, Remembering, LinearHeads):
     """ρ, the penalty factor of the augmented Lagrangian."""
     local_steps: Count
     """τ, the steps that a client takes in a round. Each is a computation of its own, and counts as an update."""
+
+    def check(self, context: CheckContext) -> None:
+        """Raise ``UnsuitableError`` for a loss whose minimum the z-step does not know."""
+        super().check(context)
+        if not isinstance(context.loss, Auto | CrossEntropy | BinaryCrossEntropy | MeanSquaredError | None):
+            raise UnsuitableError(
+                "loss",
+                f"the z-step of {self.kind} minimises the loss of a row exactly (VIM Eq. 6), by Newton's method for "
+                f"the usual loss of the task, and {context.loss.kind} is another; allowed: auto; leave loss out, or "
+                "give this protocol `training: {loss: auto}`",
+            )
 
     def extra_bytes(self, setting: Setting) -> int:
         """Count λ and z."""

@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from vflsim.learning.privacy.accounting import accountant
-from vflsim.learning.privacy.base import GaussianNoise
+from vflsim.learning.privacy.base import GaussianNoise, Mechanism
 from vflsim.learning.privacy.releases import Releases
 
 NEIGHBOURS = "two data sets that differ in one sample's features at one client, replaced by any others"
@@ -30,13 +29,15 @@ class PrivacyFacts(BaseModel):
     the limit of many small batches, and no bound. All take the weights of the client's model as given. But these
     weights depend on the samples, and shape the embeddings of others. ``epsilon_client`` covers that too, and in fact
     all training rows of a client together, whatever the adversary knows: it counts ``rows_released``, the most rows
-    that any client released, including repeats. Evaluations are not part of the protocol and do not count.
+    that any client released, including repeats. ``clip`` is the L2 norm that rows are shrunk to, None where a mechanism
+    of the user's bounds them otherwise; ``noise_multiplier`` is ``sigma`` over ``sensitivity``. Evaluations are not
+    part of the protocol and do not count.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mechanism: str
-    clip: float
+    clip: float | None
     sensitivity: float
     noise_multiplier: float
     sigma: float
@@ -57,20 +58,22 @@ class PrivacyFacts(BaseModel):
     sampling: str = "floating point: for simulation, not safe against attacks on its bits"
 
     @classmethod
-    def of(cls, mechanism: GaussianNoise, clients: Iterable[Releases]) -> PrivacyFacts:
+    def of(cls, mechanism: Mechanism, clients: Iterable[Releases]) -> PrivacyFacts:
         """Compute the facts from what each client released."""
         each = list(clients)
         releases = max((client.released.most for client in each), default=0)
         rows = max((int(np.sum(client.counts)) for client in each), default=0)
-        mu = max((mechanism.mu_of(client.released) for client in each), default=0.0)
+        mus = [mu for client in each if (mu := mechanism.mu_of(client.released)) is not None]
+        mu = max(mus, default=math.inf if each else 0.0)
+        sigma, sensitivity = mechanism.sigma, mechanism.sensitivity
         return cls(
             mechanism=mechanism.kind,
-            clip=mechanism.clip,
-            sensitivity=mechanism.sensitivity,
-            noise_multiplier=mechanism.multiplier,
-            sigma=mechanism.sigma,
+            clip=mechanism.clip if isinstance(mechanism, GaussianNoise) else None,
+            sensitivity=sensitivity,
+            noise_multiplier=mechanism.multiplier if isinstance(mechanism, GaussianNoise) else sigma / sensitivity,
+            sigma=sigma,
             delta=mechanism.delta,
-            adversary=ADVERSARIES[mechanism.batches],
+            adversary=ADVERSARIES["secret" if mechanism.secret else "known"],
             asked_for=mechanism.asked_for,
             epsilon_release=mechanism.epsilon_after(1),
             releases=releases,
@@ -81,7 +84,7 @@ class PrivacyFacts(BaseModel):
             rows_released=rows,
             epsilon_client=mechanism.epsilon_after(rows),
             amplification_by_subsampling="uniform batches without replacement" if mechanism.secret else "none",
-            accountant=accountant(mechanism.secret),
+            accountant=mechanism.accountant,
         )
 
     def sentence(self) -> str:

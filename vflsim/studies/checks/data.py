@@ -13,6 +13,7 @@ from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
 from vflsim.learning.privacy.accounting import Released
+from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.mechanisms import PerturbedLocalEmbedding
 from vflsim.protocols import kinds_with
 from vflsim.protocols.base import UnsuitableError
@@ -205,15 +206,16 @@ def _mechanism(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Pro
         allowed = "models that treat each row by itself: no batch normalisation"
         yield Problem(("protocols", name, "mechanism"), what, allowed, "change the model, or leave out the mechanism")
         return
-    if isinstance(resolved.mechanism, PerturbedLocalEmbedding):
+    if isinstance(resolved.mechanism, PerturbedLocalEmbedding) or (
+        resolved.mechanism and resolved.mechanism.inner_noise
+    ):
         yield from _inner_layers(scenario, name, resolved, resolved.mechanism)
 
 
-def _inner_layers(
-    scenario: Scenario, name: str, resolved: Setting, mechanism: PerturbedLocalEmbedding
-) -> Iterator[Problem]:
+def _inner_layers(scenario: Scenario, name: str, resolved: Setting, mechanism: Mechanism) -> Iterator[Problem]:
     """Check that every client's network has layers that noise can be added to, and that the noise is given."""
-    loc, noise = ("protocols", name, "mechanism"), mechanism.layer_noise
+    loc = ("protocols", name, "mechanism")
+    noise = mechanism.layer_noise if isinstance(mechanism, PerturbedLocalEmbedding) else mechanism.inner_noise
     for client, learner in scenario.protocols[name].protocol.learners(resolved, 0).clients.items():
         if not isinstance(learner, ClientLearner):
             what = "the clients of this protocol have learners of their own, which add no noise inside a network"

@@ -16,7 +16,7 @@ from vflsim.scenario.resolve import party_timings
 from vflsim.scenario.stop import Stop
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.streams import few
-from vflsim.timing.activation import Schedule
+from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.capacity import capacity_profile
 from vflsim.vocabulary.plain_yaml import Location
@@ -95,7 +95,7 @@ def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tupl
         if party and not protocol.traits.reference:
             if not isinstance(timing.availability, Always):
                 ends["availability"] = timing.availability.profile(seed, party).dry_from()
-            if isinstance(timing.activation, Schedule):
+            if not isinstance(timing.activation, Immediate):
                 ends["activation"] = timing.activation.last
         yield from ((party, key, since) for key, since in ends.items() if since < math.inf)
 
