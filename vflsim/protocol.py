@@ -97,6 +97,8 @@ from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.availability import Availability, Interrupted
 from vflsim.timing.base import Delay
 from vflsim.timing.capacity import Capacity
+from vflsim.timing.compute import ComputeModel, Work
+from vflsim.timing.delays import AnyDelay
 from vflsim.timing.law import Law
 from vflsim.timing.profile import Flat, Profile, StepProfile
 from vflsim.timing.sampler import Sampler
@@ -106,6 +108,7 @@ from vflsim.vocabulary.quantities import (
     BitsPerSecond,
     ByteSize,
     Count,
+    FlopsPerSecond,
     Index,
     NonNegativeNumber,
     Number,
@@ -131,6 +134,7 @@ __all__ = [
     "ActivationProcess",
     "Aggregate",
     "Analysable",
+    "AnyDelay",
     "Availability",
     "Batch",
     "BatchPlan",
@@ -146,6 +150,7 @@ __all__ = [
     "ClientNode",
     "ClosedForm",
     "Codec",
+    "ComputeModel",
     "Count",
     "DataError",
     "Delay",
@@ -157,6 +162,7 @@ __all__ = [
     "Exchange",
     "Explainable",
     "Flat",
+    "FlopsPerSecond",
     "Formula",
     "Gradient",
     "Handle",
@@ -219,6 +225,7 @@ __all__ = [
     "UnsuitableError",
     "Vectorisable",
     "VflsimError",
+    "Work",
     "client_parts",
     "finite_loss",
     "generator",

@@ -5,10 +5,14 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from vflsim.timing.compute import COMPUTES, AnyCompute, ComputeKind, Flops, duration, law
+from vflsim.timing.compute import COMPUTES, AnyCompute, ComputeKind, Flops, Work, duration, law
 from vflsim.timing.delays import DELAYS, Constant, Exponential, LogNormal
 
 adapter = TypeAdapter(AnyCompute)
+
+
+def sized(flops: float, units: float = 1.0) -> Work:
+    return Work("embed", 1, units, lambda: flops)
 
 
 def test_the_table_and_the_field_list_the_same_kinds():
@@ -18,14 +22,14 @@ def test_the_table_and_the_field_list_the_same_kinds():
 def test_a_sampled_computation_takes_its_draw_whatever_its_size():
     compute = adapter.validate_python({"kind": "exponential", "mean": "2 ms"})
     assert law(compute) == Exponential(mean=0.002)
-    assert duration(compute, 0.0017, flops=1e12) == 0.0017
+    assert duration(compute, 0.0017, sized(1e12)) == 0.0017
 
 
 def test_flops_take_operations_over_speed():
     compute = adapter.validate_python({"kind": "flops", "rate": "2 GFLOPS"})
     assert law(compute) == Constant(value=1)
-    assert duration(compute, 1.0, flops=1e6) == 0.0005
-    assert duration(compute, 1.0, flops=0) == 0
+    assert duration(compute, 1.0, sized(1e6)) == 0.0005
+    assert duration(compute, 1.0, sized(0)) == 0
 
 
 def test_jitter_multiplies():
@@ -33,7 +37,7 @@ def test_jitter_multiplies():
         {"kind": "flops", "rate": "1 GFLOPS", "jitter": {"kind": "lognormal", "median": 1, "sigma": 0.1}}
     )
     assert law(compute) == LogNormal(median=1, sigma=0.1)
-    assert duration(compute, 1.5, flops=1e9) == 1.5
+    assert duration(compute, 1.5, sized(1e9)) == 1.5
 
 
 def test_a_plain_quantity_is_a_constant_time():
@@ -56,5 +60,5 @@ def test_bad_compute_models_are_refused(bad, says):
 
 
 def test_a_sampled_time_grows_with_the_mini_batches_and_flops_are_counted_once() -> None:
-    assert duration(Constant(value=0.002), 0.002, flops=1e9, units=3.5) == pytest.approx(0.007)
-    assert duration(Flops(rate=1e9), 1.0, flops=3.5e6, units=3.5) == pytest.approx(0.0035)
+    assert duration(Constant(value=0.002), 0.002, sized(1e9, units=3.5)) == pytest.approx(0.007)
+    assert duration(Flops(rate=1e9), 1.0, sized(3.5e6, units=3.5)) == pytest.approx(0.0035)

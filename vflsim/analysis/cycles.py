@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.activation import Immediate, Poisson
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
-from vflsim.timing.compute import AnyCompute, duration
+from vflsim.timing.basic import Constant
+from vflsim.timing.compute import AnyCompute, ComputeModel, Flops, Work, duration
 from vflsim.timing.compute import law as drawn_law
 from vflsim.timing.law import Law, Point, mixture
 from vflsim.world.messages import Embedding, Message
@@ -111,11 +112,17 @@ class Stages:
         self, party: int, kind: str, rows: int, units: float = 1.0, flops: float | None = None
     ) -> Law:  # fmt: skip
         model: AnyCompute = self._timings[party].compute
-        delay, cost = drawn_law(model), 0.0
-        if model.kind == "flops":
-            cost = self._flops(party, kind, rows) if flops is None else flops
-        factor = duration(model, 1.0, cost, units)
-        return law_of(delay, f"the compute time of {party_name(party)}", factor)
+        delay, whose = drawn_law(model), party_name(party)
+        if isinstance(model, ComputeModel) and not isinstance(model, Flops):
+            if flops is not None:
+                raise Unanalysable(f"the compute model of {whose} ({model.kind}) may look at more than FLOPs")
+            if not (model.proportional or isinstance(delay, Constant)):
+                raise Unanalysable(f"the compute model of {whose} ({model.kind}) turns a draw into time in its own way")
+        count = partial(self._flops, party, kind, rows) if flops is None else partial(float, flops)
+        work = Work(kind, rows, units, count)
+        if isinstance(delay, Constant) and isinstance(model, ComputeModel) and not model.proportional:
+            return Point(duration(model, delay.value, work))
+        return law_of(delay, f"the compute time of {whose}", duration(model, 1.0, work))
 
     def _activation(self, client: int) -> Law:
         activation = self._timings[client].activation
@@ -131,7 +138,7 @@ class Stages:
 
     @property
     def _by_flops(self) -> bool:
-        return any(timing.compute.kind == "flops" for timing in self._timings)
+        return any(isinstance(timing.compute, ComputeModel) for timing in self._timings)
 
     @cached_property
     def _learners(self) -> Learners[Any, Any]:

@@ -146,7 +146,7 @@ class TimedWorld:
 
 def _unit_seconds(compute: AnyCompute, operation: Operation[Any]) -> float:
     """Return an operation's seconds for a draw of 1; with every compute model they are proportional to the draw."""
-    return duration(compute, 1.0, operation.flops() if compute.kind == "flops" else 0.0)
+    return duration(compute, 1.0, operation)
 
 
 class _Probe:

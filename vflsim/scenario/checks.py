@@ -26,7 +26,7 @@ from vflsim.scenario.resolve import (
 )
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
-from vflsim.timing.compute import Flops
+from vflsim.timing.compute import ComputeModel
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.metrics import LOSS, belongs_to_a_party, column_of
@@ -339,7 +339,7 @@ def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 def _takes_time(timing: PartyTiming) -> bool:
     """Return whether any activity of this party can take time."""
-    if isinstance(timing.compute, Flops) or not isinstance(timing.activation, Immediate):
+    if isinstance(timing.compute, ComputeModel) or not isinstance(timing.activation, Immediate):
         return True
     if timing.link.limited:
         return True

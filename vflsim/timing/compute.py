@@ -1,50 +1,156 @@
-"""Compute times: sampled from a delay, or from the operation's FLOPs and the device's speed."""
+"""Compute times: sampled from a delay, or from what an operation costs, such as its FLOPs and the device's speed.
+
+To add a kind: a final class like ``Flops``, and its name in ``ComputeKind``.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, final, get_args
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, final, get_args
 
 from pydantic import Field
+from typing_extensions import override
 
+from vflsim.errors import RunError
 from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind
 from vflsim.vocabulary import FlopsPerSecond, Part
-from vflsim.vocabulary.imported import OrModule
+from vflsim.vocabulary.imported import OrModule, origin, reason
 
 _EXACTLY_ONCE = Constant(value=1.0)
 
 
+class Costed(Protocol):
+    """What has a cost: an operation of the learning plane."""
+
+    @property
+    def kind(self) -> str:
+        """Such as ``embed``, ``client_step``, ``server_step``."""
+
+    @property
+    def rows(self) -> int:
+        """The rows that it works on."""
+
+    @property
+    def units(self) -> float:
+        """Its size in mini-batches."""
+
+    def flops(self) -> float:
+        """Count its floating-point operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a compute model sees of an operation: no values, and only what is known before it runs.
+
+    ``kind`` is such as ``embed``, ``client_step`` or ``server_step``; ``rows`` are those that it works on; ``units`` is
+    its size in mini-batches.
+
+    Example: ``seconds = work.flops() / self.rate + work.rows * self.a_row``
+    """
+
+    kind: str
+    rows: int
+    units: float
+    count: Callable[[], float] = field(repr=False)
+
+    def flops(self) -> float:
+        """Count the floating-point operations of the real operation: its matrix products and convolutions."""
+        return self.count()
+
+
+class ComputeModel(Part, ABC):
+    """How long operations take, from what they cost and one draw each.
+
+    Example of a class of your own, for a device that needs some time to begin, and some for each row that it reads. A
+    scenario names it by ``compute: {kind: module, path: "mine:Roofline", rate: 2 GFLOPS, a_row: 1 us, begin: 50 us}``::
+
+        class Roofline(ComputeModel):
+            kind: Literal["roofline"] = "roofline"
+            rate: FlopsPerSecond
+            a_row: Seconds
+            begin: Seconds
+
+            def seconds(self, work: Work, draw: float) -> float:
+                return self.begin + max(work.flops() / self.rate, work.rows * self.a_row)
+    """
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+    proportional: ClassVar[bool] = False
+    """Whether seconds are proportional to the draw: closed forms and the vectorised path need it of random draws."""
+
+    def law(self) -> Delay:
+        """Return the law of the draw for each operation; by default it is always 1."""
+        return _EXACTLY_ONCE
+
+    @abstractmethod
+    def seconds(self, work: Work, draw: float) -> float:
+        """Return how long an operation takes, in seconds, at least 0: a function of its cost and its draw alone."""
+
+    def try_alone(self) -> None:
+        """Ask it for the seconds of many operations. Raises ValueError for what is wrong."""
+        from vflsim.timing.compute_trial import try_out
+
+        try_out(self)
+
+
 @final
-class Flops(Part):
+class Flops(ComputeModel):
     """FLOPs of the real operation ÷ the device's speed, times the jitter.
 
     Example: ``{kind: flops, rate: 2 GFLOPS, jitter: {kind: lognormal, sigma: 0.2, median: 1}}``
     """
 
     kind: Literal["flops"] = "flops"
+    proportional: ClassVar[bool] = True
     rate: FlopsPerSecond
     """Speed of the device."""
     jitter: AnyDelay | None = None
     """A random factor per operation: any kind of delay without its unit, e.g. lognormal with median 1."""
 
+    @override
+    def law(self) -> Delay:
+        return self.jitter or _EXACTLY_ONCE
+
+    @override
+    def seconds(self, work: Work, draw: float) -> float:
+        return work.flops() / self.rate * draw
+
 
 ComputeKind: TypeAlias = DelayKind | Flops
-AnyCompute = Annotated[ComputeKind, Field(discriminator="kind"), OrModule(Delay), QUANTITY]
+AnyCompute = Annotated[ComputeKind, Field(discriminator="kind"), OrModule(Delay, ComputeModel), QUANTITY]
 """A field that takes any way of computing, or a plain quantity for a constant time."""
 
 COMPUTES: tuple[type[Part], ...] = get_args(ComputeKind)
 """Every kind of compute model."""
 
 
-def law(compute: ComputeKind) -> Delay:
-    """Give the law of the draw per operation: the duration itself, or the jitter (by default 1)."""
-    if isinstance(compute, Flops):
-        return compute.jitter or _EXACTLY_ONCE
-    return compute
+def law(compute: Delay | ComputeModel) -> Delay:
+    """Give the law of the draw per operation: the duration itself, or what the compute model makes one of."""
+    return compute.law() if isinstance(compute, ComputeModel) else compute
 
 
-def duration(compute: ComputeKind, draw: float, flops: float, units: float = 1.0) -> float:
+def duration(compute: Delay | ComputeModel, draw: float, operation: Costed) -> float:
     """Give the seconds that an operation takes, given its draw from ``law(compute)``.
 
-    ``flops`` is its real cost; ``units`` its size in mini-batches, by which a sampled time is multiplied.
+    A sampled time is multiplied by the operation's size in mini-batches. Raises ``RunError`` for what goes wrong in a
+    compute model of the user's.
     """
-    return flops / compute.rate * draw if isinstance(compute, Flops) else draw * units
+    if not isinstance(compute, ComputeModel):
+        return draw * operation.units
+    work = Work(operation.kind, operation.rows, operation.units, operation.flops)
+    if isinstance(compute, Flops):
+        return compute.seconds(work, draw)
+    name = type(compute).__name__
+    try:
+        seconds = compute.seconds(work, 1.0) * draw if compute.proportional else compute.seconds(work, draw)
+    except Exception as error:  # the user's code may raise anything
+        what = f"the compute model {name} fails for {work}: {reason(error)}"
+        raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        what = f"{name}.seconds is {seconds!r} for {work} and a draw of {draw:g}"
+        raise RunError(what, allowed="a number, finite and at least 0", remedy="mend 'seconds' of the class")
+    return seconds

@@ -115,11 +115,17 @@ def _file_of(part: type[Part]) -> str:
 class OrModule:
     """Annotation of a union of kinds that adds users' own classes: ``{kind: module, path: "mine:Class", …}``.
 
-    The class must be derived from ``base`` and have a ``kind`` of its own; the other keys are its fields, validated
-    like those of a built-in kind. Importing runs the Python module that the path names: name only code that you trust.
+    The class must be derived from ``base``, or from ``also``, and have a ``kind`` of its own; the other keys are its
+    fields, validated like those of a built-in kind. Importing runs the Python module that the path names: name only
+    code that you trust.
     """
 
     base: type[Part]
+    also: type[Part] | None = None
+
+    @property
+    def _bases(self) -> tuple[type[Part], ...]:
+        return (self.base,) if self.also is None else (self.base, self.also)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_wrap_validator_function(self._validate, handler(source))
@@ -127,7 +133,7 @@ class OrModule:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         own = {
             "type": "object",
-            "description": f"a class of your own, derived from {self.base.__name__}; other keys are its fields",
+            "description": f"a class of your own, derived from {self._names}; other keys are its fields",
             "properties": {
                 "kind": {
                     "const": "module",
@@ -143,7 +149,7 @@ class OrModule:
         return {"anyOf": [*(known["anyOf"] if list(known) == ["anyOf"] else [known]), own]}
 
     def _validate(self, value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        if isinstance(value, self.base):
+        if isinstance(value, self._bases):
             if not type(value).__module__.startswith("vflsim."):
                 tried_out(value, value.try_alone)
             return value
@@ -165,13 +171,15 @@ class OrModule:
             raise _broken(part, error) from error
         return tried_out(made, made.try_alone)
 
+    @property
+    def _names(self) -> str:
+        return " or ".join(base.__name__ for base in self._bases)
+
     def _class_of(self, path: str) -> type[Part]:
         found, base = imported(path), self.base
-        if not (isinstance(found, type) and issubclass(found, base)):
+        if not (isinstance(found, type) and issubclass(found, self._bases)):
             what = "a class" if isinstance(found, type) else f"a value of type {type(found).__name__}"
-            raise ValueError(
-                f"{path} is {what} but no {base.__name__}; derive it from {base.__module__}.{base.__name__}"
-            )
+            raise ValueError(f"{path} is {what} but no {self._names}; derive it from {base.__module__}.{base.__name__}")
         if "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
             raise ValueError(f'{path} has no kind; add `kind: Literal["{found.__name__.lower()}"] = …` to the class')
         missing = sorted(getattr(found, "__abstractmethods__", ()))

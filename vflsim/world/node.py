@@ -199,8 +199,7 @@ class Node(Generic[L]):
             start, done = self.world.now(), False
             purpose, model = f"compute.{operation.kind}", state.clock.compute
             index, drawn = state.draws.next(purpose, state.compute_law, start)
-            flops = operation.flops() if model.kind == "flops" else 0.0
-            seconds = duration(model, drawn, flops, operation.units)
+            seconds = duration(model, drawn, operation)
             try:
                 if self._gate is not None:
                     seconds = await self._gate.lasting(seconds, "its computation to end")

@@ -15,7 +15,7 @@ from vflsim.scenario.resolve import party_timings
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.base import Delay
-from vflsim.timing.compute import law
+from vflsim.timing.compute import ComputeModel, law
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.base import Part
@@ -75,6 +75,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     yield from _unknown(timing, lambda key: ("timing", key))
     if scenario.protocols[name].protocol.traits.reference:  # only the server's work takes time
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
+        yield from _compute(timings[0], ("timing", "server"), "the server")
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))
     yield from _party(timings[0], ("timing", "server"), "the server")
@@ -95,6 +96,7 @@ def _party(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
         ("link", "latency"): timing.link.latency,
     }
     yield from _delays(laws, place, who)
+    yield from _compute(timing, place, who)
     for end, rate in (("up", timing.link.up), ("down", timing.link.down)):
         if not isinstance(rate, float | int):
             yield Problem((*place, "link", end), f"{who}'s link changes its rate in time", "a constant rate")
@@ -103,6 +105,13 @@ def _party(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
         yield Problem((*place, "activation"), what, "immediate")
     yield from _unknown(timing, lambda key: (*place, key))
     yield from _unknown(timing.link, lambda key: (*place, "link", key))
+
+
+def _compute(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
+    if isinstance(timing.compute, ComputeModel) and not timing.compute.proportional:
+        what = f"{who}'s compute model ({timing.compute.kind}) turns a draw into time in a way of its own"
+        allowed = "delays, flops, and compute models whose seconds are proportional to the draw"
+        yield Problem((*place, "compute"), what, allowed, "set proportional = True in the class if they are")
 
 
 def _delays(laws: Mapping[tuple[str, ...], Delay], place: Location, who: str) -> Iterator[Problem]:
