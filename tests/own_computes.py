@@ -3,7 +3,7 @@
 import random
 from typing import Any, ClassVar, Literal
 
-from vflsim.protocol import AnyDelay, ComputeModel, Delay, FlopsPerSecond, Seconds, Work
+from vflsim.protocol import AnyDelay, ComputeModel, Delay, FlopsPerSecond, OperationCost, Seconds
 
 
 class Roofline(ComputeModel):
@@ -14,8 +14,8 @@ class Roofline(ComputeModel):
     a_row: Seconds = 0.0
     begin: Seconds = 0.0
 
-    def seconds(self, work: Work, draw: float) -> float:
-        return self.begin + max(work.flops() / self.rate, work.rows * self.a_row)
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return self.begin + max(cost.flops() / self.rate, cost.rows * self.a_row)
 
 
 class Waiting(Roofline):
@@ -27,8 +27,8 @@ class Waiting(Roofline):
     def law(self) -> Delay:
         return self.wait
 
-    def seconds(self, work: Work, draw: float) -> float:
-        return draw + super().seconds(work, 1.0)
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return draw + super().seconds(cost, 1.0)
 
 
 class Jittered(ComputeModel):
@@ -43,8 +43,8 @@ class Jittered(ComputeModel):
     def law(self) -> Delay:
         return self.jitter
 
-    def seconds(self, work: Work, draw: float) -> float:
-        return (work.flops() / self.rate + work.rows * self.a_row) * draw
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return (cost.flops() / self.rate + cost.rows * self.a_row) * draw
 
 
 class Units(ComputeModel):
@@ -54,38 +54,38 @@ class Units(ComputeModel):
     each: Seconds
     proportional: ClassVar[bool] = True
 
-    def seconds(self, work: Work, draw: float) -> float:
-        return self.each * work.units * draw
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return self.each * cost.units * draw
 
 
 class Negative(Units):
-    def seconds(self, work: Work, draw: float) -> float:
-        return work.units - 1
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return cost.units - 1
 
 
 class Text(Units):
-    def seconds(self, work: Work, draw: float) -> Any:
+    def seconds(self, cost: OperationCost, draw: float) -> Any:
         return "1 ms"
 
 
 class Drawing(Units):
-    def seconds(self, work: Work, draw: float) -> float:
+    def seconds(self, cost: OperationCost, draw: float) -> float:
         return random.random()
 
 
 class Affine(Units):
-    def seconds(self, work: Work, draw: float) -> float:
+    each_draw: AnyDelay
+
+    def seconds(self, cost: OperationCost, draw: float) -> float:
         return 1.0 + draw
 
     def law(self) -> Delay:
-        from vflsim.timing.delays import Exponential
-
-        return Exponential(mean=1.0)
+        return self.each_draw
 
 
 class Divides(Units):
-    def seconds(self, work: Work, draw: float) -> float:
-        return self.each / work.rows
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return self.each / cost.rows
 
 
 class NoLaw(Units):
@@ -96,12 +96,12 @@ class NoLaw(Units):
 class LateFailure(Units):
     """Fails for a number of rows that the trial does not have."""
 
-    def seconds(self, work: Work, draw: float) -> float:
-        if work.rows == 20:
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        if cost.rows == 20:
             raise KeyError("twenty")
         return 0.001
 
 
 class LateNegative(Units):
-    def seconds(self, work: Work, draw: float) -> float:
-        return -1.0 if work.rows == 20 else 0.001
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return -1.0 if cost.rows == 20 else 0.001

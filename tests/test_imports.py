@@ -77,6 +77,10 @@ MUTUAL = [
     {"timing.law", "timing.moments", "timing.tails"},  # a law's moments are integrals over the law
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"vocabulary.metric", "vocabulary.metric_trial"},  # and a metric
+    {"learning.loss_trial", "learning.losses"},  # and a loss
+    {"privacy.base", "privacy.mechanism_trial"},  # and a mechanism
+    {"timing.compute", "timing.compute_trial"},  # and a compute model
+    {"timing.activation", "timing.availability", "timing.capacity", "timing.process_trial"},  # and what lives in time
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
 ONLY_IN = {"simpy": {"world/virtual.py"}, "asyncio": {"world/realtime.py"}}

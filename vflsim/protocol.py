@@ -97,7 +97,7 @@ from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.availability import Availability, Interrupted
 from vflsim.timing.base import Delay
 from vflsim.timing.capacity import Capacity
-from vflsim.timing.compute import ComputeModel, Work
+from vflsim.timing.compute import ComputeModel, OperationCost
 from vflsim.timing.delays import AnyDelay
 from vflsim.timing.law import Law
 from vflsim.timing.profile import Flat, Profile, StepProfile
@@ -117,6 +117,7 @@ from vflsim.vocabulary.quantities import (
     PositiveSeconds,
     Seconds,
 )
+from vflsim.vocabulary.stop_rule import Row, StopRule
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import ClientNode, Node, ServerNode
 
@@ -184,6 +185,7 @@ __all__ = [
     "Number",
     "Obstacle",
     "Operation",
+    "OperationCost",
     "Optimizer",
     "OwnEvaluation",
     "OwnFacts",
@@ -203,6 +205,7 @@ __all__ = [
     "Recurrence",
     "Released",
     "Remembering",
+    "Row",
     "Sampler",
     "ScenarioError",
     "Scored",
@@ -217,6 +220,7 @@ __all__ = [
     "Split",
     "Staleness",
     "StepProfile",
+    "StopRule",
     "Synchronous",
     "TaskName",
     "TimedWorld",
@@ -225,7 +229,6 @@ __all__ = [
     "UnsuitableError",
     "Vectorisable",
     "VflsimError",
-    "Work",
     "client_parts",
     "finite_loss",
     "generator",

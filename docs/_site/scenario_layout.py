@@ -106,7 +106,14 @@ PAGES = {
     "stop": Sheet(
         "stop, target, evaluate, metrics",
         "",
-        {"stop": Stop, "precision": Precision, "target": Targets, "evaluate": Evaluate, "Metrics": "metrics"},
+        {
+            "stop": Stop,
+            "precision": Precision,
+            "target": Targets,
+            "evaluate": Evaluate,
+            "Metrics": "metrics",
+            "Stop rules on metrics": "stop-rules",
+        },
     ),
 }
 ONE_OF = {
@@ -125,6 +132,7 @@ ONE_OF = {
     "losses": "a loss",
     "mechanisms": "a mechanism",
     "metrics": "a metric",
+    "stop-rules": "a stop rule on metrics",
     "codecs": "a codec",
 }
 """A kind of each table, in words; a table that contains another comes before it."""

@@ -129,14 +129,17 @@ def test_an_interrupted_run_writes_the_bytes_of_one_that_was_not(tmp_path: Path)
 
 
 WRONG = {
-    "Negative": (r"Negative\.seconds is -1\.0 for Work(.|\n)*at least 0", "seconds"),
-    "Text": (r"Text\.seconds is '1 ms' for Work(.|\n)*a number", "seconds"),
+    "Negative": (r"Negative\.seconds is -1\.0 for OperationCost(.|\n)*at least 0", "seconds"),
+    "Text": (r"Text\.seconds is '1 ms' for OperationCost(.|\n)*a number", "seconds"),
     "Drawing": (r"Drawing\.seconds is .*, then (.|\n)*let `law` say what is random", "seconds"),
-    "Affine": (r"Affine\.seconds is .* and 2 for a draw of 1(.|\n)*proportional = False", "proportional"),
+    "Affine, each_draw: {kind: exponential, mean: 1 s}": (
+        r"Affine\.seconds is .* and 2 for a draw of 1(.|\n)*proportional = False",
+        "proportional",
+    ),
     "Divides": (r"Divides fails: ZeroDivisionError(.|\n)*own_computes\.py:\d+, seconds", "mend it"),
     "NoLaw": (r"NoLaw\.law returned a float(.|\n)*a Delay", "law"),
     "Units, every: 2 ms": (r"there is no key 'every'", "each"),
-    "Work": (r"Work is a class but no Delay or ComputeModel(.|\n)*derive it from", "Delay"),
+    "OperationCost": (r"OperationCost is a class but no Delay or ComputeModel(.|\n)*derive it from", "Delay"),
 }
 
 
@@ -161,9 +164,12 @@ def test_a_mistake_is_told_with_file_line_and_remedy(name: str, tmp_path: Path) 
     [
         (
             "LateFailure",
-            r"client-1 at 0 s: the compute model LateFailure fails for Work\(kind='embed', rows=20(.|\n)*Key",
+            r"client-1 at 0 s: the compute model LateFailure fails for OperationCost\(kind='embed', rows=20(.|\n)*Key",
         ),
-        ("LateNegative", r"LateNegative\.seconds is -1\.0 for Work\(kind='embed', rows=20(.|\n)*finite and at least 0"),
+        (
+            "LateNegative",
+            r"LateNegative\.seconds is -1\.0 for OperationCost\(kind='embed', rows=20(.|\n)*finite and at least 0",
+        ),
     ],
 )
 def test_what_goes_wrong_later_ends_the_run_and_names_the_operation(name: str, words: str) -> None:

@@ -120,7 +120,7 @@ WRONG = {
     ("Dry", LINK): (r"Dry\.profile is 0 at all times(.|\n)*above 0", "profile"),
     ("Rate", LINK): (r"Rate\.profile returned a float(.|\n)*StepProfile(.|\n)*Flat", "profile"),
     ("GlobalRate", LINK): (r"GlobalRate\.profile is .* at 0 s, and .* when it is asked again", "profile"),
-    ("Steps", LINK): (r"Steps fails: ValueError: the first time is 1\.0; (.|\n)*allowed: 0(.|\n)*raised in", "mend it"),
+    ("Steps", LINK): (r"Steps fails: ValueError: the first time is 1\.0(.|\n)*allowed: 0(.|\n)*raised in", "mend it"),
     ("Fading, rate: 3", LINK): (r"rate", "rate"),
 }
 

@@ -5,14 +5,14 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from vflsim.timing.compute import COMPUTES, AnyCompute, ComputeKind, Flops, Work, duration, law
+from vflsim.timing.compute import COMPUTES, AnyCompute, ComputeKind, Flops, OperationCost, duration, law
 from vflsim.timing.delays import DELAYS, Constant, Exponential, LogNormal
 
 adapter = TypeAdapter(AnyCompute)
 
 
-def sized(flops: float, units: float = 1.0) -> Work:
-    return Work("embed", 1, units, lambda: flops)
+def sized(flops: float, units: float = 1.0) -> OperationCost:
+    return OperationCost("embed", 1, units, lambda: flops)
 
 
 def test_the_table_and_the_field_list_the_same_kinds():

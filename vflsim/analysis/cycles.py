@@ -22,7 +22,7 @@ from vflsim.timing.activation import Immediate, Poisson
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.basic import Constant
-from vflsim.timing.compute import AnyCompute, ComputeModel, Flops, Work, duration
+from vflsim.timing.compute import AnyCompute, ComputeModel, Flops, OperationCost, duration
 from vflsim.timing.compute import law as drawn_law
 from vflsim.timing.law import Law, Point, mixture
 from vflsim.world.messages import Embedding, Message
@@ -119,10 +119,10 @@ class Stages:
             if not (model.proportional or isinstance(delay, Constant)):
                 raise Unanalysable(f"the compute model of {whose} ({model.kind}) turns a draw into time in its own way")
         count = partial(self._flops, party, kind, rows) if flops is None else partial(float, flops)
-        work = Work(kind, rows, units, count)
+        cost = OperationCost(kind, rows, units, count)
         if isinstance(delay, Constant) and isinstance(model, ComputeModel) and not model.proportional:
-            return Point(duration(model, delay.value, work))
-        return law_of(delay, f"the compute time of {whose}", duration(model, 1.0, work))
+            return Point(duration(model, delay.value, cost))
+        return law_of(delay, f"the compute time of {whose}", duration(model, 1.0, cost))
 
     def _activation(self, client: int) -> Law:
         activation = self._timings[client].activation

@@ -116,7 +116,7 @@ class MeanSquaredError(Loss):
 
 
 @final
-class MeanAbsoluteError(Loss):
+class AbsoluteError(Loss):
     """The mean of \\|y − ŷ\\|, whose gradient outliers do not dominate.
 
     Example: ``{kind: mean_absolute_error}``
@@ -168,7 +168,7 @@ class Focal(Loss):
         return ((-torch.expm1(logs)) ** self.gamma * -logs).mean()
 
 
-LossKind: TypeAlias = Auto | CrossEntropy | BinaryCrossEntropy | MeanSquaredError | MeanAbsoluteError | Huber | Focal
+LossKind: TypeAlias = Auto | CrossEntropy | BinaryCrossEntropy | MeanSquaredError | AbsoluteError | Huber | Focal
 LOSSES: tuple[type[Loss], ...] = get_args(LossKind)
 """Every kind of loss."""
 

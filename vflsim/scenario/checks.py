@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.models.aggregates import MeanAggregate, SumAggregate
@@ -28,10 +29,11 @@ from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.compute import ComputeModel
 from vflsim.timing.party import PartyTiming
-from vflsim.vocabulary.imported import origin, reason
+from vflsim.vocabulary.imported import origin, reason, tried_out
 from vflsim.vocabulary.metrics import LOSS, belongs_to_a_party, column_of
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.vocabulary.selections import members
+from vflsim.vocabulary.stop_rule_trial import try_out as try_rule
 from vflsim.vocabulary.targets import Targets
 
 
@@ -284,11 +286,29 @@ def _stop(scenario: Scenario, name: str, task: str | None, waits: bool) -> Itera
         yield Problem(location_of(scenario, name, "stop", "epsilon"), what, "with a mechanism", remedy)
     if stop.target is not None:
         yield from _targets(scenario, location_of(scenario, name, "stop", "target"), stop.target, task)
+    if task is not None:
+        yield from _rules(scenario, name, task)
     views = scenario.record.views
     if views is not None and views.keep == "all" and not stop.criteria.keys() & {"rounds", "updates", "epochs"}:
         what = f"views that keep all grow with every message, and nothing limits those of protocol {name!r}"
         remedy = "add `epochs: 30`, say, beside the other stop rules, or `keep: last`"
         yield Problem(location_of(scenario, name, "stop"), what, "a limit of rounds, updates or epochs", remedy)
+
+
+def _rules(scenario: Scenario, name: str, task: str) -> Iterator[Problem]:
+    for key, rule in (scenario.stop_of(name).rules or {}).items():
+        try:
+            tried_out(rule, partial(try_rule, rule, columns_in(scenario, task)))
+        except ValueError as error:
+            yield Problem.of_message(location_of(scenario, name, "stop", "rules", key), str(error))
+
+
+def columns_in(scenario: Scenario, task: str) -> list[str]:
+    """Return the columns of metrics that every run of a scenario has."""
+    splits = ("validation", "test") if scenario.data.validation_fraction else ("test",)
+    names = (LOSS, *task_of(task).metric_names, *scenario.metrics)
+    counts = ("time_s", "round", "updates", "bytes_up", "bytes_down", "bytes_peer", "train_loss")
+    return [*counts, *(f"{split}_{name}" for split in splits for name in names)]
 
 
 def _targets(scenario: Scenario, loc: Location, targets: Targets, task: str | None) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from vflsim.vocabulary.base import Part, Shorthand
 from vflsim.vocabulary.quantities import Count, PositiveNumber, PositiveSeconds, Quantity
+from vflsim.vocabulary.stop_rules import StopRules
 from vflsim.vocabulary.targets import Targets
 
 FINEST = 1e-6
@@ -87,7 +88,8 @@ class Stop(Refinable):
     A protocol's own ``stop`` refines the scenario's key by key; ``null`` removes a criterion.
 
     Examples: ``{time: 60 s}``, ``{rounds: 500, updates: 4000, epochs: 20, target: {test_accuracy: 90 %},
-    wall_clock: 1 h}``, ``{precision: 1 %, epsilon: 8}``
+    wall_clock: 1 h}``, ``{precision: 1 %, epsilon: 8}``, ``{rounds: 500, rules: {stuck: {kind: no_improvement, metric:
+    validation_loss, evaluations: 5}}}``
     """
 
     time: PositiveSeconds | None = None
@@ -108,6 +110,8 @@ class Stop(Refinable):
     """Before a client would release so much that its ε exceeds this, at its mechanism's δ."""
     wall_clock: PositiveSeconds | None = None
     """Real seconds; makes a run non-reproducible."""
+    rules: StopRules | None = None
+    """Rules on metrics, by names of your choice, asked at every evaluation. Without training none of them is asked."""
 
     @property
     def criteria(self) -> dict[str, Any]:

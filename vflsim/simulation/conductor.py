@@ -18,6 +18,7 @@ from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.precision import PrecisionRule
 from vflsim.streams import SERVER, party_name
+from vflsim.vocabulary.stop_rule import Row, row_of
 from vflsim.vocabulary.targets import TargetWatch
 from vflsim.world.kernel import Moment, Signal
 
@@ -75,6 +76,9 @@ class Conductor:
         self._precise = PrecisionRule(stop.precision, variation) if stop.precision is not None else None
         self._endless = EndlessRule(parties, stop, every, self._releases)
         self._watches = [] if stop.target is None else [TargetWatch(target) for target in stop.target.each]
+        self._rules, self._rows = dict(stop.rules or {}), list[Row]()
+        self.ended_because = ""
+        """Why a stop rule on metrics has ended the run, in words."""
         self._round_ended = 0.0
         self._row: dict[str, float] = {}
 
@@ -173,6 +177,17 @@ class Conductor:
         held = [watch.add(row) for watch in self._watches]  # a resumed run replays the same rows
         if any(held) and not self._world.over:
             self._world.finish("target")
+        if executor.values:
+            self._ask_rules(row)
+
+    def _ask_rules(self, row: dict[str, float]) -> None:
+        """Ask the stop rules on metrics about all rows; a resumed run asks about the same ones again."""
+        self._rows += [row_of(row)] if self._rules else []
+        for name, rule in self._rules.items() if not self._world.over else ():
+            if why := rule.asked(tuple(self._rows)):
+                self.ended_because = f"{name}: {why}"
+                self._world.finish(name)
+                return
 
     def _spent(self) -> dict[str, float]:
         """Return the largest ε that any client has spent so far, as the column ``epsilon``, where there are any."""

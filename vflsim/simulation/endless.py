@@ -83,7 +83,7 @@ def awaited_by(stop: Stop, every: Evaluate) -> set[str]:
     wanted = {"round"} if rounds else set()
     wanted |= {"update"} if stop.updates is not None else set()
     wanted |= {"release"} if stop.epsilon is not None else set()
-    if stop.target is not None:
+    if stop.target is not None or stop.rules is not None:
         unit = every.every.unit
         wanted |= {"round", "update"} if unit == "seconds" else {unit.removesuffix("s")}
     return wanted

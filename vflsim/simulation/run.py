@@ -149,6 +149,7 @@ def run_protocol(
         error,
         recorder.metric_rows[-1]["time_s"] if recorder.metric_rows else 0.0,
         stop_reason=reason,
+        stop_detail=conductor.ended_because or None,
         timing_only=timing_only,
         device=resolved.device.type,
         threads=execution.threads,
@@ -169,7 +170,7 @@ def run_protocol(
         **real,
     )
     weights = {} if timing_only else _weights(made)
-    notes = ["" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
+    notes = [conductor.ended_because, "" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     notes.append(not_ended(scenario.stop_of(name), variation, reason, recorder.rounds, world.now()))
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
     notes += [codec.sentence()] if codec is not None and codec.saturated else []

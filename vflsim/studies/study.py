@@ -87,7 +87,7 @@ def _must_end(scenario: Scenario) -> None:
     problems = [
         Problem(location_of(scenario, name, "stop"), "a timing-only run never reaches a target alone", allowed, remedy)
         for name in scenario.protocols
-        if scenario.stop_of(name).criteria.keys() <= {"target"}
+        if scenario.stop_of(name).criteria.keys() <= {"target", "rules"}
     ]
     if problems:
         raise failure(problems, scenario.document)

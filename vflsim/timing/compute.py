@@ -42,13 +42,13 @@ class Costed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class OperationCost:
     """What a compute model sees of an operation: no values, and only what is known before it runs.
 
     ``kind`` is such as ``embed``, ``client_step`` or ``server_step``; ``rows`` are those that it works on; ``units`` is
     its size in mini-batches.
 
-    Example: ``seconds = work.flops() / self.rate + work.rows * self.a_row``
+    Example: ``seconds = cost.flops() / self.rate + cost.rows * self.a_row``
     """
 
     kind: str
@@ -73,8 +73,8 @@ class ComputeModel(Part, ABC):
             a_row: Seconds
             begin: Seconds
 
-            def seconds(self, work: Work, draw: float) -> float:
-                return self.begin + max(work.flops() / self.rate, work.rows * self.a_row)
+            def seconds(self, cost: OperationCost, draw: float) -> float:
+                return self.begin + max(cost.flops() / self.rate, cost.rows * self.a_row)
     """
 
     kind: str
@@ -87,7 +87,7 @@ class ComputeModel(Part, ABC):
         return _EXACTLY_ONCE
 
     @abstractmethod
-    def seconds(self, work: Work, draw: float) -> float:
+    def seconds(self, cost: OperationCost, draw: float) -> float:
         """Return how long an operation takes, in seconds, at least 0: a function of its cost and its draw alone."""
 
     def try_alone(self) -> None:
@@ -116,8 +116,8 @@ class Flops(ComputeModel):
         return self.jitter or _EXACTLY_ONCE
 
     @override
-    def seconds(self, work: Work, draw: float) -> float:
-        return work.flops() / self.rate * draw
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return cost.flops() / self.rate * draw
 
 
 ComputeKind: TypeAlias = DelayKind | Flops
@@ -141,16 +141,16 @@ def duration(compute: Delay | ComputeModel, draw: float, operation: Costed) -> f
     """
     if not isinstance(compute, ComputeModel):
         return draw * operation.units
-    work = Work(operation.kind, operation.rows, operation.units, operation.flops)
+    cost = OperationCost(operation.kind, operation.rows, operation.units, operation.flops)
     if isinstance(compute, Flops):
-        return compute.seconds(work, draw)
+        return compute.seconds(cost, draw)
     name = type(compute).__name__
     try:
-        seconds = compute.seconds(work, 1.0) * draw if compute.proportional else compute.seconds(work, draw)
+        seconds = compute.seconds(cost, 1.0) * draw if compute.proportional else compute.seconds(cost, draw)
     except Exception as error:  # the user's code may raise anything
-        what = f"the compute model {name} fails for {work}: {reason(error)}"
+        what = f"the compute model {name} fails for {cost}: {reason(error)}"
         raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        what = f"{name}.seconds is {seconds!r} for {work} and a draw of {draw:g}"
+        what = f"{name}.seconds is {seconds!r} for {cost} and a draw of {draw:g}"
         raise RunError(what, allowed="a number, finite and at least 0", remedy="mend 'seconds' of the class")
     return seconds

@@ -11,7 +11,7 @@ from vflsim.timing.base import Delay
 from vflsim.timing.sampler import Sampler
 
 if TYPE_CHECKING:
-    from vflsim.timing.compute import ComputeModel, Work
+    from vflsim.timing.compute import ComputeModel, OperationCost
 
 _DRAWS = 4
 _AGREE = 1e-9
@@ -25,26 +25,26 @@ def try_out(model: ComputeModel) -> None:
     if not isinstance(model.proportional, bool):
         _refuse(f"{own}.proportional is {model.proportional!r}", "True or False", "proportional")
     sampler = Sampler(law, 0, 1, "compute.trial")
-    for work, index in product(_operations(), range(_DRAWS)):
+    for cost, index in product(_operations(), range(_DRAWS)):
         draw = sampler.draw(index)
-        seconds, again = model.seconds(work, draw), model.seconds(work, draw)
+        seconds, again = model.seconds(cost, draw), model.seconds(cost, draw)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < math.inf:
-            what = f"{own}.seconds is {seconds!r} for {work} and a draw of {draw:g}"
+            what = f"{own}.seconds is {seconds!r} for {cost} and a draw of {draw:g}"
             _refuse(what, "a number, finite and at least 0", "seconds")
         if seconds != again:
-            what = f"{own}.seconds is {seconds:g}, then {again:g} for {work} and a draw of {draw:g}"
+            what = f"{own}.seconds is {seconds:g}, then {again:g} for {cost} and a draw of {draw:g}"
             _refuse(what, "a function of cost and draw; let `law` say what is random", "seconds")
-        if model.proportional and abs(seconds - draw * (one := model.seconds(work, 1.0))) > _AGREE * seconds:
+        if model.proportional and abs(seconds - draw * (one := model.seconds(cost, 1.0))) > _AGREE * seconds:
             what = f"{own}.seconds is {seconds:g} for a draw of {draw:g}, and {one:g} for a draw of 1"
             _refuse(what, "proportional to the draw, or proportional = False", "proportional")
 
 
-def _operations() -> Iterator[Work]:
-    from vflsim.timing.compute import Work
+def _operations() -> Iterator[OperationCost]:
+    from vflsim.timing.compute import OperationCost
 
     kinds = ("embed", "client_step", "server_step", "evaluate", "decode")
     for kind, rows, units, flops in product(kinds, (0, 1, 64, 10_000), (0.0, 1.0, 2.5), (0.0, 1e3, 1e12)):
-        yield Work(kind, rows, units, lambda flops=flops: flops)  # type: ignore[misc]
+        yield OperationCost(kind, rows, units, lambda flops=flops: flops)  # type: ignore[misc]
 
 
 def _refuse(what: str, allowed: str, method: str) -> None:

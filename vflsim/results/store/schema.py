@@ -171,8 +171,8 @@ class RunInfo(BaseModel):
 
     ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran
     out of the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop
-    rule that ended a finished run. ``participants`` are the numbers of the clients that take part, without excluded
-    ones. ``waits_for_all``, ``rounds_correspond`` and ``awaited_replies`` are the protocol's
+    rule that ended a finished run, ``stop_detail`` what a rule on metrics said. ``participants`` are the numbers of
+    the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and ``awaited_replies`` are the protocol's
     :class:`~vflsim.protocols.traits.Traits`. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in
     server steps. ``crashing`` are the participants whose outages lose work and messages. ``learning_plane`` is how
     training was computed, and ``one_by_one`` lists clients that were not computed together, with the reason.
@@ -195,6 +195,7 @@ class RunInfo(BaseModel):
     seed: int
     status: Literal["finished", "diverged", "failed"]
     stop_reason: str | None = None
+    stop_detail: str | None = None
     error: str | None = None
     reproducible: bool = True
     timing_only: bool = False

@@ -27,7 +27,7 @@ _KNOWN: Mapping[type[Part], frozenset[str]] = {
     PartyTiming: frozenset({"compute", "link", "upload_delay", "activation"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
-    Stop: frozenset({"time", "target", "rounds", "updates", "epochs", "precision"}),
+    Stop: frozenset({"time", "target", "rounds", "updates", "epochs", "precision", "rules"}),
     Evaluate: frozenset({"every"}),
 }
 """The keys that the recurrences understand. All others must keep their defaults, since recurrences ignore them."""

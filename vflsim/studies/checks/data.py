@@ -60,7 +60,7 @@ def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = Tru
 def _precision(scenario: Scenario, name: str, resolved: Setting, training: bool) -> Iterator[Problem]:
     """Refuse runs that only a precision could end, of rounds with so heavy tails that it never ends them."""
     stop, known = scenario.stop_of(name), variation_of(scenario.protocols[name].protocol, resolved)
-    others = stop.criteria.keys() - {"precision"} - (set() if training else {"target"})
+    others = stop.criteria.keys() - {"precision"} - (set() if training else {"target", "rules"})
     if stop.precision is not None and known is not None and known.never and not others:
         why = f"no variance is known to be finite: {known.heavy}" if known.heavy else f"it {known.waits()}"
         what = f"precision alone never ends a run of {name!r}: {why}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsim.scenario.stop import Stop
+from vflsim.vocabulary.stop_rule import StopRule
 from vflsim.vocabulary.targets import Target
 
 Rules = Mapping[str, Any]
@@ -20,10 +21,16 @@ Place = Mapping[str, float]
 
 def rules_of(stop: Stop) -> dict[str, Any]:
     """Return stop rules as plain values, which JSON can hold."""
-    rules = stop.model_dump(mode="json", exclude_none=True)
+    rules = stop.model_dump(mode="json", exclude_none=True, exclude={"rules"})
+    if stop.rules is not None:
+        rules["rules"] = {name: _plain(rule) for name, rule in stop.rules.items()}
     if stop.target is not None and stop.target.better:
         rules["target"]["better"] = dict(stop.target.better)
     return rules
+
+
+def _plain(rule: StopRule) -> dict[str, Any]:
+    return {"class": f"{type(rule).__module__}:{type(rule).__qualname__}", **rule.model_dump(mode="json")}
 
 
 def hindrance(place: Place, before: Rules, now: Rules) -> str:
@@ -33,6 +40,7 @@ def hindrance(place: Place, before: Rules, now: Rules) -> str:
 
 def ends_alike(reason: str | None, end: Place, before: Rules, now: Rules) -> bool:
     """Whether a run that the rule ``reason`` of ``before`` ended at ``end`` also ends there under ``now``."""
+    reason = "rules" if reason in before.get("rules", {}) else reason
     if reason is None or reason not in now or now[reason] != before.get(reason):
         return False
     others = {rule: limit for rule, limit in now.items() if rule != reason}
@@ -50,6 +58,8 @@ def _passes(rule: str, limit: Any, before: Any, place: Place) -> bool:
         case "precision":
             tighter = limit["round_duration"] <= before["round_duration"]
             return bool(tighter and limit["confidence"] == before["confidence"])
+        case "rules":
+            return all(before.get(name) == rule for name, rule in limit.items())
         case "target":
             better = limit.get("better", {})
             return limit["held"] == before["held"] and all(

@@ -167,17 +167,22 @@ def _check(scenario: Scenario, tuned: Scenario, keys: Sequence[str], values: Seq
                 what = f"{name} has its own training.{part}, which the grid would not reach"
                 where = f"protocols.{name}.training.{part}"
                 raise ScenarioError(what, where, "none in a tuning", f"take it out, or --set {where}=null")
-        if tuned.stop_of(name).criteria.keys() <= {"target"}:
+        if tuned.stop_of(name).criteria.keys() <= {"target", "rules"}:
             what = f"targets end no run in a tuning, and nothing else ends those of {name}"
             raise ScenarioError(what, "stop", "time, rounds, updates or epochs besides", "add --set stop.time=…")
 
 
 def _without_targets(scenario: Scenario) -> list[str]:
-    """Return overrides that remove targets: these stop runs by test rows, and good runs before their plateau."""
+    """Return overrides that remove targets and rules on metrics: these stop runs by test rows, and before a plateau."""
     raw = scenario.document.raw
     places = {"stop": raw["stop"]}
     places |= {f"protocols.{name}.stop": entry.get("stop") for name, entry in raw["protocols"].items()}
-    return [f"{place}.target=null" for place, stop in places.items() if stop and stop.get("target") is not None]
+    return [
+        f"{place}.{key}=null"
+        for place, stop in places.items()
+        for key in ("target", "rules")
+        if stop and stop.get(key) is not None
+    ]
 
 
 def _metric(scenario: Scenario, metric: str | None) -> str:

@@ -1,0 +1,72 @@
+"""What a stop rule on metrics is: asked after each row of metrics, it says whether the run ends, and why.
+
+To add one to vflsim: a final class in ``stop_rules.py``, and its name in ``StopRuleKind`` there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from vflsim.errors import RunError
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.imported import origin, reason
+
+Row: TypeAlias = Mapping[str, float]
+"""A row of metrics: ``time_s``, ``round``, ``updates``, ``bytes_up``, ``train_loss`` (NaN before the first step),
+``test_accuracy``, and so on, by column."""
+
+
+class StopRule(Part, ABC):
+    """Ends a run by its metrics.
+
+    Example of a class of your own, which a scenario names by
+    ``stop: {rounds: 500, rules: {diverged: {kind: module, path: "mine:Diverged", factor: 10}}}``::
+
+        class Diverged(StopRule):
+            kind: Literal["diverged"] = "diverged"
+            factor: PositiveNumber
+
+            def ends(self, rows: Sequence[Row]) -> str:
+                first, last = rows[0]["test_loss"], rows[-1]["test_loss"]
+                return f"test_loss is {last:.3g}" if last > self.factor * first else ""
+    """
+
+    kind: str
+    """The name of this kind, as scenarios write it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads and a scenario may lack, so that a mistake is told at load; by default none."""
+        return ()
+
+    @abstractmethod
+    def ends(self, rows: Sequence[Row]) -> str:
+        """Return why the run ends after the last of ``rows``, in a few words; empty if it goes on.
+
+        ``rows`` are all rows of metrics so far, at least one, the first before any step. A function of the rows alone:
+        a resumed run asks again about the same rows.
+        """
+
+    def asked(self, rows: Sequence[Row]) -> str:
+        """Return ``ends``. Raises ``RunError``, with the place in the code, for what goes wrong in it."""
+        try:
+            return as_answer(self.ends(rows), type(self).__name__)
+        except Exception as error:  # the user's code may raise anything
+            what = f"the stop rule {type(self).__name__} fails: {reason(error)}"
+            raise RunError(what, remedy=f"mend it; raised in {origin(error)}") from error
+
+
+def as_answer(value: Any, name: str) -> str:
+    """Return a rule's answer. Raises ValueError for anything but text."""
+    if not isinstance(value, str):
+        what = f"{name}.ends returned {value!r:.60}; allowed: a text, why the run ends, or '' if it goes on"
+        raise ValueError(f"{what}; mend 'ends' of the class")
+    return value
+
+
+def row_of(values: Mapping[str, float]) -> Row:
+    """Return a row that nobody can change."""
+    return MappingProxyType(dict(values))
