@@ -10,7 +10,16 @@ from vflsim import protocol
 from vflsim.world.node import Node
 
 ROOT = Path(__file__).parents[1]
-OWN = ("int8_codec", "own_computes", "own_losses", "own_mechanisms", "own_metrics", "own_stop_rules", "own_timing")
+OWN = (
+    "int8_codec",
+    "own_computes",
+    "own_losses",
+    "own_measures",
+    "own_mechanisms",
+    "own_metrics",
+    "own_stop_rules",
+    "own_timing",
+)
 OUTSIDE = [
     *sorted((ROOT / "tests/outside_protocols").glob("*.py")),
     *(ROOT / f"tests/{name}.py" for name in OWN),

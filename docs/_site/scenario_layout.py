@@ -104,7 +104,7 @@ PAGES = {
         {"Activations": "activations", "Rates of activation": "rates", "Availabilities": "availabilities"},
     ),
     "stop": Sheet(
-        "stop, target, evaluate, metrics",
+        "stop, target, evaluate, metrics, measures",
         "",
         {
             "stop": Stop,
@@ -112,6 +112,7 @@ PAGES = {
             "target": Targets,
             "evaluate": Evaluate,
             "Metrics": "metrics",
+            "Measures": "measures",
             "Stop rules on metrics": "stop-rules",
         },
     ),
@@ -132,6 +133,7 @@ ONE_OF = {
     "losses": "a loss",
     "mechanisms": "a mechanism",
     "metrics": "a metric",
+    "measures": "a measure",
     "stop-rules": "a stop rule on metrics",
     "codecs": "a codec",
 }

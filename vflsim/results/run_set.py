@@ -133,6 +133,11 @@ class RunSet:
         """What is known of the scenario's own metrics, by name, from every ``run.json``."""
         return {name: facts for run in self.runs for name, facts in run.info.metrics.items()}
 
+    @property
+    def own_measures(self) -> tuple[str, ...]:
+        """The names of the scenario's own measures, from every ``run.json``."""
+        return tuple(dict.fromkeys(name for run in self.runs for name in run.info.measures))
+
     @cached_property
     def declared(self) -> tuple[Target, ...]:
         """The targets that the scenario names: see :func:`vflsim.results.store.targets.declared`."""

@@ -31,6 +31,7 @@ from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
+from vflsim.vocabulary.measures import AnyMeasure, MeasureName
 from vflsim.vocabulary.metric import MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric, MetricName
 from vflsim.vocabulary.quantities import UNIT_NAMES, Number
@@ -152,7 +153,8 @@ class Scenario(Part):
     {batch: 64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}, timing: {clients:
     {compute: 2 ms, upload_delay: {kind: exponential, mean: (slow*m) ms}}}, protocols: {wait: {kind: synchronous},
     async: {kind: asynchronous}}, stop: {time: 10 s}, target: {test_accuracy: 90 %}, evaluate: {every: 1 s},
-    metrics: {f1: {kind: macro_f1}}, seeds: 0:5, record: rounds, codec: float16, modules: .}``
+    metrics: {f1: {kind: macro_f1}}, measures: {slow: {kind: round_quantile, level: 0.95}}, seeds: 0:5, record:
+    rounds, codec: float16, modules: .}``
     """
 
     name: FolderName
@@ -180,6 +182,8 @@ class Scenario(Part):
     metrics: dict[MetricName, AnyMetric] = Field(default_factory=dict)
     """Metrics that every evaluation reports besides those of the task, by names of your choice: ``f1`` becomes the
     columns ``validation_f1`` and ``test_f1``."""
+    measures: dict[MeasureName, AnyMeasure] = Field(default_factory=dict)
+    """Measures of each run that the summary estimates besides the usual ones, by names of your choice."""
     seeds: Annotated[
         tuple[Seed, ...],
         Field(min_length=1, max_length=MAX_SEEDS),

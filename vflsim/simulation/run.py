@@ -35,6 +35,7 @@ from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Conductor, Progress
 from vflsim.simulation.execution import USUAL, Execution, patient_collector
 from vflsim.simulation.info import run_info
+from vflsim.simulation.measured import measured
 from vflsim.simulation.precision import not_ended
 from vflsim.simulation.resumable import Course, CourseKeeper
 from vflsim.simulation.stalled import stalled_clients
@@ -141,6 +142,9 @@ def run_protocol(
     group = resolved.blinded_sum
     blinding = None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ()))
     codec = None if timing_only else _codec(made)
+    tables = _tables(recorder)
+    measures, error = measured(scenario.measures, name, seed, tables, error)
+    reason = reason if error is None else None
     real = {"reproducible": False} if isinstance(world, RealTimeWorld) else {}
     info = run_info(
         scenario,
@@ -150,6 +154,7 @@ def run_protocol(
         recorder.metric_rows[-1]["time_s"] if recorder.metric_rows else 0.0,
         stop_reason=reason,
         stop_detail=conductor.ended_because or None,
+        measures=measures,
         timing_only=timing_only,
         device=resolved.device.type,
         threads=execution.threads,
@@ -176,7 +181,7 @@ def run_protocol(
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()
-    return Outcome(_tables(recorder), weights, info, recorder.own.tables(), error, "; ".join(filter(None, notes)), seen)
+    return Outcome(tables, weights, info, recorder.own.tables(), error, "; ".join(filter(None, notes)), seen)
 
 
 def _promised(executor: Executor) -> set[Handle[Any]] | None:

@@ -62,6 +62,8 @@ def _outcomes(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFram
         measured = list(_costs(frame, wanted, run.diverged))
         if not run.failed:
             measured += _measures(frame, results, run.info.stop_reason)
+            own = run.info.measures.items()
+            measured += [(name, None, each.unit, each.value, False) for name, each in own if each.value is not None]
         for measure, value in lasted.get((run.protocol, run.seed), {}).items():
             measured.append((measure, None, "s", value, False))
         names = ("measure", "target", "unit", "value", "censored")
@@ -89,7 +91,8 @@ def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.D
     Columns: measure, target, unit, protocol, baseline (for a difference ``protocol - baseline`` over common seeds; else
     None), failed and diverged (numbers of such runs), and the fields of :class:`Estimate`. Measures:
     ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``,
-    ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up).
+    ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up), and
+    those of the scenario's key ``measures``.
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
     protocols whose rounds correspond. Nothing is subtracted from ``results.baseline``: its differences have one
     sign. Protocols that are not paired have the difference of their means, with Welch's interval.

@@ -17,6 +17,7 @@ from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient
 from vflsim.results.facts.variation import Variation
+from vflsim.vocabulary.measure import MeasuredValue
 from vflsim.vocabulary.metric import MetricFacts
 
 Columns = Mapping[str, Any]
@@ -172,8 +173,8 @@ class RunInfo(BaseModel):
     ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran
     out of the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop
     rule that ended a finished run, ``stop_detail`` what a rule on metrics said. ``participants`` are the numbers of
-    the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and ``awaited_replies`` are the protocol's
-    :class:`~vflsim.protocols.traits.Traits`. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in
+    the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
+    ``awaited_replies`` are the protocol's :class:`~vflsim.protocols.traits.Traits`. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in
     server steps. ``crashing`` are the participants whose outages lose work and messages. ``learning_plane`` is how
     training was computed, and ``one_by_one`` lists clients that were not computed together, with the reason.
     ``rows`` counts the rows of each split (empty without training), ``data`` the facts about their preparation.
@@ -185,7 +186,7 @@ class RunInfo(BaseModel):
     by path. ``heavy_tail`` is the participants' delay with the heaviest tail, ``variation`` what the scenario says
     of the rounds and a single run cannot show. ``conditions`` are what the run trained with beside its timing (None
     without training). ``reference`` is the protocol's trait: the server computes the clients' models, too.
-    ``metrics`` are the facts of the scenario's own metrics, by name.
+    ``metrics`` are the facts of the scenario's own metrics, by name, ``measures`` the values of its own measures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -225,6 +226,7 @@ class RunInfo(BaseModel):
     variation: Variation | None = None
     reference: bool = False
     metrics: dict[str, MetricFacts] = Field(default_factory=dict)
+    measures: dict[str, MeasuredValue] = Field(default_factory=dict)
     awaited_replies: tuple[str, ...] = ()
     max_staleness: int | None = None
     staleness_bounds: Age | None = None

@@ -153,6 +153,8 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
             estimated(head, measure)
         estimated("mean round", round_measure(summary))
         compared = (final or round_measure(summary), None)
+    for name in results.own_measures:
+        estimated(name.replace("_", " "), name)
     first = baseline_of(results)
     differ = len(results.protocols) > 1 and len(select(summary, *compared)) > 0
     if differ and targets:

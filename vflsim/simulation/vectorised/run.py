@@ -14,6 +14,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.info import run_info
+from vflsim.simulation.measured import measured
 from vflsim.simulation.precision import not_ended
 from vflsim.simulation.run import Outcome
 from vflsim.simulation.variation import variation_of
@@ -68,18 +69,20 @@ def run_vectorised(
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // BLOCK) * BLOCK)
     tables = RunTables(books.columns(), columns.columns() if scenario.record.tables != "summary" else None)
+    measures, failed = measured(scenario.measures, name, seed, tables, error)
     info = run_info(
         scenario,
         name,
         seed,
-        error,
-        books.row["time_s"] if error is None else 0.0,
-        stop_reason=None if books.end is None or error is not None else books.end.reason,
+        failed,
+        books.row["time_s"] if failed is None else 0.0,
+        stop_reason=None if books.end is None or failed is not None else books.end.reason,
         timing_only=True,
         path="vectorised",
+        measures=measures,
         counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
         wall_clock_s=time.monotonic() - began,
         variation=variation,
     )
     note = not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])
-    return Outcome(tables, {}, info, {}, error, note)
+    return Outcome(tables, {}, info, {}, failed, note)
