@@ -48,7 +48,13 @@ def test_pages_define_classes_with_the_facade_alone(page: str) -> None:
         line.split()[1] for line in text.splitlines() if line.startswith("from vflsim") and " import " in line
     }
     assert "vflsim.protocol" in before_classes
-    assert before_classes <= {"vflsim.protocol", "vflsim.scenario.models", "vflsim.scenario", "vflsim.results.read"}
+    assert before_classes <= {
+        "vflsim.protocol",
+        "vflsim.scenario.models",
+        "vflsim.scenario",
+        "vflsim.results.read",
+        "vflsim.plotting",
+    }
 
 
 @pytest.mark.parametrize("name", protocol.__all__)

@@ -103,6 +103,7 @@ from vflsim.timing.law import Law
 from vflsim.timing.profile import Flat, Profile, StepProfile
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.figure import Figure
 from vflsim.vocabulary.measure import FinishedRun, Measure
 from vflsim.vocabulary.metric import Better, Metric, Scored, TaskName
 from vflsim.vocabulary.quantities import (
@@ -163,6 +164,7 @@ __all__ = [
     "EvaluationRequest",
     "Exchange",
     "Explainable",
+    "Figure",
     "FinishedRun",
     "Flat",
     "FlopsPerSecond",

@@ -39,4 +39,12 @@ def test_each_scenario_of_the_page_runs(section: dict[str, Any], tmp_path: Path)
 
 def test_every_class_of_the_page_stands_in_a_scenario() -> None:
     classes = set(re.findall(r"^class (\w+)\(", "\n".join(code_of(PAGE)), re.MULTILINE))
-    assert classes == set(re.findall(r'"mine:(\w+)"', str(SECTIONS).replace("'", '"')))
+    named = set(re.findall(r'"mine:(\w+)"', str(SECTIONS).replace("'", '"')))
+    assert classes == named | {"Clients"}  # a figure is named on the command line
+
+
+def test_the_figure_of_the_page_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    YAML(typ="safe").dump({**BASE, "record": "rounds", "modules": "."}, path)
+    results = vflsim.run(path, out=tmp_path / "out")
+    assert vflsim.plot(results, "mine:Clients", metric="missing").axes[0].get_ylabel() == "clients missing"

@@ -16,7 +16,10 @@ def plot(
         Path,
         typer.Argument(help="A folder of results, or of a sweep.", metavar="RESULTS", callback=must_be_folder),
     ],
-    kind: Annotated[list[str] | None, typer.Option("--kind", help="Only this figure (may be repeated).")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="Only this figure, or a class of your own: mine:Clients (may be repeated)."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -43,23 +46,26 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the figures of a results folder, or of a sweep."""
-    from vflsim.plotting import open_folder, plots_of, save_all
+    from vflsim.plotting import figure_of, open_folder, plots_of, save_all
     from vflsim.plotting import plot as draw
     from vflsim.plotting.options import given
     from vflsim.plotting.output_paths import picture_file, picture_folder
+    from vflsim.plotting.own import is_path
     from vflsim.results.store.write import write_file
 
     found = open_folder(results)
     for name in kind or ():
-        known(name, plots_of(found), "figure", "vflsim plot --kind")
+        if not is_path(name):
+            known(name, plots_of(found), "figure", "vflsim plot --kind")
+    names = {name: figure_of(found, name).__name__ if is_path(name) else name for name in kind or ()}
     said = {"protocols": protocol, "metric": metric, "start": start, "end": end}
     options = given(found, kind or (), said | {"size": size, "title": title, "style": style})
     if kind and len(kind) == 1:
-        place = picture_file(results if out is None else out, kind[0], "vflsim plot --out")
+        place = picture_file(results if out is None else out, names[kind[0]], "vflsim plot --out")
         paths = [write_file(place, draw(found, kind[0], **options).rendered(place.suffix))]
     else:
         folder = None if out is None else picture_folder(out, len(kind or plots_of(found)), "vflsim plot --out")
-        figures = [(name, draw(found, name, **options).png()) for name in kind or ()]
+        figures = [(names[name], draw(found, name, **options).png()) for name in kind or ()]
         paths = [write_file((folder or results) / f"{name}.png", picture) for name, picture in figures]
         paths = paths or save_all(found, folder, **options)
     for path in paths:

@@ -18,10 +18,11 @@ from vflsim.plotting.curves import (
     metric_against_time,
 )
 from vflsim.plotting.durations import round_durations, survival
+from vflsim.plotting.own import is_path, own_figure
 from vflsim.plotting.protocol_style import protocol_styles
 from vflsim.plotting.selection import known_protocols, only
 from vflsim.plotting.speedup import speed_up
-from vflsim.plotting.style import Picture
+from vflsim.plotting.style import Picture, picture
 from vflsim.plotting.sweeps import round_time_against, time_to_target_against
 from vflsim.plotting.theme import appearance
 from vflsim.plotting.timeline import timeline
@@ -77,15 +78,14 @@ def plot(
 ) -> Picture:
     """Draw the figure named ``kind``, of these ``protocols`` alone if there are any.
 
+    ``kind`` may be the path of a class of your own, ``mine:Clients``, whose fields are its options.
+
     ``size`` is in inches, or text with a unit (``85x60 mm``); ``style`` is a name in
     :data:`vflsim.plotting.theme.STYLES` or a Matplotlib style file. ``options`` are the function's own. Raises
     ResultsError for an unknown figure, an option that it does not take, or an unknown protocol.
     """
-    known = plots_of(results)
-    if kind not in known:
-        what = "a sweep" if isinstance(results, Sweep) else "one scenario's results"
-        raise ResultsError(f"there is no figure {kind!r} of {what}", "plot", ", ".join(known))
-    function, own = known[kind], options_of(known[kind])
+    function = figure_of(results, kind)
+    own = options_of(function)
     if unknown := [name for name in options if name not in own]:
         raise ResultsError(f"the figure {kind!r} has no option {unknown[0]!r}", "plot", ", ".join((*own, *LOOKS)))
     if protocols is not None:
@@ -96,6 +96,18 @@ def plot(
             results = only(results, protocols)
     with appearance(style, size, title):
         return function(results, **options)
+
+
+def figure_of(results: Results | Sweep, kind: str) -> Callable[..., Picture]:
+    """Return the function that draws a figure, by its name or path. Raises ResultsError for an unknown one."""
+    if is_path(kind):
+        return own_figure(kind, results)
+    known = plots_of(results)
+    if kind not in known:
+        what = "a sweep" if isinstance(results, Sweep) else "one scenario's results"
+        allowed = f"{', '.join(known)}, or a class of your own by path, as mine:Clients"
+        raise ResultsError(f"there is no figure {kind!r} of {what}", "plot", allowed)
+    return known[kind]
 
 
 LOOKS = ("protocols", "size", "title", "style")
@@ -128,13 +140,16 @@ __all__ = [
     "PLOTS",
     "SWEEP_PLOTS",
     "Picture",
+    "Results",
     "costs_to_target",
+    "figure_of",
     "link_utilisation",
     "metric_against_bytes",
     "metric_against_epsilon",
     "metric_against_rounds",
     "metric_against_time",
     "open_folder",
+    "picture",
     "plot",
     "plots_of",
     "protocol_styles",

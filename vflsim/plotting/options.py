@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vflsim.errors import ResultsError
-from vflsim.plotting import LOOKS, options_of, plots_of
+from vflsim.plotting import LOOKS, figure_of, options_of, plots_of
+from vflsim.plotting.own import is_path
 from vflsim.results.read import Results
 from vflsim.results.sweeps.sweep import Sweep
 
@@ -44,9 +45,11 @@ def given(results: Results | Sweep, kinds: Sequence[str], said: Mapping[str, Any
     for parameter in options:
         takers = [kind for kind in known if parameter in (*LOOKS, *options_of(known[kind]))]
         for kind in kinds or known:
-            if kind not in takers:
+            own = (*LOOKS, *options_of(figure_of(results, kind))) if is_path(kind) else ()
+            if kind not in takers and parameter not in own:
                 what = f"the figure {kind!r} has no --{words.get(parameter, parameter)}"
-                others = [name for name, own in OPTIONS.items() if own in (*LOOKS, *options_of(known[kind]))]
+                taken = (*LOOKS, *options_of(figure_of(results, kind)))
+                others = [name for name, each in OPTIONS.items() if each in taken]
                 remedy = f"name figures that have it: --kind {' --kind '.join(takers)}" if takers else ""
                 raise ResultsError(what, "plot", ", ".join(f"--{name}" for name in others), remedy)
     return options

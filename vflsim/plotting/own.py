@@ -1,0 +1,92 @@
+"""Figures from outside, by import path: ``mine:Clients``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from vflsim.errors import ResultsError, VflsimError
+from vflsim.plotting.style import Picture
+from vflsim.results.read import Results
+from vflsim.results.sweeps.sweep import Sweep
+from vflsim.vocabulary.figure import Figure
+from vflsim.vocabulary.imported import imported, origin, reason
+
+_WHERE = "plot"
+
+
+def is_path(kind: str) -> bool:
+    """Return whether a figure is named by its path, ``package.module:Class``."""
+    return ":" in kind
+
+
+def own_figure(path: str, results: Results | Sweep) -> Callable[..., Picture]:
+    """Return the function that draws the figure of a class from outside; its options are the class's fields.
+
+    Python looks for the module in the current folder, too, and in the folder of modules of the results' scenario.
+    Importing it runs its code. Raises ResultsError for what is no such class.
+    """
+    for folder in (str(Path.cwd()), _modules_of(results)):
+        if folder and folder not in sys.path:
+            sys.path.append(folder)
+    try:
+        found = imported(path)
+    except ValueError as error:
+        remedy = "name a module in the current folder, on PYTHONPATH, or in the scenario's folder of modules"
+        raise ResultsError(str(error), _WHERE, "package.module:Class", remedy) from error
+    if not (isinstance(found, type) and issubclass(found, Figure)):
+        what = "a class" if isinstance(found, type) else f"a value of type {type(found).__name__}"
+        allowed = "a class derived from vflsim.protocol.Figure"
+        raise ResultsError(f"{path} is {what} but no Figure", _WHERE, allowed, "derive it from that")
+    if "kind" not in found.model_fields or not isinstance(found.model_fields["kind"].default, str):
+        remedy = f'add `kind: Literal["{found.__name__.lower()}"] = …` to the class'
+        raise ResultsError(f"{path} has no kind", _WHERE, "a name, which its file has", remedy)
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ResultsError(f"{path} lacks {', '.join(missing)}", _WHERE, "a class with draw(results)", "define it")
+
+    def draw(results: Results | Sweep, **options: Any) -> Picture:
+        return _drawn(found, results, options)
+
+    names = [Parameter("results", Parameter.POSITIONAL_ONLY)]
+    names += [Parameter(name, Parameter.KEYWORD_ONLY) for name in found.model_fields if name != "kind"]
+    draw.__signature__ = Signature(names)  # type: ignore[attr-defined]
+    draw.__name__ = found.model_fields["kind"].default
+    return draw
+
+
+def _drawn(figure: type[Figure], results: Results | Sweep, options: dict[str, Any]) -> Picture:
+    name = figure.__name__
+    try:
+        made = figure.model_validate(options)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "its options"
+        raise ResultsError(f"{name}.{key}: {first['msg']}", _WHERE, ", ".join(_options_of(figure))) from error
+    try:
+        drawn = made.draw(results)
+    except VflsimError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise ResultsError(
+            f"the figure {name} fails: {reason(error)}", _WHERE, remedy=f"mend it; raised in {origin(error)}"
+        ) from error
+    if not isinstance(drawn, Picture):
+        what = f"{name}.draw returned a {type(drawn).__name__}"
+        raise ResultsError(what, _WHERE, "a Picture, which `with picture(width, height, numbers)` makes", "mend 'draw'")
+    return drawn
+
+
+def _options_of(figure: type[Figure]) -> list[str]:
+    return [name for name in figure.model_fields if name != "kind"]
+
+
+def _modules_of(results: Results | Sweep) -> str:
+    """Return the folder of modules of the results' scenario; empty for none."""
+    scenario = (results.results[0] if isinstance(results, Sweep) else results).scenario
+    folder = scenario.get("modules")
+    return folder if isinstance(folder, str) and Path(folder).is_dir() else ""
