@@ -1,6 +1,5 @@
 """All points' runs go to one engine without a barrier, and a run that several points share is done once."""
 
-import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from tiny_worlds import raw
 
 from vflsim.errors import RunError
-from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.verify.runs import verify_folder
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.local import Here
@@ -134,17 +132,3 @@ def test_two_workers_write_the_files_of_one_process(tmp_path: Path) -> None:
     for workers in (1, 2):
         run_sweep(plan(), tmp_path / str(workers), options=RunOptions(workers=workers))
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
-
-
-def test_a_page_of_an_earlier_version_is_read_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, made = tmp_path / "sweep", plan({"fast.t": [1, 3]})
-    run(made, out, monkeypatch)
-    page = SweepPage.read(out)
-    values = [{"value": point.values[0], **point.model_dump(mode="json", exclude={"values"})} for point in page.points]
-    old = {"scenario": "tiny", "key": "protocols.fast.t", "timing_only": False, "values": values}
-    (out / "sweep.json").write_text(json.dumps(old))
-    assert SweepPage.read(out) == page
-    assert Sweep.open(out).values == (1, 3)
-    _, engine = run(made, out, monkeypatch, resume=True)
-    assert engine.done == []
-    assert SweepPage.read(out) == page

@@ -43,7 +43,7 @@ def test_a_trace_counts_for_the_runs_that_read_it(tmp_path: Path) -> None:
     assert outdated(info(before), before) == ()
 
 
-def test_a_scenario_without_files_has_no_inputs_and_old_runs_of_it_are_kept() -> None:
+def test_a_scenario_without_files_has_no_inputs() -> None:
     assert inputs_of(tiny(), "synchronous") == {}
     assert outdated(info(None), {}) == ()
 

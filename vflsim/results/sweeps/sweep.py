@@ -36,10 +36,7 @@ class SweepPoint(BaseModel):
 
 
 class SweepPage(BaseModel):
-    """Content of ``sweep.json``: the scenario's name, the dotted keys, and the points in the order of their runs.
-
-    Pages of earlier versions have one ``key``, and ``values`` with a ``value`` each.
-    """
+    """Content of ``sweep.json``: the scenario's name, the dotted keys, and the points in the order of their runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,18 +44,6 @@ class SweepPage(BaseModel):
     keys: tuple[str, ...] = Field(min_length=1)
     timing_only: bool
     points: tuple[SweepPoint, ...] = Field(min_length=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_one_key(cls, page: Any) -> Any:
-        if not isinstance(page, dict) or "key" not in page:
-            return page
-        rest = {name: item for name, item in page.items() if name not in ("key", "values")}
-        points = [
-            {"values": [each["value"]], **{name: item for name, item in each.items() if name != "value"}}
-            for each in page["values"]
-        ]
-        return {**rest, "keys": [page["key"]], "points": points}
 
     @model_validator(mode="after")
     def _complete(self) -> SweepPage:

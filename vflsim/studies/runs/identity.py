@@ -111,7 +111,7 @@ def inputs_of(scenario: Scenario, protocol: str) -> dict[str, str]:
 
 
 def outdated(info: RunInfo, inputs: Mapping[str, str]) -> tuple[str, ...]:
-    """List the input files that have changed since the run. Old runs did not record their inputs."""
+    """List the input files that have changed since the run."""
     before = info.inputs or {}
     return tuple(
         f"{Path(path).name} is defined in a notebook or a console, whose changes nobody can see"

@@ -107,7 +107,7 @@ def _readable(folder: Path) -> RunInfo | None:
 
 
 def _complete(folder: Path, spec: StudySpec) -> bool:
-    """Return whether a run has all its files, whatever its page says (older pages have no digests)."""
+    """Return whether a run has all its files, whatever its page lists."""
     tables = {"events": 3, "rounds": 2, "summary": 1}[spec.scenario.record.tables]
     try:
         for name in ("metrics", "rounds", "events")[:tables]:

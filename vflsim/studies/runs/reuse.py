@@ -112,17 +112,16 @@ class _Earlier:
         reasons = self._misfit(run)
         if not wanted:
             return _Verdict(reasons=reasons)
-        identity, strict = self._spec.identity(run[0]), self._spec.options.resume
+        identity, options = self._spec.identity(run[0]), self._spec.options
         info, note = self.finished.find(*run)
         if info is not None:
             if reasons and self._ends_alike(run, identity, info):
                 reasons = ()
+            reasons = reasons or outdated(info, identity.inputs)
             if not reasons:
-                reasons = outdated(info, identity.inputs)
-                if not reasons or (strict and info.inputs is None):
-                    return _Verdict(kept=info)
-        alone = strict or self._spec.options.cluster is not None
-        waypoint, unfit = (None, False) if alone else self._waypoint(run, identity)
+                return _Verdict(kept=info)
+        itself = options.resume or options.cluster is not None  # the run finds its checkpoint, or has none
+        waypoint, unfit = (None, False) if itself else self._waypoint(run, identity)
         return _Verdict(None, waypoint, reasons, unfit, "" if reasons else note)
 
     def _misfit(self, run: Run) -> tuple[str, ...]:
