@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,26 +42,32 @@ NOT_FOR_DELAYS = HEAVY - {"numpy", "scipy"}
 """Delays compute with numpy, and with scipy's special functions."""
 
 
-def imported(among: set[str], *arguments: object, status: int = 0) -> list[str]:
-    """Which of the modules a process of the console script has imported when it ends with this status."""
+def imported(among: set[str], *commands: Sequence[object], status: int = 0) -> list[str]:
+    """Which of the modules a process has imported after these commands, each of which ends with this status."""
     code = (
         "import json, sys\n"
         "from vflsim.cli import main\n"
-        "among = set(json.loads(sys.argv[1]))\n"
-        "sys.argv = ['vflsim', *sys.argv[2:]]\n"
-        "try: main()\n"
-        "finally: print('\\n' + json.dumps(sorted(among & sys.modules.keys())))"
+        "among, commands, ends = set(json.loads(sys.argv[1])), json.loads(sys.argv[2]), []\n"
+        "for command in commands:\n"
+        "    sys.argv = ['vflsim', *command]\n"
+        "    try: main()\n"
+        "    except SystemExit as ended: ends.append(ended.code or 0)\n"
+        "print('\\n' + json.dumps([ends, sorted(among & sys.modules.keys())]))"
     )
-    command = [sys.executable, "-c", code, json.dumps(sorted(among)), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    said = json.dumps([[str(word) for word in command] for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(sorted(among)), said], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ends, found = json.loads(done.stdout.splitlines()[-1])
+    assert ends == [status] * len(commands), done.stderr
+    modules: list[str] = found
+    return modules
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["scenarios"]], ids=" ".join)
 def test_help_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
-    found = imported(HEAVY, *arguments)
+    found = imported(HEAVY, arguments)
     assert found == []
 
 
@@ -70,12 +77,12 @@ def test_help_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
     ids=lambda arguments: arguments[0],
 )
 def test_a_mistyped_name_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
-    assert imported(HEAVY, *arguments, "nowhere_at_all", status=2) == []
+    assert imported(HEAVY, [*arguments, "nowhere_at_all"], status=2) == []
 
 
 @pytest.mark.parametrize("what", ["delays", "availabilities"])
 def test_a_list_of_kinds_of_timing_waits_for_no_pytorch(what: str) -> None:
-    assert imported(NOT_FOR_DELAYS, "list", what) == []
+    assert imported(NOT_FOR_DELAYS, ["list", what]) == []
 
 
 @pytest.mark.parametrize(
@@ -96,10 +103,10 @@ def test_a_run_and_its_check_import_only_what_they_need(
     )
     scenario = tmp_path / "s.yaml"
     scenario.write_text(json.dumps(said))
-    assert imported(NOT_FOR_TRAINING, "check", scenario) == []
-    assert imported(NOT_FOR_TRAINING, "run", scenario, "--no-report", "--out", tmp_path / "out") == []
+    run = ["run", scenario, "--no-report", "--out", tmp_path / "out"]
+    assert imported(NOT_FOR_TRAINING, ["check", scenario], run) == []
     assert (tmp_path / "out" / "summary.md").is_file()
 
 
 def test_digits_are_read_without_scikit_learn() -> None:
-    assert imported({"sklearn"}, "check", "timing/two_clients", "--quick") == []
+    assert imported({"sklearn"}, ["check", "timing/two_clients", "--quick"]) == []
