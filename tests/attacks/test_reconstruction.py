@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,10 +12,12 @@ import pytest
 import torch
 from attacked_runs import finished
 from protocols_by_kind import KINDS
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import euclidean_distances
 from toy_views import view
 
 from vflsim.attacks import chosen, evaluate, evaluation_tables
-from vflsim.attacks.probes import decoded, linear
+from vflsim.attacks.probes import decoded, kernelled, linear
 from vflsim.attacks.probing import FARTHEST, Indices, numbers, scaled
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.attacks.seen import EVERYTHING, Seen, seen_of
@@ -123,11 +127,13 @@ def test_equal_runs_are_attacked_equally(study: Results, table: pd.DataFrame) ->
 
 
 def probed(x: Floats, y: Floats, known: Indices, others: Indices, method: str) -> Floats:
-    return linear(x, y, known, others) if method == "linear" else decoded(x, y, known, others, 128, 0)
+    if method == "decoder":
+        return decoded(x, y, known, others, 128, 0)
+    return {"linear": linear, "kernel": kernelled}[method](x, y, known, others)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64])
-@pytest.mark.parametrize("method", ["linear", "decoder"])
+@pytest.mark.parametrize("method", ["linear", "kernel", "decoder"])
 def test_uniform_noise_shows_nothing(method: str, dtype: torch.dtype) -> None:
     rng = np.random.default_rng(7)
     x = torch.from_numpy(rng.integers(-(2**31), 2**31, size=(300, 8))).to(dtype)
@@ -246,13 +252,46 @@ def test_a_ridge_has_the_penalty_of_leave_one_out_by_hand() -> None:
     np.testing.assert_allclose(linear(x, y[known], known, others), mean + z[others] @ w, rtol=1e-6)
 
 
-def test_a_view_of_noise_adds_nothing_to_features_and_takes_nothing() -> None:
+def test_a_kernel_ridge_is_the_best_of_its_widths_and_penalties_by_leave_one_out() -> None:
+    """By sklearn's ridge, which is fitted anew without each known row."""
+    rng = np.random.default_rng(11)
+    x, known, others = rng.standard_normal((50, 2)), np.arange(25), np.arange(25, 50)
+    y = np.sin(2 * x[:, :1]) + 0.1 * rng.standard_normal((50, 1))
+    z, new = ((x[rows] - x[known].mean(0)) / x[known].std(0) for rows in (known, others))
+    t, unit = (y[known] - y[known].mean(0)) / y[known].std(), y[known].std()
+    middle, tried = np.median(euclidean_distances(z, squared=True)), []
+    for width, penalty in itertools.product((0.1, 1.0, 10.0), np.logspace(-6, 6, 25)):
+        ridge = KernelRidge(alpha=penalty, kernel="rbf", gamma=1 / (width * middle))
+        misses = [
+            t[row] - ridge.fit(z[known[known != row]], t[known != row]).predict(z[[row]])[0]
+            for row in range(len(known))
+        ]
+        tried.append((float(np.square(misses).sum()), len(tried), width, penalty))
+    _, _, width, penalty = min(tried)
+    expected = KernelRidge(alpha=penalty, kernel="rbf", gamma=1 / (width * middle)).fit(z, t).predict(new)
+    np.testing.assert_allclose(kernelled(x, y[known], known, others), y[known].mean(0) + unit * expected, rtol=1e-4)
+
+
+def test_a_kernel_finds_what_is_not_linear() -> None:
+    rng = np.random.default_rng(10)
+    x, known, others = rng.standard_normal((400, 2)), np.arange(200), np.arange(200, 400)
+    y = np.abs(x)
+    line, curve = (
+        explained(probe(x, y[known], known, others), y[others], y[known].mean(0), rng).r2
+        for probe in (linear, kernelled)
+    )
+    assert line < 0.1
+    assert curve > 0.95
+
+
+@pytest.mark.parametrize("probe", [linear, kernelled])
+def test_a_view_of_noise_adds_nothing_to_features_and_takes_nothing(probe: Any) -> None:
     rng = np.random.default_rng(6)
     beside, noise = rng.standard_normal((300, 4)), rng.standard_normal((300, 200))
     y = beside @ rng.standard_normal((4, 5)) + rng.standard_normal((300, 5))
     known, others = np.split(rng.permutation(300), [150])
-    alone = linear(beside, y[known], known, others)
-    with_noise = linear(noise, y[known], known, others, beside)
+    alone = probe(beside, y[known], known, others)
+    with_noise = probe(noise, y[known], known, others, beside)
     assert abs(explained(with_noise, y[others], alone, rng).r2) < NONE
     assert explained(alone, y[others], y[known].mean(0), rng).r2 > 0.5
 

@@ -175,6 +175,20 @@ def test_enough_answers_to_decode_may_tell_inputs_with_the_same_sum_apart(p, sha
     assert not torch.equal(law[zero_times_zero], law[zero_times_one])
 
 
+def test_answers_beside_the_sum_are_uniform_while_masks_outnumber_them():
+    """K = T = 1, two features, one output: while W and V are independent, the two other coefficients are uniform.
+
+    They are X V + Z W and Z V. With 2h numbers about d features, [V W] of rank 2h ≤ d sends uniform masks Z to uniform
+    numbers, whatever X is: each pair of numbers comes from exactly one Z here.
+    """
+    p = 5
+    pairs = all_vectors(p, 2).T
+    for x, w, v in itertools.product(pairs, repeat=3):
+        independent = bool((v[0] * w[1] - v[1] * w[0]) % p)
+        both = (x @ v + pairs @ w) % p * p + (pairs @ v) % p
+        assert (len(both.unique()) == p * p) == independent
+
+
 def one_answers(code: LagrangeCode) -> torch.Tensor:
     """(N, p^K · p, masks): every holder's answer if one client has one feature and one weight, for all of both."""
     data, models = data_shares(code), model_shares(code)

@@ -12,6 +12,8 @@ from vflsim.timing.floats import Floats
 _PENALTIES = np.logspace(-6, 6, 25)
 _WEIGHTS = (1.0, 0.0, 0.01, 0.1, 10.0)
 """How much a view may count beside features; with 0 it is ignored."""
+_WIDTHS = (0.1, 1.0, 10.0)
+"""Squared widths of a kernel, relative to the median squared distance of two known rows."""
 _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
 
 
@@ -23,12 +25,34 @@ def linear(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats
     """
     from sklearn.linear_model import RidgeCV  # slow to import
 
-    x, (z, mean, unit) = scaled(x, known), _standard(y)
-    inputs = [x] if beside is None else [np.hstack([scaled(beside, known), weight * x]) for weight in _WEIGHTS]
-    fits = [(RidgeCV(_PENALTIES).fit(each[known], z), each) for each in inputs]
+    z, mean, unit = _standard(y)
+    fits = [(RidgeCV(_PENALTIES).fit(each[known], z), each) for each in _inputs(x, known, beside)]
     best, of = max(fits, key=lambda fit: fit[0].best_score_)
     found: Floats = mean + unit * best.predict(of[others]).reshape(len(others), -1)
     return found
+
+
+def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Floats | None = None) -> Floats:
+    """Guess the same by ridge regression with a Gaussian kernel, exp(−d² / (width · median of d²)).
+
+    Leave-one-out, in closed form, chooses the width, too.
+    """
+    z, mean, unit = _standard(y)
+    best, found = np.inf, np.zeros((len(others), z.shape[1]))
+    for each in _inputs(x, known, beside):
+        between = _squared_distances(each[known], each[known])
+        towards, middle = _squared_distances(each[others], each[known]), float(np.median(between)) or 1.0
+        for width in _WIDTHS:
+            values, vectors = np.linalg.eigh(np.exp(-between / (width * middle)))
+            turned = vectors.T @ z
+            for penalty in _PENALTIES:
+                shrunk = 1 / (np.maximum(values, 0) + penalty)
+                dual = vectors @ (shrunk[:, None] * turned)
+                left_out = float(np.square(dual / (vectors**2 @ shrunk)[:, None]).sum())
+                if left_out < best:
+                    best, found = left_out, np.exp(-towards / (width * middle)) @ dual
+    guess: Floats = mean + unit * found
+    return guess
 
 
 def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, seed: int) -> Floats:
@@ -55,6 +79,17 @@ def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, 
     tried = decoder.predict(x[known[most:]]).ravel()
     belief = tried @ z[most:].ravel() / max(tried @ tried, np.finfo(float).tiny)
     found: Floats = mean + unit * (decoder.predict(x[others]) * np.clip(belief, 0, 1)).reshape(len(others), -1)
+    return found
+
+
+def _inputs(x: Floats, known: Indices, beside: Floats | None) -> list[Floats]:
+    """Return what a probe may be fitted to: a view, or features and a view of each weight."""
+    x = scaled(x, known)
+    return [x] if beside is None else [np.hstack([scaled(beside, known), weight * x]) for weight in _WEIGHTS]
+
+
+def _squared_distances(a: Floats, b: Floats) -> Floats:
+    found: Floats = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0)
     return found
 
 

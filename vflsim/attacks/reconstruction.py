@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflsim.attacks.base import AttackedRun, Measured
-from vflsim.attacks.probes import decoded, linear
+from vflsim.attacks.probes import decoded, kernelled, linear
 from vflsim.attacks.probing import AttackOfClients, Indices, spread_of
 from vflsim.attacks.seen import Epochs, Seen, seen_of
 from vflsim.learning.data.loaded import LoadedData
@@ -20,8 +20,10 @@ from vflsim.streams import SERVER, generator, party_name, torch_seed
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import Count, Quantity
 
-Method: TypeAlias = Literal["linear", "decoder"]
+Method: TypeAlias = Literal["linear", "kernel", "decoder"]
 Beside: TypeAlias = Literal["none", "own", "others"]
+RIDGES = {"linear": linear, "kernel": kernelled}
+"""Probes that take features beside a view."""
 FEWEST = 20
 """Recorded rows of a view that must have arrived."""
 
@@ -31,16 +33,17 @@ class Reconstruction(AttackOfClients):
     """Another party, the server or a client, reconstructs a party's features from the views that the run has recorded.
 
     It knows the features of some auxiliary rows, the strongest usual assumption, and fits a probe to them: ridge
-    regression (``linear``), its penalty by leave-one-out, or a small network (``decoder``). The other rows judge it.
+    regression (``linear``), the same with a Gaussian kernel (``kernel``), both with penalties by leave-one-out, or a
+    small network (``decoder``). The other rows judge it.
     """
 
     kind: Literal["reconstruction"] = "reconstruction"
-    method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("linear", "decoder")
+    method: Annotated[tuple[Method, ...], Field(min_length=1)] = ("linear", "kernel", "decoder")
     """How features are reconstructed."""
     epochs: Annotated[tuple[Epochs, ...], Field(min_length=1)] = ("last", "all")
     """What arrived ``last`` about a row, or ``all`` that ever did, if the run has kept it (``keep: all``)."""
     features: Annotated[tuple[Beside, ...], Field(min_length=1)] = ("none", "own", "others")
-    """Features of the same rows beside the view, for the linear probe: ``none``, the attacker's ``own``, or those of
+    """Features of the same rows beside the view, for both ridges: ``none``, the attacker's ``own``, or those of
     all ``others`` than the party, as if they had joined forces."""
     auxiliary: Annotated[float, Quantity(above=0, at_most=0.9)] = 0.5
     """The share of the rows that have arrived whose features the attacker knows."""
@@ -103,8 +106,8 @@ class Reconstruction(AttackOfClients):
                         continue
                     known_too = None if features is None else features[rows]
                     purpose = f"attack.reconstruction/{seen.path}/{method}/{epochs}/{kind}"
-                    if method == "linear":
-                        guess = linear(x, truth[known], known, others, known_too)
+                    if method != "decoder":
+                        guess = RIDGES[method](x, truth[known], known, others, known_too)
                     else:
                         place = torch_seed(seed, party, f"attack.decoder/{seen.path}") % 2**32
                         guess = decoded(x, truth[known], known, others, self.hidden, place)
@@ -115,7 +118,7 @@ class Reconstruction(AttackOfClients):
                     if known_too is None:
                         yield Measured("r2", found.r2, party_name(party), setting, found.low, found.high, 0.0)
                         continue
-                    alone = linear(known_too, truth[known], known, others)
+                    alone = RIDGES[method](known_too, truth[known], known, others)
                     base = explained(alone, target, mean, generator(seed, party, f"{purpose}/alone"))
                     yield Measured("r2", found.r2, party_name(party), setting, found.low, found.high, *base)
                     more = explained(guess, target, alone, generator(seed, party, f"{purpose}/partial"))

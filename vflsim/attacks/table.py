@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from vflsim.attacks.attribution import Attribution
 from vflsim.attacks.base import Attack
+from vflsim.attacks.coded import CodedEmbeddings
 from vflsim.attacks.equations import EquationSolving
 from vflsim.attacks.label_inference import LabelInference
 from vflsim.attacks.pgd import Pgd
@@ -21,7 +22,7 @@ from vflsim.scenario.overrides import values_of
 from vflsim.scenario.translation import problems_of
 
 AttackKind: TypeAlias = (
-    Pgd | Smoothing | Attribution | RoundingBound | Reconstruction | EquationSolving | LabelInference
+    Pgd | Smoothing | Attribution | RoundingBound | Reconstruction | EquationSolving | CodedEmbeddings | LabelInference
 )
 ATTACKS: dict[str, type[Attack]] = {each.model_fields["kind"].default: each for each in get_args(AttackKind)}
 _OPTION = "ATTACK.OPTION=VALUE, or VALUE,VALUE,… where an option takes several, as in pgd.omega=1,2"
