@@ -7,7 +7,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,23 +24,19 @@ from tiny_worlds import data_of, raw, tiny
 from torch.nn import Parameter
 
 import vflsim
-from vflsim import protocol
+from vflsim import plotting, protocol
 from vflsim.scenario.resolve import setting
 
-_BLOCK = re.compile(r"^Example[^\n]*::\n\n((?:    [^\n]*\n|\n)+)", re.MULTILINE)
+_BLOCK = re.compile(r"^Example[^\n]*(?:\n[^\n]+)*::\n\n((?:    [^\n]*\n|\n)+)", re.MULTILINE)
 _INLINE = re.compile(r"Example[^`]*``([^`]+)``", re.DOTALL)
 _RESULT = re.compile(r"  # (.+)$")
 IMPORTED: dict[str, Any] = {
-    each.__name__: each for each in (dataclass, replace, Iterable, Mapping, Sequence, Any, ClassVar, Literal, Parameter)
-} | {
-    "ArrayLike": ArrayLike,
-    "NDArray": NDArray,
-    "Tensor": torch.Tensor,
-    "math": math,
-    "np": np,
-    "sympy": sympy,
-    "torch": torch,
+    each.__name__: each
+    for each in (dataclass, replace, Iterable, Iterator, Mapping, Sequence, Any, ClassVar, Literal, Parameter)
 }
+IMPORTED |= {"ArrayLike": ArrayLike, "NDArray": NDArray, "Tensor": torch.Tensor}
+IMPORTED |= {"math": math, "np": np, "sympy": sympy, "torch": torch}
+IMPORTED |= {name: getattr(plotting, name) for name in ("Picture", "Results", "picture")}
 """What readers import from elsewhere."""
 
 
@@ -77,7 +73,7 @@ def test_every_public_name_has_an_example(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(protocol, name))])
 def test_every_public_class_has_an_example_of_code(name: str) -> None:
-    assert block_of(name) or name in {"Metric", "Scored", "Traits"}, "these are fields and facts"
+    assert block_of(name) or name in {"FinishedRun", "OperationCost", "Scored", "Traits"}, "these are what others see"
 
 
 @pytest.mark.parametrize("name", WITH_BLOCKS)

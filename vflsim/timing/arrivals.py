@@ -33,6 +33,12 @@ class ActivationProcess:
     ``arrivals`` yields blocks, (times, drawn) with at least one arrival each: ascending seconds since the start, and
     the gaps that were drawn for them (NaN: not drawn), both (n,) of float64. ``queue``: arrivals that find the client
     busy wait for it; otherwise they are lost.
+
+    Example::
+
+        times = np.array([1.0, 2.5])
+        process = ActivationProcess(iter([(times, np.array([1.0, 1.5]))]), queue=False)
+        process.next(now=1.5).time  # 2.5
     """
 
     def __init__(self, arrivals: Iterator[Block], *, queue: bool) -> None:

@@ -29,7 +29,10 @@ MOST_TURNS = 10_000_000
 """Periods after which a run fails: the client's activities are too long for such short outages."""
 
 Interrupted: TypeAlias = Literal["lost", "resumed"]
-"""The fate of work and messages in an outage: gone for good, or paused."""
+"""The fate of work and messages in an outage: gone for good, or paused.
+
+Example: ``interrupted: Interrupted = "lost"``.
+"""
 
 
 @final

@@ -76,7 +76,7 @@ QUANTITY = Shorthand(
     _constant_from_quantity, {"type": ["number", "string"], "description": "a constant delay, such as 5 ms"}
 )
 AnyDelay = Annotated[DelayKind, Field(discriminator="kind"), OrModule(Delay), QUANTITY]
-"""A field that takes any kind of delay, or a plain quantity for a constant one."""
+"""A field that takes any kind of delay, or a plain quantity for a constant one. Example: ``pause: AnyDelay``."""
 
 # Delays that contain delays: AnyDelay is defined only now.
 for _kind in (Mixture, Sum, Maximum, State, MarkovModulated):

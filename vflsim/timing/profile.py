@@ -21,7 +21,22 @@ NEVER_AFTER = 1_000_000
 
 
 class Profile(ABC):
-    """A piecewise-constant function of time; subclasses define its value and its next change."""
+    """A piecewise-constant function of time; subclasses define its value and its next change.
+
+    Example::
+
+        class Night(Profile):
+            highest = 1.0
+
+            def value(self, t: float) -> float:
+                return 1.0 if t % 86_400 < 43_200 else 0.25
+
+            def next_change(self, t: float) -> float:
+                return (t // 43_200 + 1) * 43_200
+
+
+        Night().piece(50_000.0)  # (0.25, 86400.0)
+    """
 
     @abstractmethod
     def value(self, t: float) -> float:
@@ -77,7 +92,12 @@ class Profile(ABC):
 
 @final
 class Flat(Profile):
-    """The same value for ever."""
+    """The same value for ever.
+
+    Example::
+
+        Flat(2.0).finish(start=1.0, amount=6.0)  # 4.0
+    """
 
     def __init__(self, value: float) -> None:
         _must_be_possible(value)
@@ -110,6 +130,10 @@ class StepProfile(Profile):
 
     The first time is 0; repetition n begins at ``n * period``. Raises ValueError for times that do not ascend from 0, a
     period that does not lie after the last, negative or NaN values, and different numbers of times and values.
+
+    Example::
+
+        StepProfile([0.0, 10.0], [5.0, 1.0], period=20.0).value(25.0)  # 5.0
     """
 
     def __init__(self, times: Sequence[float], values: Sequence[float], period: float | None = None) -> None:

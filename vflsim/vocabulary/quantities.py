@@ -225,3 +225,4 @@ BitsPerSecond = Annotated[float, Quantity(BANDWIDTH, above=0, unlimited=True, pl
 ByteSize = Annotated[int, Quantity(SIZE, at_least=0, whole=True)]
 """A number of bytes. Example: ``header: ByteSize = 0`` reads ``2 KiB`` as 2048."""
 FlopsPerSecond = Annotated[float, Quantity(SPEED, above=0, plain_from=PLAIN_FROM)]
+"""The speed of a device. Example: ``rate: FlopsPerSecond`` reads ``2 GFLOPS`` as 2,000,000,000."""

@@ -16,7 +16,7 @@ from vflsim.vocabulary.imported import origin, reason
 
 Row: TypeAlias = Mapping[str, float]
 """A row of metrics: ``time_s``, ``round``, ``updates``, ``bytes_up``, ``train_loss`` (NaN before the first step),
-``test_accuracy``, and so on, by column."""
+``test_accuracy``, and so on, by column. Example: ``row["test_accuracy"] > 0.9``."""
 
 
 class StopRule(Part, ABC):

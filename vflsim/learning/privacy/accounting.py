@@ -40,7 +40,12 @@ ORDERS = (*range(2, 65), 128, 256, 512, 1024)
 
 
 class Released(NamedTuple):
-    """What one client has released: all that ε depends on."""
+    """What one client has released: all that ε depends on.
+
+    Example::
+
+        Released(most=2, sampled=((0.1, 1, 20),)).batches  # 20
+    """
 
     most: int = 0
     """The most often that any sample was released."""

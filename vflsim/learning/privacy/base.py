@@ -43,6 +43,10 @@ class Plan:
     """The batches of a run: how much of the training rows is in one, and how many make an epoch.
 
     ``rounds`` is how many each client will release by the stop rules; None where only a run can tell.
+
+    Example::
+
+        Plan(rate=0.1, per_epoch=10, rounds=200).rounds  # 200
     """
 
     rate: float

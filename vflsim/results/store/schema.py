@@ -174,19 +174,20 @@ class RunInfo(BaseModel):
     out of the fixed point of blinding) from runs that ``failed`` for another reason; ``stop_reason`` is the stop
     rule that ended a finished run, ``stop_detail`` what a rule on metrics said. ``participants`` are the numbers of
     the clients that take part, without excluded ones. ``waits_for_all``, ``rounds_correspond`` and
-    ``awaited_replies`` are the protocol's :class:`~vflsim.protocols.traits.Traits`. ``staleness_bounds`` names the age that ``max_staleness`` bounds, in
-    server steps. ``crashing`` are the participants whose outages lose work and messages. ``learning_plane`` is how
-    training was computed, and ``one_by_one`` lists clients that were not computed together, with the reason.
-    ``rows`` counts the rows of each split (empty without training), ``data`` the facts about their preparation.
-    ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients that waited in vain at the end.
-    ``privacy`` is present if a mechanism protected training, ``blinding`` if clients blinded their embeddings,
-    ``codec`` if a codec with a range, or with latent noise, transformed tensors. ``files`` has the digests of all
-    other files of the run, once it is written. ``installed`` has the kinds that installed packages bring, each with
-    its package and version. ``inputs`` has the SHA-256 of data files, traces and own modules that the run has read,
-    by path. ``heavy_tail`` is the participants' delay with the heaviest tail, ``variation`` what the scenario says
-    of the rounds and a single run cannot show. ``conditions`` are what the run trained with beside its timing (None
-    without training). ``reference`` is the protocol's trait: the server computes the clients' models, too.
-    ``metrics`` are the facts of the scenario's own metrics, by name, ``measures`` the values of its own measures.
+    ``awaited_replies`` are the protocol's :class:`~vflsim.protocols.traits.Traits`. ``staleness_bounds`` names the
+    age that ``max_staleness`` bounds, in server steps. ``crashing`` are the participants whose outages lose work
+    and messages. ``learning_plane`` is how training was computed, and ``one_by_one`` lists clients that were not
+    computed together, with the reason. ``rows`` counts the rows of each split (empty without training), ``data``
+    the facts about their preparation. ``tf32``: whether a GPU rounded float32 products. ``stalled`` lists clients
+    that waited in vain at the end. ``privacy`` is present if a mechanism protected training, ``blinding`` if
+    clients blinded their embeddings, ``codec`` if a codec with a range, or with latent noise, transformed tensors.
+    ``files`` has the digests of all other files of the run, once it is written. ``installed`` has the kinds that
+    installed packages bring, each with its package and version. ``inputs`` has the SHA-256 of data files, traces
+    and own modules that the run has read, by path. ``heavy_tail`` is the participants' delay with the heaviest
+    tail, ``variation`` what the scenario says of the rounds and a single run cannot show. ``conditions`` are what
+    the run trained with beside its timing (None without training). ``reference`` is the protocol's trait: the
+    server computes the clients' models, too. ``metrics`` are the facts of the scenario's own metrics, by name,
+    ``measures`` the values of its own measures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
