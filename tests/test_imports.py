@@ -31,6 +31,8 @@ ENTRY_POINTS = {"__init__", "__main__"}  # above all layers
 # The rooms of the largest folders, likewise from the bottom up; names without a folder are single modules.
 ROOMS: dict[str, list[set[str]]] = {
     "learning": [
+        {"loss_trial"},
+        {"losses"},
         {"execution", "privacy", "states", "tasks"},
         {"optimizer_trial"},
         {"optimizers"},
@@ -78,8 +80,7 @@ MUTUAL = [
     {"timing.law", "timing.moments", "timing.tails"},  # a law's moments are integrals over the law
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"vocabulary.metric", "vocabulary.metric_trial"},  # and a metric
-    {"learning.loss_trial", "learning.losses"},  # and a loss
-    {"privacy.base", "privacy.mechanism_trial"},  # and a mechanism
+    {"learning.privacy.base", "learning.privacy.mechanism_trial"},  # and a mechanism
     {"timing.compute", "timing.compute_trial"},  # and a compute model
     {"timing.activation", "timing.availability", "timing.capacity", "timing.process_trial"},  # and what lives in time
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, get_args
+from typing import ClassVar, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from vflsim.vocabulary.metric import TaskName
 
-if TYPE_CHECKING:
-    from vflsim.learning.losses import Loss
-
 _ROWS, _CLASSES = 24, 3
 
 
-def try_out(loss: Loss) -> None:
+class Tried(Protocol):
+    """What is tried out of a loss."""
+
+    tasks: ClassVar[tuple[TaskName, ...]]
+
+    def value(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """The mean over the rows."""
+
+
+def try_out(loss: Tried) -> None:
     """Compute a loss, and its gradient, of random and of good predictions. Raises ValueError for what is wrong."""
     own, known = type(loss), get_args(TaskName)
     tasks = getattr(own, "tasks", None)
@@ -45,7 +51,7 @@ def _cases(task: TaskName) -> Iterator[tuple[str, Tensor, Tensor]]:
         yield "one row", good[:1], target[:1]
 
 
-def _one(loss: Loss, where: str, prediction: Tensor, target: Tensor) -> None:
+def _one(loss: Tried, where: str, prediction: Tensor, target: Tensor) -> None:
     name = type(loss).__name__
     (value, slope), (again, slope_again) = (_differentiated(loss, where, prediction, target) for _ in range(2))
     if value != again or not torch.equal(slope, slope_again):
@@ -61,7 +67,7 @@ def _one(loss: Loss, where: str, prediction: Tensor, target: Tensor) -> None:
         _refuse(what, "the mean over the rows")
 
 
-def _differentiated(loss: Loss, where: str, prediction: Tensor, target: Tensor) -> tuple[float, Tensor]:
+def _differentiated(loss: Tried, where: str, prediction: Tensor, target: Tensor) -> tuple[float, Tensor]:
     """Return the loss, and its gradient by the prediction."""
     name, leaf, truth = type(loss).__name__, prediction.clone().requires_grad_(), target.clone()
     value = loss.value(leaf, truth)
