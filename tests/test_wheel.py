@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import vflsim
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel; it borrows nothing but the other packages of this one."""
     folder = tmp_path_factory.mktemp("wheel")
@@ -60,3 +61,85 @@ def test_an_installed_wheel_has_the_scenarios_inside_and_trains_in_an_empty_fold
     assert found >= {f"results/quickstart/{name}/seed-0/metrics.parquet" for name in ("wait", "coded")}
     assert (tmp_path / "results" / "quickstart" / "report.html").is_file()
     assert list(environment.glob("lib/*/site-packages/vflsim/report/assets/uPlot.LICENSE"))
+
+
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "vflsim-nightly"
+version = "0.3.1"
+
+[project.entry-points."vflsim.kinds"]
+nightly = "vflsim_nightly:Nightly"
+margin = "vflsim_nightly:Margin"
+hasty = "vflsim_nightly:Hasty"
+"""
+MODULE = """\
+from typing import ClassVar, Literal
+
+from vflsim.protocol import Availability, Interrupted, Loss, PositiveSeconds, StepProfile, Synchronous
+
+
+class Nightly(Availability):
+    kind: Literal["nightly"] = "nightly"
+    away: PositiveSeconds
+    interrupted: Interrupted = "resumed"
+
+    def profile(self, seed, party):
+        return StepProfile([0.0, 0.01, 0.01 + self.away], [1.0, 0.0, 1.0], period=0.2)
+
+
+class Margin(Loss):
+    kind: Literal["margin"] = "margin"
+    tasks: ClassVar[tuple[str, ...]] = ("multiclass",)
+
+    def value(self, prediction, target):
+        own = prediction.gather(1, target[:, None])
+        return (1 - own + prediction).clamp(min=0).mean()
+
+
+class Hasty(Synchronous):
+    kind: Literal["hasty"] = "hasty"
+"""
+SCENARIO = """\
+name: installed
+data: {name: digits, train_rows: 90, test_fraction: 0.1}
+partition: {clients: 3}
+models: {client: {kind: linear, embedding: 4}, aggregate: mean, server: {kind: linear}}
+training:
+  batch: 30
+  loss: {kind: margin}
+  client_optimizer: {kind: sgd, lr: 0.1}
+  server_optimizer: {kind: sgd, lr: 0.1}
+timing: {clients: {compute: 1 ms, availability: {kind: nightly, away: 20 ms}}}
+protocols: {wait: {kind: synchronous}, mine: {kind: hasty}}
+stop: {rounds: 20}
+"""
+
+
+def test_kinds_of_a_package_that_is_built_and_installed_there_run_and_are_told_with_its_version(
+    environment: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "package"
+    (source / "vflsim_nightly").mkdir(parents=True)
+    (source / "pyproject.toml").write_text(PROJECT)
+    (source / "vflsim_nightly" / "__init__.py").write_text(MODULE)
+    call(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=source)
+    (wheel,) = tmp_path.glob("*.whl")
+    pip = ("-m", "pip", "--disable-pip-version-check", "--quiet", "--python", environment)
+    call(sys.executable, *pip, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+
+    place = tmp_path / "empty"
+    place.mkdir()
+    (place / "scenario.yaml").write_text(SCENARIO)
+    script = environment / "bin" / "vflsim"
+    call(script, "run", "scenario.yaml", "--out", "out", "--no-report", cwd=place)
+    for name, kinds in (("wait", ("margin", "nightly")), ("mine", ("hasty", "margin", "nightly"))):
+        info = json.loads((place / "out" / name / "seed-0" / "run.json").read_text())
+        assert info["status"] == "finished"
+        assert info["installed"] == dict.fromkeys(kinds, "vflsim-nightly 0.3.1")
+        assert any(str(environment) in path and "vflsim_nightly" in path for path in info["inputs"])
+    call(script, "verify", "out", cwd=place)
