@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import functools
 import gc
 import os
 import sys
@@ -49,10 +50,22 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def _command_of() -> Callable[..., object]:
+    """What typer makes of the command line anew at each call; here once."""
+    from typer.main import get_command
+
+    return functools.cache(get_command)
+
+
 @pytest.fixture
-def vflsim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+def vflsim(
+    _command_of: Callable[..., object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
     """The console script, in this process."""
     from vflsim.cli import main
+
+    monkeypatch.setattr("typer.main.get_command", _command_of)
 
     def call(*argv: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["vflsim", *map(str, argv)])
