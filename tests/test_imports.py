@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,11 @@ def imports(tree: ast.AST, at_run_time: bool = False) -> Iterator[tuple[str, set
             yield from imports(node, at_run_time)
 
 
+@cache
+def imported_by(path: Path, at_run_time: bool = False) -> list[tuple[str, set[str]]]:
+    return list(imports(tree(path), at_run_time))
+
+
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -121,23 +127,26 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-each_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+TOPS = sorted({name_of(path).split("/")[0] for path in FILES})
+"""Folders and modules of the package."""
 
 
-@each_file
-def test_a_module_imports_only_from_layers_below_it(path: Path) -> None:
-    own = name_of(path).split("/")[0].removesuffix(".py")
-    if own in ENTRY_POINTS:
-        return
-    for name, _ in imports(tree(path)):
-        if name.startswith("vflsim."):
-            other = name.split(".")[1]
-            assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {name}"
+def files_of(top: str) -> list[Path]:
+    return [path for path in FILES if name_of(path).split("/")[0] == top]
+
+
+@pytest.mark.parametrize("top", [top for top in TOPS if top.removesuffix(".py") not in ENTRY_POINTS])
+def test_modules_import_only_from_layers_below_them(top: str) -> None:
+    own = top.removesuffix(".py")
+    others = [(name_of(path), name, name.split(".")[1])
+              for path in files_of(top) for name, _ in imported_by(path) if name.startswith("vflsim.")]  # fmt: skip
+    wrong = [f"{path} imports {name}" for path, name, other in others if other != own and LEVEL[other] >= LEVEL[own]]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_only_one_module_knows_the_event_loop(library: str) -> None:
-    users = {name_of(path) for path in FILES if any(name.split(".")[0] == library for name, _ in imports(tree(path)))}
+    users = {name_of(path) for path in FILES if any(name.split(".")[0] == library for name, _ in imported_by(path))}
     assert users == ONLY_IN[library]
 
 
@@ -150,7 +159,7 @@ def test_no_modules_import_each_other_in_a_cycle() -> None:
     graph = {
         module: {
             found
-            for name, names in imports(tree(path), at_run_time=True)
+            for name, names in imported_by(path, at_run_time=True)
             for found in {f"{name}.{each}" for each in names} & MODULES.keys() or {name} & MODULES.keys()
         }
         for module, path in MODULES.items()
@@ -182,7 +191,7 @@ def room(path: Path) -> str:
 
 def needed(path: Path) -> Iterator[str]:
     """The modules that a module imports anywhere: at the top, for types, and inside functions."""
-    for name, names in imports(tree(path)):
+    for name, names in imported_by(path):
         yield from {f"{name}.{each}" for each in names} & MODULES.keys() or {name} & MODULES.keys()
 
 
@@ -204,18 +213,24 @@ def test_the_search_for_cycles_finds_them() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}}) == [{"b", "c"}, {"d"}]
 
 
-@pytest.mark.parametrize(
-    "path", [each for each in FILES if name_of(each).split("/")[0] not in ("protocols", "protocol.py")], ids=name_of
-)  # vflsim.protocol shows users what they may derive from
-def test_only_protocols_names_a_concrete_protocol(path: Path) -> None:
-    page = tree(path)
-    for module, names in imports(page):
-        assert not any(module == each or module.startswith(f"{each}.") for each in CONCRETE), f"imports {module}"
-        assert not (module.startswith("vflsim.protocols") and names & CLASSES), f"imports {names & CLASSES}"
+# vflsim.protocol shows users what they may derive from
+@pytest.mark.parametrize("top", [top for top in TOPS if top not in ("protocols", "protocol.py")])
+def test_only_protocols_names_a_concrete_protocol(top: str) -> None:
+    assert [wrong for path in files_of(top) for wrong in named_in(path)] == []
+
+
+def named_in(path: Path) -> Iterator[str]:
+    """Where a module imports a concrete protocol or names its kind."""
+    own, page = name_of(path), tree(path)
+    for module, names in imported_by(path):
+        if any(module == each or module.startswith(f"{each}.") for each in CONCRETE):
+            yield f"{own} imports {module}"
+        if module.startswith("vflsim.protocols") and names & CLASSES:
+            yield f"{own} imports {names & CLASSES}"
     known = {id(each) for node in ast.walk(page) if isinstance(node, ast.Call) for each in arguments(node)}
     for node in ast.walk(page):
-        kind = isinstance(node, ast.Constant) and node.value in KINDS and id(node) not in known
-        assert not kind, f"line {node.lineno} names a kind of protocol"
+        if isinstance(node, ast.Constant) and node.value in KINDS and id(node) not in known:
+            yield f"{own}:{node.lineno} names a kind of protocol"
 
 
 def arguments(call: ast.Call) -> list[ast.expr]:
