@@ -13,6 +13,7 @@ import torch
 from command_line import Ended
 from kept_runs import KeptAt, files_of, interrupted, whole
 from ruamel.yaml import YAML
+from thorough import is_thorough
 from tiny_worlds import EAGER, raw, run
 
 from vflsim.errors import UnkeptStateError
@@ -60,6 +61,11 @@ COMMON: dict[str, Any] = {
 }
 WHAT_RUNS_LEAVE = (".parquet", ".safetensors", ".csv")
 BOTH = pytest.mark.parametrize("case", CASES)
+PAIRS = [
+    *("a learner that draws from torch", "an aggregate that draws from numpy", "a loss that draws from python"),
+    *(case for case in CASES if not case.endswith(("torch", "numpy", "python"))),
+]
+"""Every part that draws, and every source."""
 
 
 def scenario_of(case: str, **more: Any) -> Scenario:
@@ -95,7 +101,7 @@ def test_what_is_drawn_depends_on_the_seed_and_not_on_batching_or_evaluations(ca
     assert any(not tensor.equal(run(scenario, seed=1).weights[name]) for name, tensor in weights.items())
 
 
-@BOTH
+@pytest.mark.parametrize("case", CASES if is_thorough() else PAIRS)
 @pytest.mark.usefixtures("warm_workers")
 def test_two_workers_draw_what_one_draws(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
