@@ -1,4 +1,4 @@
-"""Stop a run that cannot end: what its stop rules wait for is never counted."""
+"""Stop a run that cannot end, because what its stop rules wait for is never counted."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ class Latency:
 
 
 class Carrier(ABC):
-    """A discipline by which transfers that have paid their latency share the links.
+    """Shares the links among the transfers whose latency is over.
 
-    ``arrived`` is to be called once for every transfer whose last bit is through, in the order of arrival.
+    It calls ``arrived`` once for every transfer whose last bit is through, in the order of arrival.
     """
 
     def __init__(self, arrived: Callable[[Transfer], None]) -> None:

@@ -87,10 +87,10 @@ class Saturation:
 class Wire:
     """One party's end of the wire.
 
-    Invariants: values are decoded only when they are read; a tensor that is sent to several parties by a codec without
-    memory is put through it once, and one that has arrived is passed on as it came; the memory moves on with every
-    tensor sent, whether or not it arrives. The n-th tensor of a message kind and name gets the n-th key, for each
-    party, with a sequence of its own for evaluation.
+    Invariants: values are decoded only when they are read; a codec without memory transforms a tensor once, even if
+    several parties get it; a tensor that has arrived is passed on as it came; the memory moves on with every tensor
+    sent, whether or not it arrives. The n-th tensor of a message kind and name gets the n-th key, for each party, with
+    a sequence of its own for evaluation.
     """
 
     def __init__(self, party: int, wires: Wires) -> None:

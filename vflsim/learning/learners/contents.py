@@ -1,4 +1,4 @@
-"""The contents of an object's attributes, to be compared with those of another time: what has changed in between."""
+"""Compare the contents of an object's attributes at two times, to find what has changed."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from vflsim.learning.states import State, load_optimizer, optimizer_state
 class FlatModel(PartyModel):
     """A model whose parameters become views of one vector when its optimiser is made.
 
-    Steps are those of ``rule.build(module.parameters())``, to the bit but for the order within vector instructions.
+    Steps equal those of ``rule.build(module.parameters())`` to the bit, except for the order within vector
+    instructions.
     """
 
     gradients_held: ClassVar[int] = 2  # autograd's, and the vector of them

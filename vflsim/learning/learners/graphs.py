@@ -25,7 +25,7 @@ class KeptGraph:
 
     ``x_of`` returns x of a batch, such as its features; where it is None, ``function`` takes ``received`` alone.
     ``models`` are those that ``function`` applies. Invariant: the backward pass uses the parameters of the forward
-    pass, and costs no second one, unless another batch came in between.
+    pass. The forward pass is repeated only if another batch came in between.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Lazy values that a checkpoint keeps as their recipe: what computes the value, and not the value."""
+"""Lazy values: a checkpoint keeps the recipe that computes the value, and not the value."""
 
 from __future__ import annotations
 

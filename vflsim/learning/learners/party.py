@@ -82,9 +82,9 @@ class PartyParts:
 class PartyLearner:
     """Makes the operations of one party. Subclass it: give it models, and a method for each operation.
 
-    An operation reads the party's own state and the handles in its ``inputs``, nothing else. To make one changes
-    nothing: ``run`` changes weights and ``kept``, when a value is needed; ``commit`` does bookkeeping on indices, when
-    the operation completes in virtual time, and again when a resumed run repeats its timing.
+    An operation reads the party's own state and the handles in its ``inputs``, nothing else. Making an operation
+    changes nothing: ``run`` changes weights and ``kept``, when a value is needed; ``commit`` does bookkeeping on
+    indices, when the operation completes in virtual time, and again when a resumed run repeats its timing.
 
     ``kept`` is what the party remembers between operations beside its models, by name: tensors, numbers, texts, and
     lists and mappings of these. Checkpoints keep it. A change of any other attribute by ``run`` is refused, since a

@@ -11,12 +11,12 @@ from vflsim.learning.privacy.releases import OneRelease, Releases, Rows
 
 
 class Release:
-    """One release of bounded embeddings of ``rows``: with noise and counted, or as they are without ``releases``.
+    """One release of bounded embeddings of ``rows``: ``releases`` adds noise and counts it; None leaves them alone.
 
     A ``blinder`` then blinds those of a batch.
 
-    ``begin`` takes the noise's place in the party's sequence: the first call of it, or of the release, does. ``commit``
-    counts the release when the party has computed the embeddings in virtual time.
+    The noise takes its place in the party's sequence at the first call of ``begin``, or of the release itself.
+    ``commit`` counts the release when the party has computed the embeddings in virtual time.
     """
 
     __slots__ = ("_blinder", "_kind", "_present", "_releases", "_rows", "_through")

@@ -20,8 +20,8 @@ class Staleness:
     """Ages in server steps, 0 for what arrived for the step itself (VAFL Eq. 3 counts the same from 1).
 
     *Row age*: steps since this client's row of this sample was refreshed. *Client age*: steps since the client's last
-    arrival. A row never refreshed, and a client never heard of, count from the start (one step before the first):
-    what ``first_fill`` put there was put there then.
+    arrival. The age of a row that was never refreshed, and of a client that never sent anything, counts from one step
+    before the first: ``first_fill`` filled the table then.
 
     Example::
 

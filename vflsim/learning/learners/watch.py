@@ -35,8 +35,8 @@ def from_outside(thing: Any) -> bool:
 class Burst:
     """The operations that run one after the other, with nothing of the timing plane in between.
 
-    Only here can code from outside change a party, and a checkpoint is only ever taken in between. So it is enough to
-    compare at the end of a burst with its beginning.
+    Code from outside changes a party only during a burst, and checkpoints are taken only between bursts. So it is
+    enough to compare the party at the end of a burst with the party at its beginning.
     """
 
     def __init__(self, device: torch.device) -> None:

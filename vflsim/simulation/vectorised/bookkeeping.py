@@ -1,4 +1,4 @@
-"""Rows of metrics, and the end of a run, from chunks of rounds: conductor and recorder of the vectorised path."""
+"""Make rows of metrics from chunks of rounds, and find the end: conductor and recorder of the vectorised path."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def evaluation_schedule(every: Every) -> EvaluationSchedule:
 
 
 class _Rounds:
-    """At the end of every ``amount``-th round."""
+    """Evaluates at the end of every ``amount``-th round."""
 
     def __init__(self, amount: int) -> None:
         self._amount = amount
@@ -43,7 +43,7 @@ class _Rounds:
 
 
 class _Updates:
-    """At the instants in which the number of client steps passes a multiple of ``amount``."""
+    """Evaluates at the instants in which the number of client steps passes a multiple of ``amount``."""
 
     def __init__(self, amount: int) -> None:
         self._amount = amount
@@ -60,7 +60,7 @@ class _Updates:
 
 
 class _Seconds:
-    """At multiples of a duration, skipping those without a change since the last one."""
+    """Evaluates at multiples of a duration, and skips those without a change since the last one."""
 
     def __init__(self, amount: float) -> None:
         self._amount = amount
