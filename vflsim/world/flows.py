@@ -25,7 +25,7 @@ _TICKS = 4
 class FairSharing(Carrier):
     """Rates are max–min fair over the senders' up-links and the receivers' down-links at every instant.
 
-    They are solved for once an instant, after all its arrivals, departures and changes of capacity. Between two such
+    They are computed once an instant, after all its arrivals, departures and changes of capacity. Between two such
     instants every flow moves at a constant rate; its remaining bits are summed with compensation (Kahan), so that the
     error does not grow with the number of solutions. A flow is complete when ``TRACE`` of it is left, or as much as it
     moves within the clock's precision. Flows that complete together arrive in the order they entered.

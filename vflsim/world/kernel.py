@@ -31,7 +31,8 @@ class Moment(IntEnum):
 class Abandoned(BaseException):
     """Thrown into a coroutine whose work has become useless; caught by the ``until`` block it names.
 
-    ``scope`` is ``None`` when the world closes. Not an ``Exception``: a protocol's ``except Exception`` may not eat it.
+    ``scope`` is ``None`` when the world closes. Not an ``Exception``: a protocol's ``except Exception`` must not catch
+    it.
     """
 
     def __init__(self, scope: object | None = None) -> None:
@@ -47,7 +48,7 @@ class Timer(Protocol):
 
 
 class _Nothing:
-    """An awaitable that is done at once: one object for all, cheaper than a new coroutine every time."""
+    """An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         return iter(())  # type: ignore[return-value]  # at its end from the start: nothing is ever sent to it

@@ -64,7 +64,7 @@ class Fifo(Network):
 
 @final
 class Dedicated(Network):
-    """No contention at all: every message at min(sender's up, receiver's down).
+    """Messages never contend: each moves at min(sender's up, receiver's down).
 
     Example: ``{kind: dedicated, latency: {file: latencies.csv, unit: ms}}``
     """

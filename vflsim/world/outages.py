@@ -1,4 +1,4 @@
-"""Parties that go down and come up: the effect on their work, and on those who wait for them.
+"""Take parties down and up: what that does to their work, and to those who wait for them.
 
 ``resumed``: an outage is a pause. ``lost``: a crash, with everything in flight gone, and a fresh start afterwards.
 """

@@ -1,1 +1,1 @@
-"""Many clients at the price of one: parameters side by side, and one tensor call for all that is alike."""
+"""Compute many clients together: their parameters lie side by side, and one tensor call does all equal operations."""

@@ -1,4 +1,4 @@
-"""The fixed table of the clients that are computed together, and how, by measurement."""
+"""Decide which clients are computed together, and how. The table rests on measurements."""
 
 from __future__ import annotations
 

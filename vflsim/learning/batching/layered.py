@@ -18,7 +18,7 @@ LayerBackward: TypeAlias = Callable[[Tensor], list[Tensor]]
 
 
 class LayeredStack(Stack):
-    """S clients with the same layers, linear or elementwise, but for how many features the first one takes.
+    """S clients with the same layers, linear or elementwise; the number of features of the first layer may differ.
 
     Absent features are zeros, whose weights have no gradient and stay zero. Where the last layer is linear, a sum over
     all clients is one product there: what comes out of the layers before it, side by side, times all its weights.

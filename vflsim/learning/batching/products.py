@@ -1,4 +1,4 @@
-"""Linear and polynomial clients, h = Σ_i (x^{∘i} W^i + b^i): matrix products and nothing else."""
+"""Linear and polynomial clients, h = Σ_i (x^{∘i} W^i + b^i), as matrix products alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lead of one protocol over the others: differences at equal virtual times, paired by seed."""
+"""Compute one protocol's lead over the others: differences at equal virtual times, paired by seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantiles of round durations, each with an interval; no number if the rounds are too few for an interval.
+"""Quantiles of round durations, each with an interval. Too few rounds for an interval give no number.
 
 For independent rounds the intervals are exact for any distribution: the number of durations below a quantile is
 binomial, so two order statistics enclose it with the requested probability. For dependent rounds, batches give an

@@ -1,4 +1,4 @@
-"""Place a run that another folder of the same sweep has: the same files under two names."""
+"""Place a run that another folder of the same sweep has, so that the same files have two names."""
 
 from __future__ import annotations
 
