@@ -12,7 +12,7 @@ import torch
 from attacked_runs import finished
 
 from vflsim.attacks import chosen, evaluate
-from vflsim.attacks.coded import Together, solved
+from vflsim.attacks.coded import CodedAnswers, solved
 from vflsim.coding.field import PrimeField
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.coding.quantise import Quantiser
@@ -99,7 +99,7 @@ def test_solutions_are_those_of_every_batch_by_itself() -> None:
     alone = np.zeros((20, 2))
 
     def of(batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seen = Together(np.zeros((rows, 1)), elements, batch, np.ones(rows, bool))
+        seen = CodedAnswers(np.zeros((rows, 1)), elements, batch, np.ones(rows, bool))
         return solved(seen, np.arange(rows), y, known, others, quantiser, alone)
 
     guess, determined = of(batch)

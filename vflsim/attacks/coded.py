@@ -99,7 +99,7 @@ class CodedEmbeddings(AttackOfClients):
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CodedAnswers:
     """What a server has of the first rounds with each recorded row, (recorded rows, …); 0 where there is less.
 
     ``sums`` are decoded, ``elements`` are the coded embeddings of all senders side by side, in the field, ``numbers``
@@ -118,7 +118,7 @@ class Together:
         return numbers(self.elements)
 
 
-def seen_together(views: RecordedViews, rounds: int) -> Together | None:
+def seen_together(views: RecordedViews, rounds: int) -> CodedAnswers | None:
     """Collect what the server has received in the first ``rounds`` rounds with each row; None if no row was in as many.
 
     Raises ``ValueError`` if there is none, or if arrivals were not kept.
@@ -149,7 +149,7 @@ def seen_together(views: RecordedViews, rounds: int) -> Together | None:
     there = np.concatenate([where for _, where in parts], 1)
     keys = np.hstack([np.nan_to_num(times, nan=-1.0), there, _segments(coded[0], views.rows)[:, None]])
     batch = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
-    return Together(values.reshape(rows, -1), elements, batch, complete)
+    return CodedAnswers(values.reshape(rows, -1), elements, batch, complete)
 
 
 def _by_round(view: PartyView, times: Floats, width: int) -> tuple[Tensor, NDArray[np.bool_]]:
@@ -173,7 +173,7 @@ def _segments(view: PartyView, rows: Indices) -> Indices:
 
 
 def solved(
-    seen: Together,
+    seen: CodedAnswers,
     rows: Indices,
     y: Floats,
     known: Indices,
