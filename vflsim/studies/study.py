@@ -9,6 +9,7 @@ from vflsim.scenario.checks import location_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
+from vflsim.scenario.stop import Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described
 from vflsim.studies.checks.first_round import refuse_hopeless
@@ -80,12 +81,17 @@ def default_folder(scenario: Scenario, timing_only: bool) -> Path:
     return Path("results") / (f"{scenario.name}-timing" if timing_only else scenario.name)
 
 
+def _endless(stop: Stop) -> str:
+    more = ", and asks no rule on metrics" if stop.rules else ""
+    return f"a timing-only run never reaches a target alone{more}"
+
+
 def _must_end(scenario: Scenario) -> None:
     """Raise ScenarioError for a protocol that never stops without training."""
     allowed = "time, rounds, updates, epochs, precision or wall_clock besides"
     remedy = "add `time: 600 s`, say, or train"
     problems = [
-        Problem(location_of(scenario, name, "stop"), "a timing-only run never reaches a target alone", allowed, remedy)
+        Problem(location_of(scenario, name, "stop"), _endless(scenario.stop_of(name)), allowed, remedy)
         for name in scenario.protocols
         if scenario.stop_of(name).criteria.keys() <= {"target", "rules"}
     ]
