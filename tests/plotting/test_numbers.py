@@ -104,8 +104,8 @@ def swept(trained: Path, tmp_path_factory) -> Path:
 
 
 def paged(folder: Path, names: list[str]) -> Path:
-    values = [{"value": 3 + 5 * k, "folder": name, "finished": True} for k, name in enumerate(names)]
-    page = {"scenario": "tiny", "key": "constants.k", "timing_only": False, "values": values}
+    points = [{"values": [3 + 5 * k], "folder": name, "finished": True} for k, name in enumerate(names)]
+    page = {"scenario": "tiny", "keys": ["constants.k"], "timing_only": False, "points": points}
     (folder / "sweep.json").write_text(json.dumps(page))
     return folder
 

@@ -35,8 +35,8 @@ def test_a_protocol_looks_the_same_in_all_panels(results: Results):
 def test_a_sweep_has_a_panel_for_each_value(toy_folder: Path, tmp_path: Path):
     for name in ("mean", "max"):
         shutil.copytree(toy_folder, tmp_path / name)
-    values = [{"value": name, "folder": name, "finished": True} for name in ("mean", "max")]
-    page = {"scenario": "toy", "key": "models.aggregate", "timing_only": False, "values": values}
+    points = [{"values": [name], "folder": name, "finished": True} for name in ("mean", "max")]
+    page = {"scenario": "toy", "keys": ["models.aggregate"], "timing_only": False, "points": points}
     (tmp_path / "sweep.json").write_text(json.dumps(page))
     titles = [axes.get_title("left") for axes in shown(metric_panels([Sweep.open(tmp_path)]))]
     assert titles == ["toy: mean", "toy: max"]

@@ -21,8 +21,8 @@ from vflsim.results.sweeps.sweep import Sweep
 def page(folder: Path, key: str, values: list, finished: int | None = None) -> Sweep:
     """Write ``sweep.json`` over the folders 0, 1, …."""
     done = len(values) if finished is None else finished
-    entries = [{"value": value, "folder": str(k), "finished": k < done} for k, value in enumerate(values)]
-    said = {"scenario": "story", "key": key, "timing_only": True, "values": entries}
+    entries = [{"values": [value], "folder": str(k), "finished": k < done} for k, value in enumerate(values)]
+    said = {"scenario": "story", "keys": [key], "timing_only": True, "points": entries}
     (folder / "sweep.json").write_text(json.dumps(said))
     return Sweep.open(folder)
 

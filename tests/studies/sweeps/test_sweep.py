@@ -261,7 +261,7 @@ def test_a_run_that_fails_stops_neither_its_value_nor_the_others(tmp_path: Path)
 
 
 def page(folder: Path, **changes: object) -> Path:
-    said = {"scenario": "s", "key": "k", "timing_only": False, "values": [{"value": 1, "folder": "k-1"}]}
+    said = {"scenario": "s", "keys": ["k"], "timing_only": False, "points": [{"values": [1], "folder": "k-1"}]}
     folder.mkdir(exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(said | changes))
     return folder
@@ -288,10 +288,10 @@ def test_what_is_no_sweep_or_a_damaged_one_is_said(tmp_path: Path) -> None:
         (lambda: tmp_path / "absent", "no such folder"),
         (lambda: tmp_path, r"no sweep\.json in it"),
         (lambda: page(tmp_path / "a"), "no value of this sweep has finished"),
-        (lambda: page(tmp_path / "b", values=[]), "damaged"),
-        (lambda: page(tmp_path / "c", values=[{"value": 1, "folder": "../../etc", "finished": True}]), "damaged"),
+        (lambda: page(tmp_path / "b", points=[]), "damaged"),
+        (lambda: page(tmp_path / "c", points=[{"values": [1], "folder": "../../etc", "finished": True}]), "damaged"),
         (lambda: page(tmp_path / "d", more=1), "damaged"),
-        (lambda: page(tmp_path / "e", values=[{"value": 1, "folder": "k-1", "finished": True}]), "no such folder"),
+        (lambda: page(tmp_path / "e", points=[{"values": [1], "folder": "k-1", "finished": True}]), "no such folder"),
     ):
         with pytest.raises(ResultsError, match=what):
             Sweep.open(make())
