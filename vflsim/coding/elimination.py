@@ -36,7 +36,8 @@ class Echelon:
 
 def eliminated(field: PrimeField, matrix: Tensor, columns: int) -> Echelon:
     """Eliminate in the first ``columns`` columns of a matrix over ``field``, elements (rows, all columns)."""
-    a, pivots = matrix.clone(), []
+    a = matrix.clone()
+    pivots: list[int] = []
     for column in range(columns):
         rank = len(pivots)
         below = torch.nonzero(a[rank:, column])
