@@ -13,8 +13,8 @@ from scipy import stats
 
 from vflsim.analysis import Law, OfDelay, Point
 from vflsim.analysis.cycles import Cycles, Turn
-from vflsim.analysis.sums import SumLaw
 from vflsim.protocols.fedvs.stages import CodedStages
+from vflsim.timing.sums import SumLaw
 
 RUNS = 20
 LEVEL = 0.999

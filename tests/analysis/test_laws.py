@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from thorough import examples
 
-from vflsim.analysis.affine import OfDelay
-from vflsim.analysis.sums import Convolution, SumLaw, shifted, total
+from vflsim.timing.affine import OfDelay
 from vflsim.timing.base import Delay
+from vflsim.timing.branches import sum_of
 from vflsim.timing.delays import (
     Constant,
     Empirical,
@@ -30,6 +30,7 @@ from vflsim.timing.delays import (
 from vflsim.timing.law import Law, MixtureLaw, Point, mixture
 from vflsim.timing.order import maximum
 from vflsim.timing.quadrature import integral
+from vflsim.timing.sums import SumLaw, shifted, total
 
 SMOOTH = {
     "exponential": Exponential(mean=2.0),
@@ -169,7 +170,7 @@ def test_scaled_delays_are_convolved_as_precisely_as_plain_ones() -> None:
 
 def test_a_convolution_agrees_with_its_closed_form() -> None:
     """Uniform + exponential, by hand: F(x) = ∫ F_exp(x − y) dy / width."""
-    law = Convolution(OfDelay(Exponential(mean=2.0)), OfDelay(Uniform(low=1.0, high=3.0)))
+    law = sum_of([OfDelay(Exponential(mean=2.0)), OfDelay(Uniform(low=1.0, high=3.0))])
     x = np.linspace(0.5, 30.0, 200)
 
     def lost(y: np.ndarray) -> np.ndarray:  # ∫₀^y F_exp
@@ -181,7 +182,7 @@ def test_a_convolution_agrees_with_its_closed_form() -> None:
 
 def test_a_convolution_with_atoms_is_exact_too() -> None:
     coin = MixtureLaw(((0.5, Point(1.0)), (0.5, Point(4.0))))
-    law = Convolution(OfDelay(Exponential(mean=2.0)), coin)
+    law = sum_of([OfDelay(Exponential(mean=2.0)), coin])
     x = np.linspace(0.0, 30.0, 200)
     expected = (stats.expon(1, 2).cdf(x) + stats.expon(4, 2).cdf(x)) / 2
     assert law.cdf(x) == pytest.approx(expected, abs=1e-12)

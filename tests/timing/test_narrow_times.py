@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vflsim.analysis.affine import OfDelay
+from vflsim.timing.affine import OfDelay
 from vflsim.timing.delays import Maximum, Normal, Sum, Uniform
 from vflsim.timing.order import order_statistic
 

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from vflsim.analysis.affine import OfDelay
-from vflsim.analysis.sums import total
 from vflsim.codecs.frame import ONLY, Spec
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.setting import Algorithm, Exchange, Learners, Setting
 from vflsim.streams import SERVER, SHARED, party_name
 from vflsim.timing.activation import Immediate, Poisson
+from vflsim.timing.affine import OfDelay
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.basic import Constant
 from vflsim.timing.compute import AnyCompute, ComputeModel, Flops, OperationCost, duration
 from vflsim.timing.compute import law as drawn_law
 from vflsim.timing.law import Law, Point, mixture
+from vflsim.timing.sums import total
 from vflsim.world.messages import Embedding, Message
 
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from vflsim.analysis.sums import shifted
 from vflsim.timing.floats import Floats
 from vflsim.timing.law import Law, Point, mixture
 from vflsim.timing.order import order_statistic
+from vflsim.timing.sums import shifted
 
 
 def working_on(cycle: Law, rate: float, clients: int, t: int, service: float) -> Law:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vflsim.analysis.affine import OfDelay
-from vflsim.analysis.sums import SumLaw
 from vflsim.errors import NoClosedFormError
+from vflsim.timing.affine import OfDelay
 from vflsim.timing.base import Delay, exact
 from vflsim.timing.composite import Sum
 from vflsim.timing.delays import Exponential, ShiftedExponential, Uniform
 from vflsim.timing.law import Law, MixtureLaw, Point
+from vflsim.timing.sums import SumLaw
 
 if TYPE_CHECKING:
     import sympy

@@ -26,9 +26,9 @@ from vflsim.analysis.rounds import (
     numbered,
     synchronous,
 )
-from vflsim.analysis.sums import shifted
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import SlowestSubset, order_statistic
+from vflsim.timing.sums import shifted
 
 LONG_RUN = "in the long run, over all server steps"
 ALONE = "no message waits for a link"

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.analysis.affine import OfDelay
-from vflsim.analysis.interpolation import Interpolated
 from vflsim.errors import TooLargeError
+from vflsim.timing.affine import OfDelay
 from vflsim.timing.delays import Exponential
 from vflsim.timing.floats import Floats, floats
+from vflsim.timing.interpolation import Interpolated
 from vflsim.timing.law import Law, Point, union
+from vflsim.timing.quadrature import gauss
 
 
 def exponential_rate(law: Law) -> float | None:
@@ -207,5 +208,4 @@ _FINE = 1e-3
 """Of its mean: steps so small that clocks on them hardly ever strike together."""
 _SAME = 1e-6
 _TOGETHER = 4_096
-_LEGENDRE = np.polynomial.legendre.leggauss(10)
-_U, _W = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2
+_U, _W = gauss(10)

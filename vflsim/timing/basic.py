@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal, final
 
@@ -14,6 +15,7 @@ from typing_extensions import override
 from vflsim.timing.atoms import Atoms
 from vflsim.timing.base import Delay, exact
 from vflsim.timing.floats import Floats, floats
+from vflsim.timing.law import Law, Point
 from vflsim.vocabulary import PositiveNumber, PositiveSeconds, Seconds
 
 if TYPE_CHECKING:
@@ -73,6 +75,10 @@ class Exponential(Delay):
     mean: PositiveSeconds
     """Mean of the delay."""
 
+    @override
+    def phases(self) -> Mapping[float, float]:
+        return {self.mean: 1.0}
+
     @property
     @override
     def standard(self) -> Exponential:
@@ -126,6 +132,10 @@ class ShiftedExponential(Delay):
     """The shortest delay."""
     mean: PositiveSeconds
     """Mean of the exponential part alone; the delay's mean is shift + mean."""
+
+    @override
+    def summands(self) -> tuple[Law, ...]:
+        return Point(self.shift), Exponential(mean=self.mean)
 
     @override
     def expectation(self) -> float:

@@ -1,106 +1,213 @@
-"""The law of a sum of delays, taken apart into branches: one for each choice of the mixtures among its parts.
+"""The law of a sum of independent times, taken apart by what adds up: atoms, and times with a density.
 
-Within a branch, constants and observed values give atoms, exponentials a hypoexponential law in closed form, and all
-other parts are convolved numerically.
+Every law consists of atoms and of continuous laws. So does a sum of two: it has the sums of their atoms, the continuous
+laws of each shifted by the other's atoms, and the convolutions of continuous laws. Constants and atoms are therefore
+added exactly, exponentials have a hypoexponential law in closed form, and only what is left is convolved numerically
+(``Convolution``). Laws that are alike are convolved once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from itertools import product
-from typing import final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.errors import TooLargeError
-from vflsim.timing.atoms import Atoms
-from vflsim.timing.base import Delay
-from vflsim.timing.basic import Constant, Exponential, ShiftedExponential
-from vflsim.timing.continuous import ContinuousSum
-from vflsim.timing.empirical import Empirical
+from vflsim.timing.atoms import MAX_ATOMS, Atoms
+from vflsim.timing.continuous import MOST_KINKS, convolved, fitted
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.hypoexponential import exponentials
-from vflsim.timing.law import Law
+from vflsim.timing.interpolation import Interpolated
+from vflsim.timing.law import Law, MixtureLaw
+from vflsim.timing.order import OrderStatistic
 
-MAX_BRANCHES = 1024
-_CELLS = 2**20  # of a table that is made at once
-_FEW = 16
-"""Values whose sums with the breaks of a continuous part are listed, and between which a cdf is followed exactly."""
+_WHOLE: Final = 1 - 1e-12
+"""A mass that is 1 but for rounding."""
+_MOST_PHASES: Final = 32
+"""Ways in which phases of exponentials may add up."""
+_MOST_BRANCHES: Final = 16
+"""Branches with laws of their own; if there are more, they are convolved as one law."""
+_CELLS: Final = 2**20  # of a table that is made at once
+_FEW: Final = 16
+"""Values whose sums with the breaks of a continuous law are listed."""
+_ZERO = Atoms.at(0.0)
+_LEVELS = np.linspace(0.0, 1.0, 66)[1:-1]
 
-NOTHING = Atoms.at(0.0)
+Weights = Mapping[tuple[Law, ...], Atoms]
+"""What is added to the sum of some continuous laws, with the probabilities of both together."""
+
+
+def sum_of(parts: Iterable[Law], most: int = MAX_ATOMS) -> Law:
+    """Give the law of the sum of independent times.
+
+    Beside a density, more than ``most`` atoms stand for groups of about equal mass (``Atoms.lumped``). Raises
+    TooLargeError for too many sums of atoms.
+    """
+    each = [law for part in parts for law in part.summands()]
+    discrete = [law.atoms() for law in each if law.atoms().mass >= _WHOLE]
+    continuous = [law for law in each if law.atoms().mass < _WHOLE]
+    for law in sorted(continuous, key=lambda law: -len(law.breaks)):
+        many = len(continuous) > 1 and math.prod(len(other.breaks) for other in continuous) > MOST_KINKS
+        if many and (nodes := law.nodes()) is not None:
+            discrete.append(nodes)
+            continuous.remove(law)
+    phased, others = list[Mapping[float, float]](), list[Law]()
+    for law in continuous:
+        if (phases := law.phases()) is not None and math.prod(map(len, [*phased, phases])) <= _MOST_PHASES:
+            phased.append(phases)
+        else:
+            others.append(law)
+    most = most if phased or others else MAX_ATOMS
+    fixed = reduce(lambda sum_, atoms: sum_.plus(atoms).lumped(most), discrete, _ZERO)
+    # Clients often differ in one part: the sum of those in common, which mostly come first, is computed once.
+    others.sort(key=lambda law: (law.variance(), repr(law)))
+    return _of_branches(_branches([*_sum_of_phases(phased), *others]), fixed, most)
+
+
+def _sum_of_phases(phased: Iterable[Mapping[float, float]]) -> Iterable[Law]:
+    """Give laws whose sum is the sum of mixtures of exponentials, each with means and their probabilities."""
+    ways: dict[tuple[float, ...], float] = {(): 1.0}
+    for phases in phased:
+        longer: dict[tuple[float, ...], float] = {}
+        for means, weight in ways.items():
+            for mean, share in phases.items():
+                key = tuple(sorted((*means, mean)))
+                longer[key] = longer.get(key, 0.0) + weight * share
+        ways = longer
+    return _hypoexponentials(tuple(ways.items())) if () not in ways else ()
+
+
+@lru_cache(1024)
+def _hypoexponentials(ways: tuple[tuple[tuple[float, ...], float], ...]) -> tuple[Law, ...]:
+    """Give laws whose sum is that of exponentials, whose means are one of several ``ways`` with a probability."""
+    if len(ways) == 1:
+        return exponentials(ways[0][0])
+    return (MixtureLaw(tuple((weight, _convolved(exponentials(means))) for means, weight in ways)),)
+
+
+def _branches(laws: Iterable[Law]) -> Weights:
+    """Give the continuous laws that add up in each branch of a sum, and the atoms that are added to them."""
+    found: dict[tuple[Law, ...], Atoms] = {(): _ZERO}
+    for law in laws:
+        atoms, rest = law.atoms(), _rest(law)
+        longer: dict[tuple[Law, ...], Atoms] = {}
+        for key, values in found.items():
+            for more, weighed in ((key, values.plus(atoms)), ((*key, rest), values.weighed(1 - atoms.mass))):
+                if len(weighed.values):
+                    longer[more] = longer[more].together(weighed) if more in longer else weighed
+        found = longer
+        if len(found) > _MOST_BRANCHES:
+            whole = found.pop((), Atoms.none())
+            joined = _of_branches({key: values.weighed(1 / (1 - whole.mass)) for key, values in found.items()})
+            found = {(joined,): _ZERO.weighed(1 - whole.mass)} | ({(): whole} if len(whole.values) else {})
+    return found
+
+
+def _of_branches(branches: Weights, fixed: Atoms = _ZERO, most: int = MAX_ATOMS) -> Law:
+    """Give the law of a sum that has these branches, and values ``fixed`` besides."""
+    parts: list[tuple[float, Law]] = []
+    for key, values in branches.items():
+        added = values.weighed(1 / values.mass).plus(fixed)
+        law = None if not key else _fast(key) if len(added.values) > _FEW else _convolved(key)
+        many = law is not None and len(added.values) >= most
+        branch = Branch(added.lumped(most) if many else added, law, added.lumped(most // 2) if many else None)
+        parts.append((values.mass, branch.simplest))
+    law = parts[0][1] if len(parts) == 1 else MixtureLaw(tuple(parts))
+    return Interpolated(law) if any(isinstance(part, Branch) and part.coarser is not None for _, part in parts) else law
+
+
+@lru_cache(1024)
+def _convolved(laws: tuple[Law, ...]) -> Law:
+    return laws[0] if len(laws) == 1 else convolved(laws[-1], _convolved(laws[:-1]))
+
+
+@lru_cache(1024)
+def _rest(law: Law) -> Law:
+    """Give the continuous part of a law, with a fast cdf and density."""
+    rest = continuous_part(law)
+    return fitted(rest) if isinstance(law, OrderStatistic) else rest
+
+
+@lru_cache(1024)
+def _fast(laws: tuple[Law, ...]) -> Law:
+    law = _convolved(laws)
+    return fitted(law) if len(law.alternatives()) > 1 else law
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Branch(Law):
-    """One way in which a sum can come about: probability, values with masses, means of exponentials, continuous laws.
+    """One of some values, with masses, and a continuous time (None: none). ``coarser``: fewer groups of the values."""
 
-    The sum is that of one of the values, all the exponentials, and all the laws.
-    """
-
-    weight: float = 1.0
-    values: Atoms = NOTHING
-    means: tuple[float, ...] = ()
-    laws: tuple[Law, ...] = ()
-
-    def plus(self, other: Branch) -> Branch:
-        """Give the branch of the sum of both."""
-        return Branch(
-            self.weight * other.weight,
-            self.values.plus(other.values),
-            self.means + other.means,
-            self.laws + other.laws,
-        )
+    values: Atoms
+    law: Law | None = None
+    coarser: Atoms | None = None
 
     @property
-    def discrete(self) -> bool:
-        """Whether it has no continuous part."""
-        return not (self.means or self.laws)
-
-    @cached_property
-    def continuous(self) -> Law:
-        """The law of the continuous part."""
-        return reduce(lambda b, a: ContinuousSum(a, b), [*exponentials(self.means), *self.laws])
+    def simplest(self) -> Law:
+        """The continuous law itself, if nothing is added to it."""
+        return self.law if self.law is not None and self.values.values.tolist() == [0.0] else self
 
     @property
     @override
     def support(self) -> tuple[float, float]:
-        shortest, longest = (0.0, 0.0) if self.discrete else self.continuous.support
+        shortest, longest = (0.0, 0.0) if self.law is None else self.law.support
         return shortest + float(self.values.values[0]), longest + float(self.values.values[-1])
 
     @override
     def survival(self, x: ArrayLike) -> Floats:
-        return 1.0 - self.values.cdf(x) if self.discrete else self._shifted(self.continuous.survival, floats(x))
+        return 1.0 - self.values.cdf(x) if self.law is None else self._shifted(self.law.survival, floats(x))
 
     @override
     def cdf(self, x: ArrayLike) -> Floats:
-        return self.values.cdf(x) if self.discrete else self._shifted(self.continuous.cdf, floats(x))
+        return self.values.cdf(x) if self.law is None else self._shifted(self.law.cdf, floats(x))
 
     @property
     @override
     def precise_tail(self) -> bool:
-        return self.discrete or self.continuous.precise_tail
+        return self.law is None or self.law.precise_tail
+
+    @cached_property
+    @override
+    def accuracy(self) -> float:
+        """The law's, or how much half as many groups change the cdf."""
+        if self.law is None:
+            return super().accuracy
+        if self.coarser is None:
+            return self.law.accuracy
+        x = self.law.quantile(_LEVELS) + self.values.values[(_LEVELS * len(self.values.values)).astype(np.int64)]
+        return float(np.abs(self.cdf(x) - Branch(self.coarser, self.law).cdf(x)).max())
+
+    @override
+    def expectation(self) -> float:
+        return float(self.values.values @ self.values.masses) + (0.0 if self.law is None else self.law.expectation())
+
+    @override
+    def variance(self) -> float:
+        values, masses = self.values
+        off = values - values @ masses
+        return float(off * off @ masses) + (0.0 if self.law is None else self.law.variance())
 
     @override
     def density(self, x: ArrayLike) -> Floats:
-        return np.zeros(np.shape(x)) if self.discrete else self._shifted(self.continuous.density, floats(x))
+        return np.zeros(np.shape(x)) if self.law is None else self._shifted(self.law.density, floats(x))
 
     @override
     def atoms(self) -> Atoms:
-        return self.values if self.discrete else Atoms.none()
+        return self.values if self.law is None else Atoms.none()
 
     @property
     @override
     def breaks(self) -> Floats:
-        if self.discrete:
+        if self.law is None:
             return self.values.values
         values = self.values.values if len(self.values.values) <= _FEW else self.values.values[[0, -1]]
-        return np.unique(np.add.outer(values, self.continuous.breaks).ravel())
+        return np.unique(np.add.outer(values, self.law.breaks).ravel())
 
     def _shifted(self, function: Callable[[Floats], Floats], x: Floats) -> Floats:
         flat, (values, masses) = x.ravel(), self.values
@@ -109,81 +216,52 @@ class Branch(Law):
         return np.concatenate(parts).reshape(x.shape) if parts else np.empty(x.shape)
 
 
-def branches(parts: Sequence[Delay]) -> tuple[Branch, ...]:
-    """Give the branches of a sum. Raises TooLargeError if there are too many of them, or of their atoms."""
-    continuous = [not math.isclose(part.atoms().mass, 1.0, rel_tol=1e-12) for part in parts]
-    alternatives = [
-        tuple(_alternatives(part, alone=sum(continuous) == continuous[place])) for place, part in enumerate(parts)
-    ]
-    while math.prod(map(len, alternatives)) > MAX_BRANCHES:
-        # The largest mixture without atoms is convolved as it is.
-        sizes = [len(own) if not len(part.atoms().values) else 1 for own, part in zip(alternatives, parts, strict=True)]
-        largest = int(np.argmax(sizes))
-        if sizes[largest] == 1:
-            raise TooLargeError(
-                f"{math.prod(map(len, alternatives)):,} ways in which mixtures can add up are too many for the exact "
-                "distribution of a sum",
-                "",
-                f"{MAX_BRANCHES:,} ways",
-            )
-        alternatives[largest] = (Branch(laws=(parts[largest],)),)
-    return tuple(reduce(Branch.plus, choice) for choice in product(*alternatives))
-
-
-def _alternatives(part: Delay, alone: bool) -> Iterator[Branch]:
-    """Give the branches of one part; ``alone``: nothing else in the sum is continuous."""
-    if isinstance(part, Empirical) and not alone and len(part.breaks) > _FEW:
-        yield Branch(values=part.as_atoms())
-    elif isinstance(part, Constant):
-        yield Branch(values=Atoms.at(part.value))
-    elif isinstance(part, Exponential):
-        yield Branch(means=(part.mean,))
-    elif isinstance(part, ShiftedExponential):
-        yield Branch(values=Atoms.at(part.shift), means=(part.mean,))
-    else:
-        pieces = part.pieces()
-        if pieces is not None:
-            for weight, inner in pieces:
-                for branch in branches(inner):
-                    yield replace(branch, weight=weight * branch.weight)
-            return
-        atoms = part.atoms()
-        if atoms.mass > 0:
-            yield Branch(atoms.mass, Atoms(atoms.values, atoms.masses / atoms.mass))
-        if atoms.mass == 0:
-            yield Branch(laws=(part,))
-        elif atoms.mass < 1 - 1e-15:
-            yield Branch(1 - atoms.mass, laws=(WithoutAtoms(part),))
+def continuous_part(law: Law) -> Law:
+    """Give the law of a time given that it has none of the values of its atoms."""
+    if law.atoms().mass == 0:
+        return law
+    alternatives = law.alternatives()
+    if len(alternatives) == 1:
+        return WithoutAtoms(law)
+    shares = [(weight * (1 - part.atoms().mass), part) for weight, part in alternatives]
+    whole = math.fsum(share for share, part in shares if part.atoms().mass < _WHOLE)
+    return MixtureLaw(
+        tuple((share / whole, continuous_part(part)) for share, part in shares if part.atoms().mass < _WHOLE)
+    )
 
 
 @final
+@dataclass(frozen=True)
 class WithoutAtoms(Law):
     """The continuous part of a law, scaled to a probability of 1."""
 
-    def __init__(self, law: Law) -> None:
-        self._law, atoms = law, law.atoms()
-        self._values, self._weight = atoms.values, 1 - atoms.mass
-        self._above = np.concatenate([np.cumsum(atoms.masses[::-1])[::-1], [0.0]])
+    law: Law
 
     @property
     @override
     def support(self) -> tuple[float, float]:
-        return self._law.support
+        return self.law.support
 
     @property
     @override
     def precise_tail(self) -> bool:
-        return self._law.precise_tail
+        return self.law.precise_tail
+
+    @property
+    @override
+    def accuracy(self) -> float:
+        return self.law.accuracy
 
     @property
     @override
     def breaks(self) -> Floats:
-        return self._law.breaks
+        return self.law.breaks
 
     @override
     def survival(self, x: ArrayLike) -> Floats:
-        atoms = self._above[np.searchsorted(self._values, floats(x), side="right")]
-        return np.asarray(np.clip((self._law.survival(x) - atoms) / self._weight, 0.0, 1.0))
+        values, above, weight = self._atoms
+        level = self.law.survival(x) - above[np.searchsorted(values, floats(x), side="right")]
+        return np.asarray(np.clip(level / weight, 0.0, 1.0))
 
     @override
     def cdf(self, x: ArrayLike) -> Floats:
@@ -191,4 +269,10 @@ class WithoutAtoms(Law):
 
     @override
     def density(self, x: ArrayLike) -> Floats:
-        return self._law.density(x) / self._weight
+        return self.law.density(x) / self._atoms[2]
+
+    @cached_property
+    def _atoms(self) -> tuple[Floats, Floats, float]:
+        """The atoms' values, the masses above each, and the probability of all else."""
+        values, masses = self.law.atoms()
+        return values, np.concatenate([np.cumsum(masses[::-1])[::-1], [0.0]]), 1 - float(masses.sum())

@@ -1,4 +1,4 @@
-"""A cdf as Chebyshev polynomials on panels, for laws whose own cdf is expensive."""
+"""Functions and cdfs as Chebyshev series on panels, evaluated by ``numpy.polynomial.chebyshev``."""
 
 from __future__ import annotations
 
@@ -6,31 +6,118 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from vflsim.timing.floats import Floats, floats
 
-_DEGREE = 14
-_TAIL = 1e-15
-_JUMP = 1e-9
-_NOISE = 1e-9
-NARROW = 1e-13
+_DEGREE: Final = 14
+_TAIL: Final = 1e-15
+_JUMP: Final = 1e-9
+_NOISE: Final = 1e-9
+NARROW: Final = 1e-13
 """Relative width of a panel that is not halved any further: a jump in it is put at its end."""
-_MOST_HALVINGS = 40
-_LEAST = 1e-12
-_MOST_PANELS = 4_000
-_TOGETHER = 2**16
+_MOST_HALVINGS: Final = 40
+_LEAST: Final = 1e-12
+_MOST_PANELS: Final = 4_000
+_TOGETHER: Final = 2**16
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
-_TO_COEFFICIENTS = np.linalg.inv(np.polynomial.chebyshev.chebvander(_NODES, _DEGREE))
+_TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(_NODES, _DEGREE))
+
+Judge = Callable[["Panels"], Floats]
+"""Tells which errors are allowed in panels, (n,), and may replace their series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Panels from ``left`` to ``right`` (n,), a function's values at their nodes (n, degree + 1), and its series."""
+
+    left: Floats
+    right: Floats
+    values: Floats
+    series: Floats
+    """Coefficients (degree + 1, n)."""
+    error: Floats
+    """The largest of the last three coefficients, (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piecewise:
+    """A function as Chebyshev series on panels: edges (n + 1,) in order, coefficients (degree + 1, n)."""
+
+    edges: Floats
+    coefficients: Floats
+
+    @classmethod
+    def of(
+        cls, function: Callable[[Floats], Floats], edges: Floats, allowed: Judge, noise: float, most: int
+    ) -> Piecewise:
+        """Halve panels until the last coefficients are as small as ``allowed`` (see ``Judge``).
+
+        Errors below ``noise`` that halving does not reduce are the function's own. With more than ``most`` panels all
+        are taken as they are. In panels too narrow to be halved the function keeps its value at the left end.
+        """
+        a, b = edges[:-1], edges[1:]
+        before = np.full(len(a), math.inf)
+        done: list[tuple[Floats, Floats]] = []
+        for halving in range(_MOST_HALVINGS + 1):
+            x = (a + b)[:, None] / 2 + (b - a)[:, None] / 2 * _NODES
+            values = function(x)
+            c = _TO_COEFFICIENTS @ values.T
+            error = np.abs(c[-3:]).max(axis=0)
+            rough = error > allowed(Panels(a, b, values, c, error))
+            rough &= ~((error < noise) & (error > before / 4))
+            middle = a + (b - a) / 2
+            narrow = rough & ((halving == _MOST_HALVINGS) | (middle <= a) | (middle >= b) | (b - a <= NARROW * b))
+            if narrow.any():
+                # No polynomial follows a jump that no edge has announced: it is put at the panel's end.
+                c[0, narrow], c[1:, narrow] = function(a[narrow]), 0.0
+            rough &= ~narrow
+            done.append((a[~rough], c[:, ~rough]))
+            if not rough.any():
+                break
+            if sum(len(starts) for starts, _ in done) + rough.sum() > most:
+                done.append((a[rough], c[:, rough]))
+                break
+            a, middle, b = a[rough], middle[rough], b[rough]
+            a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
+            before = np.tile(error[rough], 2)
+        starts = np.concatenate([part[0] for part in done])
+        order = np.argsort(starts)
+        coefficients = np.concatenate([part[1] for part in done], axis=1)[:, order]
+        return cls(np.append(starts[order], edges[-1]), coefficients)
+
+    def __call__(self, x: Floats) -> Floats:
+        """Give the function, elementwise; beyond the edges its value at the first or the last of them."""
+        flat = np.clip(x.ravel(), self.edges[0], self.edges[-1])
+        value = np.empty(flat.shape)
+        for start in range(0, len(flat), _TOGETHER):
+            here = flat[start : start + _TOGETHER]
+            panel = np.clip(np.searchsorted(self.edges, here, side="right") - 1, 0, len(self.edges) - 2)
+            a, b = self.edges[panel], self.edges[panel + 1]
+            z = np.clip((2 * here - a - b) / (b - a), -1.0, 1.0)
+            value[start : start + _TOGETHER] = chebyshev.chebval(z, self.coefficients[:, panel], tensor=False)
+        return value.reshape(x.shape)
+
+    @cached_property
+    def derivative(self) -> Piecewise:
+        """The derivative within the panels."""
+        return Piecewise(self.edges, floats(chebyshev.chebder(self.coefficients, axis=0)) * 2 / np.diff(self.edges))
+
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats]:
+        """The values at the left and at the right end of every panel."""
+        return (-1.0) ** np.arange(len(self.coefficients)) @ self.coefficients, self.coefficients.sum(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
 class ChebyshevTable:
-    """Edges (n + 1,) of panels in order, and Chebyshev coefficients (degree + 1, n) of a cdf; none for a point."""
+    """A cdf on panels; no ``level`` for a point. ``edges`` (n + 1,) in order."""
 
     edges: Floats
-    coefficients: Floats
+    level: Piecewise | None
 
     @classmethod
     def of(
@@ -47,7 +134,7 @@ class ChebyshevTable:
         """
         low, high = support
         if low == high:
-            return cls(np.array([low]), np.zeros((_DEGREE + 1, 0)))
+            return cls(np.array([low]), None)
         reach = floats(low + scale * 2.0 ** np.arange(-8, 200))
         left = 1 - cdf(reach)
         last = int(np.argmax(left <= max(_TAIL, float(left.min()))))  # it may never quite get to 1
@@ -55,79 +142,32 @@ class ChebyshevTable:
         ends = np.array(sorted(x for x in edges if low <= x <= min(high, reach[last])))
         if high < reach[last]:
             ends = np.append(ends[ends < high], high)
-        a, b = ends[:-1], ends[1:]
-        before = np.full(len(a), math.inf)
-        done: list[tuple[Floats, Floats]] = []
-        for halving in range(_MOST_HALVINGS + 1):
-            x = (a + b)[:, None] / 2 + (b - a)[:, None] / 2 * _NODES
-            values = cdf(x)
-            c = _TO_COEFFICIENTS @ values.T
-            error = np.abs(c[-3:]).max(axis=0)
+
+        def allowed(panels: Panels) -> Floats:
             # A tail is long: errors that are large beside what is left of it would add up in a mean.
-            allowed = np.maximum(accuracy * (1 - values).max(axis=1), _LEAST)
-            # Small errors that halving does not make smaller are those of the cdf itself.
-            noise = (error < _NOISE) & (error > before / 4)
-            rough = (error > allowed) & ~noise
-            middle = a + (b - a) / 2
-            narrow = rough & ((halving == _MOST_HALVINGS) | (middle <= a) | (middle >= b) | (b - a <= NARROW * b))
-            if narrow.any():
-                # No polynomial follows a jump that no break has announced: it is put at the panel's end.
-                c[0, narrow], c[1:, narrow] = cdf(a[narrow]), 0.0
-            rough &= ~narrow
-            done.append((a[~rough], c[:, ~rough]))
-            if not rough.any():
-                break
-            if sum(len(starts) for starts, _ in done) + rough.sum() > _MOST_PANELS:
-                done.append((a[rough], c[:, rough]))
-                break
-            a, middle, b = a[rough], middle[rough], b[rough]
-            a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
-            before = np.tile(error[rough], 2)
-        starts = np.concatenate([part[0] for part in done])
-        order = np.argsort(starts)
-        coefficients = np.concatenate([part[1] for part in done], axis=1)[:, order]
-        return cls(np.append(starts[order], ends[-1]), coefficients)
+            return floats(np.maximum(accuracy * (1 - panels.values).max(axis=1), _LEAST))
+
+        level = Piecewise.of(cdf, ends, allowed, _NOISE, _MOST_PANELS)
+        return cls(level.edges, level)
 
     def cdf(self, points: Floats) -> Floats:
         """Give the interpolant, elementwise."""
-        edges, coefficients = self.edges, self.coefficients
-        if len(edges) == 1:  # a single value
-            return np.where(points >= edges[0], 1.0, 0.0)
-        flat = points.ravel()
-        value = np.empty(flat.shape)
-        for start in range(0, len(flat), _TOGETHER):
-            here = flat[start : start + _TOGETHER]
-            panel = np.clip(np.searchsorted(edges, here, side="right") - 1, 0, len(edges) - 2)
-            a, b = edges[panel], edges[panel + 1]
-            z = np.clip((2 * np.clip(here, edges[0], edges[-1]) - a - b) / (b - a), -1.0, 1.0)
-            value[start : start + _TOGETHER] = _clenshaw(coefficients[:, panel], z)
-        value = np.where(flat < edges[0], 0.0, np.where(flat >= edges[-1], 1.0, np.clip(value, 0.0, 1.0)))
-        return value.reshape(points.shape)
+        if self.level is None:
+            return np.where(points >= self.edges[0], 1.0, 0.0)
+        value = np.clip(self.level(points), 0.0, 1.0)
+        return np.where(points < self.edges[0], 0.0, np.where(points >= self.edges[-1], 1.0, value))
 
     @cached_property
     def mass(self) -> tuple[Floats, Floats]:
         """The places and the sizes of the jumps from panel to panel, which the density leaves out."""
-        edges, coefficients = self.edges, self.coefficients
-        ends = np.concatenate([[0.0], coefficients.sum(axis=0)])
-        starts = np.append(coefficients.T @ (-1.0) ** np.arange(_DEGREE + 1), 1.0)
-        jumps = starts - ends
-        return edges[jumps > _JUMP], jumps[jumps > _JUMP]
+        if self.level is None:
+            return self.edges, np.ones(1)
+        starts, ends = self.level.ends
+        jumps = np.append(starts, 1.0) - np.append(0.0, ends)
+        return self.edges[jumps > _JUMP], jumps[jumps > _JUMP]
 
     def density(self, x: Floats) -> Floats:
         """Give the derivative within the panels, elementwise."""
-        edges, coefficients = self.edges, self.coefficients
-        if len(edges) == 1:
+        if self.level is None:
             return np.zeros(np.shape(x))
-        panel = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(edges) - 2)
-        a, b = edges[panel], edges[panel + 1]
-        slopes = floats(np.polynomial.chebyshev.chebder(coefficients))
-        inside = (x >= edges[0]) & (x <= edges[-1])
-        return np.where(inside, _clenshaw(slopes[:, panel], (2 * x - a - b) / (b - a)) * 2 / (b - a), 0.0)
-
-
-def _clenshaw(coefficients: Floats, z: Floats) -> Floats:
-    """Evaluate Chebyshev series, one per point: coefficients (degree + 1, n) at z (n,)."""
-    one, two = np.zeros_like(z), np.zeros_like(z)
-    for c in coefficients[:0:-1]:
-        one, two = c + 2 * z * one - two, one
-    return np.asarray(coefficients[0] + z * one - two)
+        return np.where((x >= self.edges[0]) & (x <= self.edges[-1]), self.level.derivative(x), 0.0)

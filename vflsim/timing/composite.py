@@ -12,12 +12,12 @@ from pydantic import Field
 from typing_extensions import override
 
 from vflsim.timing.base import Delay, columns, exact
-from vflsim.timing.branches import branches
+from vflsim.timing.branches import sum_of
 from vflsim.timing.derived import Derived
 from vflsim.timing.floats import Floats, exact_sum
 from vflsim.timing.law import Law, MixtureLaw
 from vflsim.timing.order import maximum
-from vflsim.timing.sum_formulas import sum_of
+from vflsim.timing.sum_formulas import formula_of_sum
 from vflsim.vocabulary import NonNegativeNumber
 
 if TYPE_CHECKING:
@@ -133,10 +133,14 @@ class Sum(Composite):
     def pieces(self) -> list[tuple[float, Sequence[Delay]]]:
         return [(1.0, self.parts)]
 
+    @override
+    def summands(self) -> tuple[Law, ...]:
+        return tuple(law for part in self.parts for law in part.summands())
+
     @cached_property
     @override
     def law(self) -> Law:
-        return MixtureLaw(tuple((branch.weight, branch) for branch in branches(self.parts)))
+        return sum_of(self.parts)
 
     @override
     def expectation(self) -> float:
@@ -164,7 +168,7 @@ class Sum(Composite):
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
-        return sum_of(self.parts, x)
+        return formula_of_sum(self.parts, x)
 
     @override
     def sample(self, u: Floats) -> Floats:

@@ -34,6 +34,15 @@ class Derived(Delay):
     def precise_tail(self) -> bool:
         return self.law.precise_tail
 
+    @property
+    @override
+    def accuracy(self) -> float:
+        return self.law.accuracy
+
+    @override
+    def alternatives(self) -> tuple[tuple[float, Law], ...]:
+        return self.law.alternatives()
+
     @override
     def density(self, x: ArrayLike) -> Floats:
         return self.law.density(x)

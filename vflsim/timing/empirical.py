@@ -19,6 +19,7 @@ from vflsim.timing.quadrature import gauss
 if TYPE_CHECKING:
     import sympy
 
+_FEW_STRETCHES = 16
 MAX_PIECES = 64
 """Distinct values up to which the cdf is written as a formula."""
 
@@ -106,10 +107,13 @@ class Empirical(Delay):
     def breaks(self) -> Floats:
         return self._distinct[0]
 
-    def as_atoms(self) -> Atoms:
-        """Give the law as a discrete one: Gauss's nodes replace interpolated stretches."""
+    @override
+    def nodes(self) -> Atoms | None:
+        """Give Gauss's nodes in place of interpolated stretches, if they are many."""
         values, masses = self.atoms()
         distinct, before, after = self._distinct
+        if len(distinct) <= _FEW_STRETCHES:
+            return None
         nodes, weights = gauss(4)
         inner = distinct[:-1, None] + np.diff(distinct)[:, None] * nodes
         shares = (before[1:] - after[:-1])[:, None] * weights

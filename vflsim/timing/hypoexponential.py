@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, final
 
 import numpy as np
@@ -41,6 +41,14 @@ class Hypoexponential(Law):
     @override
     def support(self) -> tuple[float, float]:
         return 0.0, math.inf
+
+    @override
+    def expectation(self) -> float:
+        return float(self.means.sum())
+
+    @override
+    def variance(self) -> float:
+        return float(self.means @ self.means)
 
     @override
     def survival(self, x: ArrayLike) -> Floats:
@@ -88,16 +96,15 @@ class Hypoexponential(Law):
         return stages.astype(np.float64), masses[stages], 1.0 / float(self.means[0])
 
 
-def exponentials(means: Sequence[float]) -> list[Law]:
+@lru_cache(1024)
+def exponentials(means: tuple[float, ...]) -> tuple[Law, ...]:
     """Give laws whose sum is the sum of exponentials, each in a form that loses no digits.
 
     Partial fractions of nearly equal means would cancel: these means go through the chain of their stages.
     """
-    if not means:
-        return []
     together = Hypoexponential(means)
     if together.stable:
-        return [together]
+        return (together,)
     clusters: list[list[float]] = []
     for mean in sorted(means):
         if clusters and mean <= min(_ALIKE * clusters[-1][-1], 2 * clusters[-1][0]):
@@ -106,5 +113,5 @@ def exponentials(means: Sequence[float]) -> list[Law]:
             clusters.append([mean])
     singles = Hypoexponential([cluster[0] for cluster in clusters if len(cluster) == 1] or [1.0])
     if len(clusters) == sum(len(cluster) > 1 for cluster in clusters) or not singles.stable:
-        return [Hypoexponential(cluster) for cluster in clusters]
-    return [singles, *(Hypoexponential(cluster) for cluster in clusters if len(cluster) > 1)]
+        return tuple(Hypoexponential(cluster) for cluster in clusters)
+    return (singles, *(Hypoexponential(cluster) for cluster in clusters if len(cluster) > 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -117,6 +117,22 @@ class Law:
         """Give the times that have a probability of their own; none where they are not known one by one."""
         return Atoms.none()
 
+    def summands(self) -> tuple[Law, ...]:
+        """Give independent times that this one is the sum of: itself alone, where no others are known."""
+        return (self,)
+
+    def alternatives(self) -> tuple[tuple[float, Law], ...]:
+        """Give the laws that this one is a mixture of, with their probabilities: itself alone, where it is none."""
+        return ((1.0, self),)
+
+    def phases(self) -> Mapping[float, float] | None:
+        """Give the probability of each mean of the exponentials that this law is a mixture of; None if it is none."""
+        return None
+
+    def nodes(self) -> Atoms | None:
+        """Give atoms that stand for a law with very many breaks when it is added to others; None for other laws."""
+        return None
+
     @property
     def accuracy(self) -> float:
         """The absolute error of the cdf; a table of it need not be more accurate."""
@@ -227,6 +243,15 @@ class MixtureLaw(Law):
     @override
     def precise_tail(self) -> bool:
         return all(law.precise_tail for _, law in self.parts)
+
+    @property
+    @override
+    def accuracy(self) -> float:
+        return max(law.accuracy for _, law in self.parts)
+
+    @override
+    def alternatives(self) -> tuple[tuple[float, Law], ...]:
+        return self.parts
 
     @override
     def density(self, x: ArrayLike) -> Floats:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,9 @@ from typing_extensions import override
 from vflsim.timing.atoms import Atoms
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law, Point, union
+
+_NOTHING: Final = 1e-15
+"""A jump of a cdf that is rounding."""
 
 
 def order_statistic(laws: Iterable[Law], t: int) -> Law:
@@ -106,18 +109,21 @@ class OrderStatistic(Law):
 
     @override
     def atoms(self) -> Atoms:
-        """Give the atoms of the largest; those of the other order statistics are not known."""
-        if self.t < self.size:
-            return super().atoms()
+        """Give the times at which the cdf jumps, as far as the atoms of all laws are known."""
         found = [law.atoms() for law, _ in self.groups]
         values = np.unique(np.concatenate([atoms.values for atoms in found]))
-        before = np.ones(len(values))
+        before, by = list[tuple[Floats, Floats]](), list[tuple[Floats, Floats]]()
         for (law, count), atoms in zip(self.groups, found, strict=True):
             jump = np.zeros(len(values))
             jump[np.searchsorted(values, atoms.values)] = atoms.masses
-            before *= np.maximum(law.cdf(values) - jump, 0.0) ** count
-        masses = self.cdf(values) - before
-        return Atoms(values[masses > 0], masses[masses > 0])
+            up_to, later = law.cdf(values), law.survival(values)
+            before += [(np.maximum(up_to - jump, 0.0), later + jump)] * count
+            by += [(up_to, later)] * count
+        if self.t == self.size:
+            masses = self.cdf(values) - _product((p, 1) for p, _ in before)
+        else:
+            masses = _fewer(before, self.t) - _fewer(by, self.t)
+        return Atoms(values[masses > _NOTHING], masses[masses > _NOTHING])
 
     @override
     def variance(self) -> float:
@@ -133,8 +139,7 @@ class OrderStatistic(Law):
 
     def _fewer(self, x: Floats) -> Floats:
         """Give P(fewer than t are ≤ x), a sum of positive terms."""
-        each = [(law.cdf(x), law.survival(x)) for law, count in self.groups for _ in range(count)]
-        return np.asarray(counts([p for p, _ in each], self.t, [q for _, q in each]).sum(axis=0).clip(max=1.0))
+        return _fewer([(law.cdf(x), law.survival(x)) for law, count in self.groups for _ in range(count)], self.t)
 
 
 @final
@@ -179,6 +184,11 @@ def counts(p: Sequence[Floats], below: int, q: Sequence[Floats] | None = None) -
         if below:
             found[0] *= fails
     return found
+
+
+def _fewer(each: Sequence[tuple[Floats, Floats]], t: int) -> Floats:
+    """Give the probability that fewer than t of independent events happen, from pairs P(happens), P(fails)."""
+    return np.asarray(counts([p for p, _ in each], t, [q for _, q in each]).sum(axis=0).clip(max=1.0))
 
 
 def _product(factors: Iterable[tuple[Floats, int]]) -> Floats:

@@ -42,7 +42,7 @@ class Term:
         )
 
 
-def sum_of(parts: Sequence[Delay], x: sympy.Symbol) -> sympy.Expr:
+def formula_of_sum(parts: Sequence[Delay], x: sympy.Symbol) -> sympy.Expr:
     """Give the cdf at ``x`` of the sum of independent delays. Raises NoClosedFormError where none is known."""
     import sympy
 

@@ -34,11 +34,11 @@ def tail_share(law: Law, draws: float) -> float:
 
         def below(x: Floats) -> Floats:
             more = law.survival(x) - part
-            return np.stack([2 * x * more, more])
+            return np.stack([2 * x / edge * more, more])
 
         # Doubling distances from the end: a law may be much narrower than its quantile is long.
         inner = [edge * (1 - 0.5**k) for k in range(1, 12)] + [edge * 0.5**k for k in range(2, 30)]
         lost, _ = integral(below, [0.0, *breaks, *inner, edge])
-        second, first = second - float(lost[0]), first - float(lost[1])
+        second, first = second - edge * float(lost[0]), first - float(lost[1])
     beyond = second - 2 * mean * first + mean * mean * part
     return min(max(beyond / variance, 0.0), 1.0)

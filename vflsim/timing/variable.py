@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
@@ -121,19 +121,26 @@ class HyperExponential(Derived):
     def uniforms(self) -> int:
         return 2
 
-    def phases(self) -> list[tuple[float, float]]:
+    def _shares(self) -> list[tuple[float, float]]:
         """Give probability and mean of each exponential, without those that never come."""
         whole = exact_sum(self.probabilities)
         return [(p / whole, mean) for p, mean in zip(self.probabilities, self.means, strict=True) if p > 0]
 
     @override
+    def phases(self) -> Mapping[float, float]:
+        found: dict[float, float] = {}
+        for probability, mean in self._shares():
+            found[mean] = found.get(mean, 0.0) + probability
+        return found
+
+    @override
     def pieces(self) -> list[tuple[float, Sequence[Delay]]]:
-        return [(p, (Exponential(mean=mean),)) for p, mean in self.phases()]
+        return [(p, (Exponential(mean=mean),)) for p, mean in self._shares()]
 
     @cached_property
     @override
     def law(self) -> Law:
-        return MixtureLaw(tuple((p, Exponential(mean=mean)) for p, mean in self.phases()))
+        return MixtureLaw(tuple((p, Exponential(mean=mean)) for p, mean in self._shares()))
 
     @override
     def sympy(self, x: sympy.Symbol) -> sympy.Expr:
@@ -145,6 +152,6 @@ class HyperExponential(Derived):
 
     @override
     def sample(self, u: Floats) -> Floats:
-        shares, means = zip(*self.phases(), strict=True)
+        shares, means = zip(*self._shares(), strict=True)
         phase = np.searchsorted(np.cumsum(shares[:-1]), columns(u, 0, 1), side="right")
         return -np.take(means, phase) * np.log1p(-columns(u, 1, 1))

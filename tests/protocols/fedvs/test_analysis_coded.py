@@ -13,7 +13,6 @@ from scipy import stats
 from tiny_worlds import data_of, raw
 
 from vflsim.analysis import ClosedForm, Law, OfDelay, Point
-from vflsim.analysis.interpolation import Interpolated
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE, late_barrier
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData
@@ -21,6 +20,7 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
 from vflsim.studies.checks.closed_forms import analyse, closed_forms
 from vflsim.timing.delays import Exponential
+from vflsim.timing.interpolation import Interpolated
 
 ROUNDS = 800
 FREE: dict[str, Any] = {"compute": 0, "link": {}}

@@ -10,12 +10,12 @@ from vflsim.analysis.cycles import Cycles, Turn
 from vflsim.analysis.findings import ClosedForm, Finding, Formula
 from vflsim.analysis.formulas import round_formulas
 from vflsim.analysis.rounds import LATER, ROUND, conditions_of, groups_of, slowed
-from vflsim.analysis.sums import total
 from vflsim.codecs.frame import ONLY
 from vflsim.setting import Algorithm, Exchange, Setting
 from vflsim.streams import SERVER
 from vflsim.timing.law import Law
 from vflsim.timing.order import maximum
+from vflsim.timing.sums import total
 
 
 class EmbeddingTrip(Cycles):

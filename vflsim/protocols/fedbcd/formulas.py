@@ -8,10 +8,10 @@ from vflsim.analysis.cycles import Cycles, Turn
 from vflsim.analysis.findings import ClosedForm, Finding, Formula, Range
 from vflsim.analysis.formulas import round_formulas
 from vflsim.analysis.rounds import LATER, ROUND, conditions_of, groups_of, slowed, synchronous
-from vflsim.analysis.sums import total
 from vflsim.setting import Algorithm, Setting
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import maximum
+from vflsim.timing.sums import total
 
 MOST_RANDOM = 10
 """Of the random times in turn, whose law is convolved; 12 take about 7 s."""

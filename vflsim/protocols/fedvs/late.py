@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
-from vflsim.analysis.affine import OfDelay
-from vflsim.analysis.interpolation import Interpolated
-from vflsim.analysis.sums import knows_quantiles, total
+from vflsim.timing.affine import OfDelay, knows_quantiles
 from vflsim.timing.chebyshev import NARROW
 from vflsim.timing.floats import Floats, floats
+from vflsim.timing.interpolation import Interpolated
 from vflsim.timing.law import Law, Point, union
 from vflsim.timing.order import counts, maximum, order_statistic
 from vflsim.timing.quadrature import double_exponential, gauss
+from vflsim.timing.sums import total
 
 Late = Literal["abandoned", "finished"]
 

@@ -10,15 +10,15 @@ from functools import lru_cache
 from vflsim.analysis.cycles import Turn, Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, Formulas, Range
 from vflsim.analysis.formulas import ordinal
-from vflsim.analysis.interpolation import Interpolated
 from vflsim.analysis.rounds import LATER, MIXED, ROUND, groups_of
-from vflsim.analysis.sums import SumLaw, shifted, total
 from vflsim.protocols.fedvs.formulas import barrier_formulas, duration_formulas, threshold_formulas, upload_formulas
 from vflsim.protocols.fedvs.late import LateShares
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.streams import SERVER
+from vflsim.timing.interpolation import Interpolated
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import OrderStatistic, maximum, order_statistic
+from vflsim.timing.sums import SumLaw, shifted, total
 
 BARRIER = "share barrier"
 ONCE = "data sharing, once"

@@ -13,7 +13,6 @@ import torch
 from typing_extensions import override
 
 from vflsim.analysis.cycles import Stages, Turn, Unanalysable, law_of
-from vflsim.analysis.sums import total
 from vflsim.coding.lagrange import LagrangeCode
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle
@@ -25,6 +24,7 @@ from vflsim.timing.base import Floats
 from vflsim.timing.delays import Constant
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import maximum
+from vflsim.timing.sums import total
 
 if TYPE_CHECKING:
     from vflsim.protocols.fedvs.keys import CodedKeys

@@ -9,6 +9,7 @@ from typing import final
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
+from vflsim.timing.atoms import Atoms
 from vflsim.timing.chebyshev import ChebyshevTable
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law
@@ -36,6 +37,10 @@ class Interpolated(Law):
     @override
     def cdf(self, x: ArrayLike) -> Floats:
         return self.table.cdf(floats(x))
+
+    @override
+    def atoms(self) -> Atoms:
+        return Atoms(*self.table.mass)
 
     @property
     @override

@@ -1,0 +1,111 @@
+"""Sums of independent times against formulas: kinks, mixtures, atoms, and laws that are no delays."""
+
+from itertools import product
+from math import comb, factorial
+
+import mpmath
+import numpy as np
+import pytest
+
+from vflsim.timing.affine import OfDelay
+from vflsim.timing.branches import sum_of
+from vflsim.timing.delays import Constant, Exponential, HyperExponential, Mixture, Pareto, Sum, Uniform
+from vflsim.timing.law import Law, MixtureLaw, Point
+from vflsim.timing.order import maximum, order_statistic
+from vflsim.timing.sums import total
+
+ERROR = 2e-11
+UNIT = Uniform(low=0.0, high=1.0)
+
+
+def irwin_hall(n: int, x: np.ndarray) -> np.ndarray:
+    """The cdf of the sum of n uniform times on [0, 1]."""
+    terms = [(-1) ** k * comb(n, k) * np.maximum(x - k, 0.0) ** n for k in range(n + 1)]
+    return np.where(x >= n, 1.0, sum(terms) / factorial(n))
+
+
+def exponentials(ways: list[tuple[float, tuple[float, ...]]], x: np.ndarray) -> np.ndarray:
+    """The cdf of a sum of exponentials: ``ways`` with weights and means. Phases of a matrix exponential, 40 digits."""
+    found = []
+    with mpmath.workdps(40):
+        for at in x.tolist():
+            survival = mpmath.mpf(0)
+            for weight, means in ways:
+                n = len(means)
+                rates = mpmath.zeros(n)
+                for k, mean in enumerate(means):
+                    rates[k, k] = -1 / mpmath.mpf(mean)
+                    if k + 1 < n:
+                        rates[k, k + 1] = 1 / mpmath.mpf(mean)
+                survival += mpmath.mpf(weight) * sum(mpmath.expm(rates * at)[0, k] for k in range(n))
+            found.append(float(1 - survival))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_sums_of_bounded_times_keep_their_kinks(n: int) -> None:
+    x = np.linspace(0.0, n, 40 * n + 1)
+    assert sum_of([UNIT] * n).cdf(x) == pytest.approx(irwin_hall(n, x), abs=ERROR)
+    assert total([OfDelay(UNIT, 0.0, 2.0)] * n).cdf(2 * x) == pytest.approx(irwin_hall(n, x), abs=ERROR)
+
+
+def test_sums_of_mixtures_of_exponentials_are_phases() -> None:
+    means, shares = (0.05, 1.0), (0.8, 0.2)
+    law = HyperExponential(probabilities=shares, means=means)
+    ways = [(np.prod([shares[k] for k in way]), tuple(means[k] for k in way)) for way in product((0, 1), repeat=3)]
+    x = np.array([0.01, 0.05, 0.2, 0.7, 1.0, 2.0, 5.0, 12.0])
+    for found in (Sum(parts=[law] * 3), total([OfDelay(law)] * 3)):
+        assert found.cdf(x) == pytest.approx(exponentials(ways, x), abs=ERROR)
+
+
+def test_sums_of_the_longest_of_several_times_are_as_precise() -> None:
+    law = maximum([OfDelay(Exponential(mean=mean)) for mean in (0.05, 0.5, 0.5)])
+    terms = {2.0: 2, 4.0: -1, 20.0: 1, 22.0: -2, 24.0: 1}  # P(T > x) = Σ c e^(−rate x), by inclusion and exclusion
+    x = np.linspace(0.05, 6.0, 60)
+
+    def both(a: float, b: float) -> np.ndarray:
+        """∫ over the sum of two exponentials with rates a and b."""
+        if a == b:
+            return 1 - np.exp(-a * x) * (1 + a * x)
+        return 1 - (b * np.exp(-a * x) - a * np.exp(-b * x)) / (b - a)
+
+    expected = sum(c * d * both(a, b) for (a, c), (b, d) in product(terms.items(), repeat=2))
+    assert total([law, law]).cdf(x) == pytest.approx(expected, abs=ERROR)
+
+
+@pytest.mark.parametrize("t", [1, 2, 3])
+def test_sums_know_the_jumps_of_order_statistics(t: int) -> None:
+    """The t-th of three times that are 0 or 1 with 1/4 and 1/4, and else between, plus a uniform time."""
+    part = Mixture(weights=(1, 1, 2), parts=(Constant(value=0.0), Constant(value=1.0), UNIT))
+    law = order_statistic([OfDelay(part)] * 3, t)
+    levels = np.array([sum(comb(3, k) * p**k * (1 - p) ** (3 - k) for k in range(t, 4)) for p in (0.25, 0.75)])
+    assert law.atoms().values.tolist() == [0.0, 1.0]
+    assert law.atoms().masses == pytest.approx([levels[0], 1 - levels[1]], abs=1e-14)
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    y = (nodes + 1) / 2
+    x = np.linspace(0.0, 2.0, 21)[:-1]
+    low, high = np.maximum(x - 1, 0.0), np.minimum(x, 1.0)
+    at = low[:, None] + (high - low)[:, None] * y
+    p = 0.25 + at / 2
+    inner = sum(comb(3, k) * p**k * (1 - p) ** (3 - k) for k in range(t, 4)) @ (weights / 2) * (high - low)
+    assert total([law, OfDelay(UNIT)]).cdf(x) == pytest.approx(inner + np.maximum(x - 1, 0.0), abs=ERROR)
+
+
+def test_a_mixture_of_laws_is_added_with_its_atoms() -> None:
+    coin = MixtureLaw(((0.5, Point(1.0)), (0.25, Point(4.0)), (0.25, OfDelay(Exponential(mean=2.0)))))
+    x = np.linspace(0.1, 30.0, 100)
+
+    def one(x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, -np.expm1(-np.maximum(x, 0.0) / 2), 0.0)
+
+    two = 1 - (1 + x / 2) * np.exp(-x / 2)
+    found = total([coin, OfDelay(Exponential(mean=2.0))])
+    assert found.cdf(x) == pytest.approx(one(x - 1) / 2 + one(x - 4) / 4 + two / 4, abs=ERROR)
+
+
+def test_sums_of_laws_and_sums_of_delays_are_the_same() -> None:
+    parts = Pareto(shape=1.5, minimum=1.0), UNIT, Exponential(mean=1.0)
+    x = np.geomspace(1.0, 1e12, 50)
+    found: Law = total([OfDelay(part) for part in parts])
+    assert found.survival(x) == pytest.approx(Sum(parts=parts).survival(x), rel=1e-12)
+    assert found.survival(1e18) == pytest.approx(1e-27, rel=1e-6)
