@@ -37,15 +37,18 @@ _TAIL = (0.999, 0.9999, 1 - 1e-6, 1 - 1e-8, 1 - 1e-10, 1 - 1e-13)
 
 @np.errstate(over="ignore")
 def grid(law: Law, tail: float = 1e300) -> Floats:
-    """Give points above the shortest time between which a law varies gently.
+    """Give points between which a law varies gently; next to nothing lies below the first of them.
 
     They are its breaks, quantiles, and powers of 4 away from the ends, up to ``tail`` for a heavy tail; of a mixture,
-    those of its parts.
+    those of its parts; of an interpolant, its panels.
     """
     shortest, longest = law.support
+    if isinstance(law, Fitted | Interpolated):
+        return law.edges
     if len(parts := law.alternatives()) > 1:
-        each = np.unique(np.concatenate([[*part.support, *grid(part, tail)] for _, part in parts]))
-        return each[(each > shortest) & (each < math.inf)]
+        grids = [grid(part, tail) for _, part in parts]
+        each = np.unique(np.concatenate([*grids, *(floats(part.support) for _, part in parts)]))
+        return floats(each[(each >= min(points[0] for points in grids)) & (each < math.inf)])
     inner = law.quantile(np.array(_BULK + _TAIL))
     inner = inner[inner > shortest]
     middle = float(inner[min(_BULK.index(0.5), len(inner) - 1)]) - shortest if len(inner) else 1.0
@@ -61,8 +64,6 @@ def grid(law: Law, tail: float = 1e300) -> Floats:
         above = above[: 2 + int(np.count_nonzero(law.survival(above) > 1e-13))]
     finite = inner[np.isfinite(inner) & (inner > below[-1])]
     points = [law.breaks, finite, below, above]
-    if isinstance(law, Interpolated):
-        points.append(law.table.edges)
     merged: Floats = np.unique(np.concatenate(points))
     return merged[(merged > shortest) & (merged <= longest)]
 
@@ -89,6 +90,11 @@ class Fitted(Law):
         self._logarithm = Piecewise.of(logarithm, inside, self._allowed, _NOISE, _PIECES)
         self._end = float(self._logarithm.edges[-1])
         self._slope = min(float(self._logarithm.derivative(floats([self._end]))[0]) * self._end, 0.0)
+
+    @property
+    def edges(self) -> Floats:
+        """The ends of the panels."""
+        return self._logarithm.edges
 
     @property
     @override
@@ -185,7 +191,8 @@ class Convolution(Law):
         """Points between which the law varies gently, but for some panels that have to be halved."""
         low_a, low_b = self._a.support[0], self._b.support[0]
         edges = np.unique(np.concatenate([self._grid_a + low_b, self._grid_b + low_a]))
-        return np.concatenate([edges[::_EVERY], edges[-1:], self.breaks])
+        end = self._grid_a[-1] + self._grid_b[-1]  # next to nothing lies beyond it
+        return np.concatenate([edges[::_EVERY], edges[-1:], self.breaks, [end]])
 
     @property
     @override

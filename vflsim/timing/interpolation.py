@@ -38,6 +38,11 @@ class Interpolated(Law):
     def cdf(self, x: ArrayLike) -> Floats:
         return self.table.cdf(floats(x))
 
+    @property
+    def edges(self) -> Floats:
+        """The ends of the panels."""
+        return self.table.edges
+
     @override
     def atoms(self) -> Atoms:
         return Atoms(*self.table.mass)
