@@ -9,7 +9,7 @@ import pytest
 
 from vflsim.timing.affine import OfDelay
 from vflsim.timing.branches import sum_of
-from vflsim.timing.delays import Constant, Exponential, HyperExponential, Mixture, Pareto, Sum, Uniform
+from vflsim.timing.delays import Constant, Empirical, Exponential, HyperExponential, Mixture, Pareto, Sum, Uniform
 from vflsim.timing.law import Law, MixtureLaw, Point
 from vflsim.timing.order import maximum, order_statistic
 from vflsim.timing.sums import total
@@ -109,3 +109,21 @@ def test_sums_of_laws_and_sums_of_delays_are_the_same() -> None:
     found: Law = total([OfDelay(part) for part in parts])
     assert found.survival(x) == pytest.approx(Sum(parts=parts).survival(x), rel=1e-12)
     assert found.survival(1e18) == pytest.approx(1e-27, rel=1e-6)
+
+
+@pytest.mark.parametrize(("count", "mean", "error"), [(40, 1e-3, ERROR), (40, 0.1, ERROR), (600, 0.1, 5e-7)])
+def test_interpolated_observations_are_followed_or_replaced_by_nodes(tmp_path, count, mean, error) -> None:
+    """Each stretch between neighbours is a uniform time; beside more than 512 of them, Gauss's nodes stand for each."""
+    values = np.sort(np.random.default_rng(2).exponential(0.3, count))
+    np.save(tmp_path / "seen.npy", values)
+    seen = Empirical(file=str(tmp_path / "seen.npy"), interpolation="linear")
+    x = np.linspace(0.0, 2.0, 81)
+
+    def below(y: np.ndarray) -> np.ndarray:
+        """∫ of the exponential's cdf up to y."""
+        y = np.maximum(y, 0.0)
+        return y + mean * np.expm1(-y / mean)
+
+    low, high = values[:-1], values[1:]
+    expected = ((below(x[:, None] - low) - below(x[:, None] - high)) / (high - low)).mean(axis=1)
+    assert sum_of([seen, Exponential(mean=mean)]).cdf(x) == pytest.approx(expected, abs=error)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import sympy
 
 _FEW_STRETCHES = 16
+_CUTS = 512
 MAX_PIECES = 64
 """Distinct values up to which the cdf is written as a formula."""
 
@@ -115,8 +116,12 @@ class Empirical(Delay):
         if len(distinct) <= _FEW_STRETCHES:
             return None
         nodes, weights = gauss(4)
-        inner = distinct[:-1, None] + np.diff(distinct)[:, None] * nodes
-        shares = (before[1:] - after[:-1])[:, None] * weights
+        # Wide stretches are cut, so that what is added to them varies gently between nodes.
+        cuts = np.ceil(np.diff(distinct) / (distinct[-1] - distinct[0]) * _CUTS).astype(np.int64)
+        place = np.arange(cuts.sum()) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+        width = np.repeat(np.diff(distinct) / cuts, cuts)
+        inner = (np.repeat(distinct[:-1], cuts) + place * width)[:, None] + width[:, None] * nodes
+        shares = np.repeat((before[1:] - after[:-1]) / cuts, cuts)[:, None] * weights
         return Atoms.merged(np.concatenate([values, inner.ravel()]), np.concatenate([masses, shares.ravel()]))
 
     @override
