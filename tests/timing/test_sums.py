@@ -10,6 +10,7 @@ import pytest
 from vflsim.timing.affine import OfDelay
 from vflsim.timing.branches import sum_of
 from vflsim.timing.delays import Constant, Empirical, Exponential, HyperExponential, Mixture, Pareto, Sum, Uniform
+from vflsim.timing.interpolation import Interpolated
 from vflsim.timing.law import Law, MixtureLaw, Point
 from vflsim.timing.order import maximum, order_statistic
 from vflsim.timing.sums import total
@@ -127,3 +128,13 @@ def test_interpolated_observations_are_followed_or_replaced_by_nodes(tmp_path, c
     low, high = values[:-1], values[1:]
     expected = ((below(x[:, None] - low) - below(x[:, None] - high)) / (high - low)).mean(axis=1)
     assert sum_of([seen, Exponential(mean=mean)]).cdf(x) == pytest.approx(expected, abs=error)
+
+
+@pytest.mark.parametrize("t", [1, 5, 19])
+def test_the_cdf_of_a_sum_of_interpolated_times_never_falls(t: int) -> None:
+    """Where 1 − cdf is rounding, its logarithm must not swing back to 0."""
+    each = [OfDelay(Exponential(mean=0.1), shift=0.01 * k) for k in range(20)]
+    law = total([Interpolated(maximum(each)), Interpolated(order_statistic(each, t)), OfDelay(Exponential(mean=0.02))])
+    x = np.concatenate([np.linspace(0.0, 20.0, 4001), np.geomspace(20.0, 1e6, 200)])
+    assert np.diff(law.cdf(x)).min() >= -1e-12
+    assert law.cdf(1e6) == pytest.approx(1.0, abs=1e-12)

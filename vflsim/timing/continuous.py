@@ -149,9 +149,10 @@ class Fitted(Law):
         """Give the errors of the logarithm that are small; replace a series of rounding by a falling line."""
         values, error = panels.values, panels.error
         # At the end of a bounded law its logarithm is never smooth, and nobody needs the digits of what is left.
-        relative = 1e-9 if math.isinf(self._high) and self.precise_tail else math.inf
+        # An error of 1 leaves it as small; a larger one could make it large.
+        relative = 1e-9 if math.isinf(self._high) and self.precise_tail else 1.0
         allowed = np.minimum(self._error / np.exp(values.max(axis=1)), relative)
-        nothing = np.all(values < math.log(self._least), axis=1)
+        nothing = (values.max(axis=1) < math.log(10 * self._least)) & (values.min(axis=1) < math.log(self._least))
         swings = nothing & (error > allowed)
         first, last = values[swings, -1], np.minimum(values[swings, 0], values[swings, -1])  # nodes descend
         panels.series[:, swings] = 0.0
