@@ -42,12 +42,23 @@ def test_image_rows_keep_channels_and_width():
     assert len(views[1].names) == views[1].width
 
 
-def test_shares_cut_columns_and_image_rows_at_the_nearest_one():
+def test_image_columns_keep_channels_and_height():
+    views = cut(Partition(clients=3, by="image_columns"), [IMAGES])
+    assert [view.values.shape[1:] for view in views] == [(3, 6, 2), (3, 6, 2), (3, 6, 1)]
+    np.testing.assert_array_equal(np.concatenate([view.values for view in views], axis=3), IMAGES.values)
+    assert views[1].names[:2] == ("channel_0_pixel_0_2", "channel_0_pixel_0_3")
+    assert views[1].names[2] == "channel_0_pixel_1_2"
+
+
+def test_shares_cut_columns_image_rows_and_image_columns_at_the_nearest_one():
     columns = cut(Partition(by="columns", shares=(0.14, 0.5, 0.36)), [TABLE])
     assert [view.names for view in columns] == [tuple("a"), tuple("bcdef"), tuple("ghij")]
     rows = cut(Partition(by="image_rows", shares=(0.2, 0.8)), [IMAGES])
     assert [view.values.shape[1:] for view in rows] == [(3, 1, 5), (3, 5, 5)]
     np.testing.assert_array_equal(np.concatenate([view.values for view in rows], axis=2), IMAGES.values)
+    strips = cut(Partition(by="image_columns", shares=(0.35, 0.65)), [IMAGES])
+    assert [view.values.shape[1:] for view in strips] == [(3, 6, 2), (3, 6, 3)]
+    np.testing.assert_array_equal(np.concatenate([view.values for view in strips], axis=3), IMAGES.values)
 
 
 def test_equal_shares_cut_as_a_number_of_clients_does():
@@ -99,6 +110,7 @@ def test_a_name_that_looks_like_a_range_or_an_index_is_a_name_first():
     [
         ({"clients": 11}, [TABLE], r"partition\.clients: 11 clients cannot share 10 columns"),
         ({"clients": 7, "by": "image_rows"}, [IMAGES], "7 clients cannot share 6 rows of pixels"),
+        ({"clients": 6, "by": "image_columns"}, [IMAGES], "6 clients cannot share 5 columns of pixels"),
         (
             {"by": "image_rows", "shares": [0.05, 0.95]},
             [IMAGES],

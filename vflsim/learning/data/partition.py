@@ -29,16 +29,17 @@ class Partition(Part):
 
     clients: Count | None = None
     """Number of clients. May be left out where the data, ``columns`` or ``shares`` decide it."""
-    by: Literal["columns", "image_rows", "patches", "views", "explicit"] | None = None
-    """columns: runs of features, images row by row. image_rows: horizontal strips that stay images. patches: a grid of
-    patches that stay images, as square as the number of clients allows. views: one view (or party's file) a client.
-    explicit: as ``columns`` says. Left out: views where the data have several, otherwise columns."""
+    by: Literal["columns", "image_rows", "image_columns", "patches", "views", "explicit"] | None = None
+    """columns: runs of features, images row by row. image_rows: horizontal strips that stay images. image_columns:
+    vertical strips that stay images. patches: a grid of patches that stay images, as square as the number of clients
+    allows. views: one view (or party's file) a client. explicit: as ``columns`` says. Left out: views where the data
+    have several, otherwise columns."""
     columns: tuple[tuple[str | StrictInt, ...], ...] | None = Field(default=None, min_length=1)
     """For explicit: what each client holds, as names, indices from 0, or ranges ``0..12`` and ``age..income`` with both
     ends included. A feature belongs to one party at most."""
     shares: tuple[Share, ...] | None = Field(default=None, min_length=1)
-    """For columns and image_rows: the part of all columns or rows that each party holds. They add up to 1. A party
-    ends at the column or row nearest to its share and those before it."""
+    """For columns, image_rows and image_columns: the part of all columns or rows that each party holds. They add up to
+    1. A party ends at the column or row nearest to its share and those before it."""
     active: bool = False
     """Whether the server, which holds the labels, holds features, too (the active party). The features are then cut
     into one part more than there are clients; the first part, share, view or file, or list of ``columns``, is the
@@ -57,11 +58,11 @@ class Partition(Part):
             raise ValueError("by: explicit needs columns: a list with one list of features per client")
         if self.by != "explicit" and self.columns is not None:
             raise ValueError("columns belongs to by: explicit")
-        if self.shares is not None and self.by not in ("columns", "image_rows"):
-            raise ValueError("shares belongs to by: columns or by: image_rows")
+        if self.shares is not None and self.by not in ("columns", "image_rows", "image_columns"):
+            raise ValueError("shares belongs to by: columns, by: image_rows or by: image_columns")
         if self.shares is not None and not math.isclose(math.fsum(self.shares), 1):
             raise ValueError(f"the shares add up to {math.fsum(self.shares):g}; allowed: 1")
-        if self.by in ("columns", "image_rows", "patches") and self.parts is None:
+        if self.by in ("columns", "image_rows", "image_columns", "patches") and self.parts is None:
             raise ValueError(f"by: {self.by} needs clients: how many")
         for key, entries, entry in (("columns", self.columns, "list"), ("shares", self.shares, "share")):
             if entries is not None and self.clients not in (None, len(entries) - self.active):
@@ -122,7 +123,7 @@ def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
     by = partition.by or ("views" if len(views) > 1 else "columns")
     if by == "views":
         return _by_views(partition, views)
-    if by in ("image_rows", "patches"):
+    if by in ("image_rows", "image_columns", "patches"):
         return _by_pixels(partition, by, views)
     table = _table(views)
     if by == "explicit":
@@ -135,7 +136,8 @@ def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
 
 def _by_views(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
     if len(views) == 1 and partition.parts != 1:
-        raise DataError("the data have one view only", f"{_WHERE}.by", "columns, image_rows, patches or explicit")
+        allowed = "columns, image_rows, image_columns, patches or explicit"
+        raise DataError("the data have one view only", f"{_WHERE}.by", allowed)
     if partition.parts not in (None, len(views)):
         what = f"{_parties(partition)} for {len(views)} views (or party files)"
         allowed = str(len(views) - partition.active)
@@ -148,13 +150,19 @@ def _by_pixels(partition: Partition, by: str, views: Sequence[View]) -> tuple[Vi
     if len(views) != 1 or not views[0].is_image:
         raise DataError(f"by: {by} needs images, but the data are a table", f"{_WHERE}.by", "columns, views, explicit")
     height, width = views[0].values.shape[2:]
-    down, across = (parts, 1) if by == "image_rows" else _grid(partition, parts, height, width)
-    tops, lefts = _edges(partition, down, height, "rows of pixels"), _even(width, across)
+    tops, lefts = _even(height, 1), _even(width, 1)
+    if by == "image_rows":
+        tops = _edges(partition, parts, height, "rows of pixels")
+    elif by == "image_columns":
+        lefts = _edges(partition, parts, width, "columns of pixels")
+    else:
+        down, across = _grid(partition, parts, height, width)
+        tops, lefts = _even(height, down), _even(width, across)
     strips = [(*rows, *columns) for rows in itertools.pairwise(tops) for columns in itertools.pairwise(lefts)]
     names = np.array(feature_names(views[0]), dtype=object).reshape(views[0].values.shape[1:])
     return tuple(
         View(
-            f"pixel rows {a}..{b - 1}" + (f", columns {c}..{d - 1}" if across > 1 else ""),
+            f"pixel rows {a}..{b - 1}" + (f", columns {c}..{d - 1}" if len(lefts) > 2 else ""),
             views[0].values[:, :, a:b, c:d],
             tuple(names[:, a:b, c:d].ravel()),
             pixels=True,

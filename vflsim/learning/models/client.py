@@ -327,7 +327,7 @@ AnyClientModel = Annotated[ClientModelKind, Field(discriminator="kind")]
 
 
 def _check_image(kind: str, feature_shape: tuple[int, ...], side: int = 1) -> None:
-    remedy = "partition by image_rows or patches, or choose linear, polynomial or mlp"
+    remedy = "partition by image_rows, image_columns or patches, or choose linear, polynomial or mlp"
     if len(feature_shape) != 3:
         raise ValueError(
             f"a {kind} client needs images (channels, height, width), and its features have the shape "
