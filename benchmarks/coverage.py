@@ -8,20 +8,19 @@ interval of 95 % should hold in at least 93 % of them, or come with a warning: "
 covers too seldom. Parts: means (over seeds), differences (paired), ratios (speed-ups and costs), bounds
 (of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most), precision (runs
 that ``stop: precision`` ends) and stopped (by time, with a round in progress); the last two in coverage_rounds.py.
+coverage_before.py passes the same studies to an earlier commit's functions.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import coverage_rounds
 import numpy as np
 import pandas as pd
-from scipy.signal import lfilter
-from scipy.stats import norm
+from coverage_worlds import ROUNDS, SEEDS, WORLDS, World, sums
 
 from vflsim.results.facts.heavy_tail import WORRYING
 from vflsim.results.statistics.estimates import GEOMETRIC, estimate, paired
@@ -29,71 +28,13 @@ from vflsim.results.statistics.means import holm
 from vflsim.results.statistics.quantiles import quantile_interval
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.steady import warm_up
-from vflsim.timing.delays import Delay, Exponential, LogNormal, Mixture, Pareto
 from vflsim.timing.floats import Floats
 from vflsim.timing.tail_share import tail_share
 
-PHI = 0.9
-STAY = {"calm": 200, "busy": 50}
-"""Mean stays of the bursts, in rounds."""
 
-
-@dataclass(frozen=True)
-class World:
-    """Rounds of one kind: ``draw(rng, runs, rounds)`` gives durations (runs, rounds), ``law`` that of a round."""
-
-    law: Delay
-    draw: Callable[[np.random.Generator, int, int], Floats]
-    cycle: int = 1
-
-    def warned(self, rounds: int) -> bool:
-        """Whether tables warn of means over runs of so many rounds; bursts count by their cycles."""
-        return tail_share(self.law, rounds / self.cycle) > WORRYING
-
-
-def independent(law: Delay) -> World:
-    """Rounds that are independent draws of a law."""
-    return World(law, lambda rng, runs, rounds: law.inverse_cdf(rng.random((runs, rounds))))
-
-
-def correlated(rng: np.random.Generator, runs: int, rounds: int) -> Floats:
-    """Exponential rounds whose normal scores are an autoregression."""
-    noise = math.sqrt(1 - PHI**2) * rng.normal(size=(runs, rounds))
-    noise[:, 0] /= math.sqrt(1 - PHI**2)
-    scores = lfilter([1.0], [1.0, -PHI], noise, axis=1)
-    return -np.log(norm.sf(scores))
-
-
-def bursts(rng: np.random.Generator, runs: int, rounds: int) -> Floats:
-    """Exponential rounds of mean 1, and of mean 10 during bursts; stays of geometric length."""
-    state = rng.random(runs) < STAY["busy"] / sum(STAY.values())
-    leave = rng.random((rounds, runs))
-    states = np.empty((rounds, runs), np.bool_)
-    for number in range(rounds):
-        states[number] = state
-        state = state ^ (leave[number] < np.where(state, 1 / STAY["busy"], 1 / STAY["calm"]))
-    return rng.exponential(size=(runs, rounds)) * np.where(states.T, 10.0, 1.0)
-
-
-EXPONENTIAL = Exponential(mean=1.0)
-MIXED = Mixture(weights=(float(STAY["calm"]), float(STAY["busy"])), parts=(EXPONENTIAL, Exponential(mean=10.0)))
-WORLDS = {
-    "exponential": independent(EXPONENTIAL),
-    "log-normal 1.5": independent(LogNormal(median=1.0, sigma=1.5)),
-    "Pareto 2.2": independent(Pareto(shape=2.2, minimum=1.0)),
-    "Pareto 1.5": independent(Pareto(shape=1.5, minimum=1.0)),
-    "bursts": World(MIXED, bursts, sum(STAY.values())),
-    "correlated": World(EXPONENTIAL, correlated),
-}
-SEEDS = (5, 10)
-ROUNDS = (1, 30, 300)
-
-
-def sums(name: str, world: World, seeds: int, rounds: int, studies: int) -> Floats:
-    """Draw what runs of so many rounds last in all, as (studies, seeds)."""
-    rng = np.random.Generator(np.random.Philox([len(name), seeds, rounds, studies]))
-    parts = [world.draw(rng, seeds * 50, rounds).sum(axis=1) for _ in range(-(-studies // 50))]
-    return np.concatenate(parts).reshape(-1, seeds)[:studies]
+def warned(world: World, rounds: int) -> bool:
+    """Whether tables warn of means over runs of so many rounds; bursts count by their cycles."""
+    return tail_share(world.law, rounds / world.cycle) > WORRYING
 
 
 def means(studies: int) -> Iterator[tuple[str, ...]]:
@@ -105,7 +46,7 @@ def means(studies: int) -> Iterator[tuple[str, ...]]:
                 exact = np.zeros(seeds, np.bool_)
                 found = [estimate(each, exact) for each in sums(name, world, seeds, rounds, studies)]
                 hits = [each.low <= truth <= each.high for each in found]
-                yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(world.warned(rounds))
+                yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(warned(world, rounds))
 
 
 def differences(studies: int) -> Iterator[tuple[str, ...]]:
@@ -117,7 +58,7 @@ def differences(studies: int) -> Iterator[tuple[str, ...]]:
             truth, exact = rounds * world.law.expectation(), np.zeros(seeds, np.bool_)
             found = [paired(one + two, exact, one, exact) for one, two in zip(first, second, strict=True)]
             hits = [each.low <= truth <= each.high for each in found]
-            yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(world.warned(rounds))
+            yield name, f"{seeds} seeds, {rounds} rounds", share(hits), said(warned(world, rounds))
 
 
 def rows(**sides: tuple[Floats, np.ndarray]) -> pd.DataFrame:
@@ -223,9 +164,9 @@ def share(hits: list[bool]) -> str:
     return f"{np.mean(hits):.3f}" if hits else "—"
 
 
-def said(warned: bool) -> str:
+def said(whether: bool) -> str:
     """Say whether the table warns."""
-    return "warned" if warned else "—"
+    return "warned" if whether else "—"
 
 
 PARTS = {each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties, precision, stopped)}
