@@ -7,7 +7,8 @@ Every part draws studies from laws with a known truth, passes them to the functi
 interval of 95 % should hold in at least 93 % of them, or come with a warning: "warned" is where tables say that it
 covers too seldom. Parts: means (over seeds), differences (paired), ratios (speed-ups and costs), bounds
 (of censored ratios), quantiles (of rounds), ties (equal protocols called unequal; 5 % is the most), precision (runs
-that ``stop: precision`` ends) and stopped (by time, with a round in progress); the last two in coverage_rounds.py.
+that ``stop: precision`` ends), looks (of its dependent rounds) and stopped (by time, with a round in progress); the
+last three in coverage_rounds.py.
 coverage_before.py passes the same studies to an earlier commit's functions.
 """
 
@@ -153,6 +154,12 @@ def precision(studies: int) -> Iterator[tuple[str, ...]]:
         yield name, "bias | coverage | ended, before; now", "", f"{before}; {after}"
 
 
+def looks(studies: int) -> Iterator[tuple[str, ...]]:
+    """Coverage and median rounds of dependent runs: ended at the first precise look; now."""
+    for name, first, now in coverage_rounds.looks(studies):
+        yield name, "at the first precise look; now", "", f"{first}; {now}"
+
+
 def stopped(studies: int) -> Iterator[tuple[str, ...]]:
     """Means of ten runs that stop by time; "before": of complete rounds alone."""
     for name, *found in coverage_rounds.stopped_by_time(studies):
@@ -169,7 +176,9 @@ def said(whether: bool) -> str:
     return "warned" if whether else "—"
 
 
-PARTS = {each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties, precision, stopped)}
+PARTS = {
+    each.__name__: each for each in (means, differences, ratios, bounds, quantiles, ties, precision, looks, stopped)
+}
 
 
 def main() -> None:

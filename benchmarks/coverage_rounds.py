@@ -7,6 +7,7 @@ what vflsim did when it looked at durations alone, and at complete rounds alone.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +19,9 @@ from scipy.signal import lfilter
 from vflsim.results.facts.variation import CYCLES, PERIODS, Variation
 from vflsim.results.statistics.means import t_interval
 from vflsim.results.statistics.open_rounds import Rounds, doubts, means
+from vflsim.results.statistics.steady import steady_mean
 from vflsim.scenario.stop import Precision
-from vflsim.simulation.precision import PrecisionRule
+from vflsim.simulation.precision import INDEPENDENT, PrecisionRule, checkpoints
 from vflsim.simulation.variation import FEW, rounds_for
 from vflsim.timing.delays import Constant, Delay, Exponential, LogNormal, Mixture, Pareto
 from vflsim.timing.floats import Floats
@@ -134,6 +136,36 @@ def precision(studies: int, seed: int = 0) -> Iterator[tuple[str, Covered, Cover
                     mean = rule.found()
                     into.append((mean.mean, mean.low <= 1 <= mean.high))
         yield f"{name}, {100 * share:.0f} %", Covered.of(found[0], studies), Covered.of(found[1], studies)
+
+
+def looks(studies: int, seed: int = 2) -> Iterator[tuple[str, str, str]]:
+    """Yield φ and a precision, and coverage and median rounds of runs that end at the first precise look, and now."""
+    counts = list(itertools.takewhile(lambda count: count <= 26_000, checkpoints()))
+    for phi in (0.7, 0.8, 0.9):
+        rng = np.random.default_rng(seed)
+        runs = [correlated(rng, counts[-1], phi) for _ in range(studies)]
+        for share in (0.2, 0.1, 0.05):
+            asked = Precision(round_duration=share)
+            first = [_first_look(run, counts, share) for run in runs]
+            now = [PrecisionRule(asked).extend(run) for run in runs]
+            cells = (_ended(runs, each) for each in (first, now))
+            yield f"correlated, φ = {phi:g}, {100 * share:g} %", *cells
+
+
+def _first_look(durations: Floats, counts: list[int], share: float) -> int | None:
+    for count in counts:
+        found = steady_mean(durations[:count])
+        enough = found.independent >= min(INDEPENDENT, found.n / 2)
+        if found.sound and enough and found.half_width <= share * found.mean:
+            return count
+    return None
+
+
+def _ended(runs: list[Floats], counts: list[int | None]) -> str:
+    ends = [(run[:count], count) for run, count in zip(runs, counts, strict=True) if count is not None]
+    found = [steady_mean(run) for run, _ in ends]
+    covered = np.mean([each.low <= 1 <= each.high for each in found])
+    return f"{covered:.3f} after {np.median([count for _, count in ends]):,.0f} ({len(ends)} of {len(runs)})"
 
 
 def stopped_by_time(studies: int, seed: int = 0) -> Iterator[tuple[str, Covered, Covered, Covered]]:

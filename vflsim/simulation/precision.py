@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from array import array
 from collections.abc import Iterator
@@ -51,11 +52,12 @@ def expected_rounds(precision: Precision, durations: Floats, variation: Variatio
     if ratio > MOST_ROUNDS:  # its square may overflow
         return math.inf
     needed = found.n * ratio * ratio
-    if found.independent < found.n / 2:
+    if _dependent(found):
         needed = max(needed, INDEPENDENT * found.n / found.independent)
     if variation is not None and found.mean > 0:
         needed = max(needed, variation.rounds, variation.needed_s / found.mean)
-    return float(next(count for count in checkpoints() if count >= needed))
+    looks = (count for count in checkpoints() if count >= needed)
+    return float(next(itertools.islice(looks, int(_looks_twice(found, variation)), None)))
 
 
 def not_ended(stop: Stop, variation: Variation | None, reason: str | None, rounds: int, seconds: float) -> str:
@@ -74,7 +76,9 @@ class PrecisionRule:
     ``round_duration`` times the mean. Where a variance may be infinite, it never ends.
 
     Rounds that count like fewer than half as many independent ones must count like ``INDEPENDENT``: batches that are
-    shorter than the dependence vary too little now and then, and a rule that ends there misses the confidence.
+    shorter than the dependence vary too little now and then, and a rule that ends there misses the confidence. Such
+    rounds must meet the rule at two checkpoints in a row, since a chance that ends a run seldom lasts until the next,
+    unless the scenario names a slow change, which is waited for instead.
     """
 
     def __init__(self, precision: Precision, variation: Variation | None = None) -> None:
@@ -82,6 +86,7 @@ class PrecisionRule:
         self._durations = array("d")
         self._checkpoints = checkpoints()
         self._next = next(self._checkpoints)
+        self._met = False
 
     @property
     def rounds(self) -> int:
@@ -111,6 +116,17 @@ class PrecisionRule:
 
     def _look(self) -> bool:
         self._next = next(self._checkpoints)
-        found = self.found()
+        found, before = self.found(), self._met
         precise = found.half_width <= self._precision.round_duration * found.mean
-        return precise and found.sound and found.independent >= min(INDEPENDENT, found.n / 2)
+        self._met = precise and found.sound and found.independent >= min(INDEPENDENT, found.n / 2)
+        return self._met and (before or not _looks_twice(found, self._variation))
+
+
+def _dependent(found: SteadyMean) -> bool:
+    """Whether a run's rounds count like fewer than half as many independent ones."""
+    return found.independent < found.n / 2
+
+
+def _looks_twice(found: SteadyMean, variation: Variation | None) -> bool:
+    """Whether rounds depend on each other, and the scenario names no slow change that explains it."""
+    return _dependent(found) and (variation is None or not variation.cycles)
