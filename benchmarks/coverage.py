@@ -87,7 +87,7 @@ def ratios(studies: int) -> Iterator[tuple[str, ...]]:
             if logs is not None:
                 geometric = [estimate(one, exact, GEOMETRIC) for one in own]
                 hits = [each.low <= math.exp(logs.mean()) <= each.high for each in geometric]
-                yield name, f"{seeds} seeds, {rounds} rounds, cost", share(hits), "—"
+                yield name, f"{seeds} seeds, {rounds} rounds, cost", share(hits), said(warned(world, rounds))
 
 
 def bounds(studies: int) -> Iterator[tuple[str, ...]]:

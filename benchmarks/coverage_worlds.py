@@ -73,5 +73,6 @@ ROUNDS = (1, 30, 300)
 def sums(name: str, world: World, seeds: int, rounds: int, studies: int) -> Floats:
     """Draw what runs of so many rounds last in all, as (studies, seeds)."""
     rng = np.random.Generator(np.random.Philox([len(name), seeds, rounds, studies]))
-    parts = [world.draw(rng, seeds * 50, rounds).sum(axis=1) for _ in range(-(-studies // 50))]
+    block = min(50, studies)
+    parts = [world.draw(rng, seeds * block, rounds).sum(axis=1) for _ in range(-(-studies // block))]
     return np.concatenate(parts).reshape(-1, seeds)[:studies]
