@@ -86,7 +86,7 @@ def test_tables_of_means_say_that_the_interval_covers_too_seldom(
     page.write_text(json.dumps(json.loads(page.read_text()) | {"heavy_tail": tail.model_dump()}))
     notes = [note for note in comparison_table(Results.open(folder)).notes if "covers less than 95 %" in note]
     head = "± of mean times, bytes and differences covers less than 95 % (wait)"
-    costs = "Intervals of costs, which are geometric means, may fall to 88 %."
+    costs = "Intervals of costs, which are geometric means, may fall to 89 %."
     assert notes == ([] if said is None else [f"{head}: {said}. More rounds a run help, or quantiles. {costs}"])
 
 

@@ -21,7 +21,7 @@ def heavy_tail_note(results: RunSet) -> Iterator[str]:
     for cause, names in causes.items():
         yield (
             f"± of mean times, bytes and differences covers less than 95 % ({', '.join(names)}): {cause}. "
-            "More rounds a run help, or quantiles. Intervals of costs, which are geometric means, may fall to 88 %."
+            "More rounds a run help, or quantiles. Intervals of costs, which are geometric means, may fall to 89 %."
         )
 
 
