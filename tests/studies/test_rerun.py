@@ -19,7 +19,7 @@ from tiny_worlds import raw
 
 import vflsim as front
 from vflsim.results.store.digests import facts_of
-from vflsim.results.store.write import run_folder
+from vflsim.results.store.write import SEED, run_folder
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
 from vflsim.studies.rerun import Repeated, Sample, rerun
@@ -190,7 +190,7 @@ def test_a_weight_with_rewritten_digests_is_found_by_its_place(study: Path) -> N
     weights = load_file(path)
     name = next(key for key in weights if key.startswith("client-2") and weights[key].ndim == 2)
     weights[name][1, 2] = 0.25
-    save_file(weights, path)
+    save_file(weights, path, {SEED: "1"})
     sealed(study, "async/seed-1")
     assert verify_folder(study) == []
     (problem,) = problems_of(study)

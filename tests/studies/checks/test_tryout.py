@@ -14,7 +14,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.protocols.capabilities import OwnEvaluation
+from vflsim.protocols.capabilities import OwnEvaluation, OwnFacts
 from vflsim.protocols.evaluation import evaluate
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.setting import Learners, split_learners
@@ -44,6 +44,8 @@ def own(**hooks: Any) -> Any:
     """A protocol with other hooks."""
     if hooks.keys() & {"evaluate", "answer_evaluation"}:
         return type("Own", (OwnEvaluation, Own), {"evaluate": evaluated} | hooks)()
+    if "facts" in hooks:
+        return type("Own", (OwnFacts, Own), hooks)()
     return type("Own", (Own,), hooks)()
 
 
