@@ -56,7 +56,7 @@ class CodedEmbeddings(AttackOfClients):
         "determined": "share determined",
     }
     drawn: ClassVar[tuple[str, ...]] = ("r2",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"r2": (-math.inf, 1), "determined": (0, 1)}
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"r2": (-math.inf, 1)}
     note: ClassVar[str] = (
         "R² over all features of the rows that the attacker does not know. Its chance level is the R² of the decoded "
         "sums of the same rounds alone; partial R² is the share of what these leave over that the coded embeddings "

@@ -35,7 +35,7 @@ def test_a_run_folder_holds_what_was_handed_over(tmp_path: Path, toy: Toy):
     assert names(folder.parent) == {"seed-0"}
     assert RunTables(*(pq.read_table(folder / f"{name}.parquet") for name in ("metrics", "rounds", "events"))) == tables
     page = RunInfo.model_validate_json((folder / "run.json").read_text())
-    assert page.model_copy(update={"files": None}) == info
+    assert page.model_copy(update={"files": {}}) == info
     assert page.files == {name: facts_of(folder / name) for name in sorted(ALL - {"run.json"})}
     assert page.files["rounds.parquet"].rows == tables.rounds.num_rows
     stored = load_file(folder / "weights.safetensors")

@@ -43,9 +43,10 @@ def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = Tru
     data = ScenarioData(scenario)
     loaded = {name: data.of(scenario.training_of(name)) for name in scenario.protocols}
     first = next(iter(loaded.values()))
+    if problems := list(problems_in(scenario, first.task.name, first.outputs)):
+        raise failure(problems, scenario.document)
     settings = {name: setting(scenario, name, loaded[name]) for name in loaded}
-    problems = list(problems_in(scenario, first.task.name, first.outputs))
-    problems = problems or [*_clients(scenario, settings), *_aggregates(scenario, settings)]
+    problems = [*_clients(scenario, settings), *_aggregates(scenario, settings)]
     for name in loaded if not problems else ():
         problems += [*_absent_rows(scenario, name, settings[name]), *_protocol(scenario, name, settings[name])]
     problems = problems or list(_sizes(scenario, settings, workers, training))  # before any model is made
