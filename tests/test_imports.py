@@ -1,6 +1,7 @@
 """Imports point one way: the layers, no cycle, no concrete protocol outside ``protocols/``, one user of each loop."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -73,17 +74,11 @@ ROOMS: dict[str, list[set[str]]] = {
         {"shards", "terminal"},
     ],
 }
-# Modules that need each other, counted with imports for types and inside functions.
+# Modules that need each other, counted with imports for types, inside functions, and by a path in a string.
 MUTUAL = [
-    {"codecs.base", "codecs.trial"},  # a codec tries itself out
-    {"timing.base", "timing.trial"},  # and so does a delay
     {"timing.composite", "timing.delays", "timing.modulated"},  # delays that hold delays
     {"timing.law", "timing.moments", "timing.tails"},  # a law's moments are integrals over the law
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
-    {"vocabulary.metric", "vocabulary.metric_trial"},  # and a metric
-    {"learning.privacy.base", "learning.privacy.mechanism_trial"},  # and a mechanism
-    {"timing.compute", "timing.compute_trial"},  # and a compute model
-    {"timing.activation", "timing.availability", "timing.capacity", "timing.process_trial"},  # and what lives in time
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
 ONLY_IN = {"simpy": {"world/virtual.py"}, "asyncio": {"world/realtime.py"}}
@@ -173,6 +168,10 @@ def test_modules_that_need_each_other_are_named_here() -> None:
     assert sorted(found, key=sorted) == sorted(MUTUAL, key=sorted)
 
 
+def test_a_path_in_a_string_counts_as_an_import() -> None:
+    assert "vflsim.codecs.trial" in needed(MODULES["vflsim.codecs.by_direction"])
+
+
 @pytest.mark.parametrize("top", ROOMS)
 def test_a_room_imports_only_from_rooms_below_it(top: str) -> None:
     level = {name: level for level, names in enumerate(ROOMS[top]) for name in names}
@@ -190,9 +189,12 @@ def room(path: Path) -> str:
 
 
 def needed(path: Path) -> Iterator[str]:
-    """The modules that a module imports anywhere: at the top, for types, and inside functions."""
+    """The modules that a module imports anywhere: at the top, for types, inside functions, and by ``module:name``."""
     for name, names in imported_by(path):
         yield from {f"{name}.{each}" for each in names} & MODULES.keys() or {name} & MODULES.keys()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and (path_of := re.fullmatch(r"(vflsim[.\w]+):\w+", str(node.value))):
+            yield path_of[1]
 
 
 def cycles(graph: dict[str, set[str]]) -> list[set[str]]:

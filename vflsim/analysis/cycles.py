@@ -21,8 +21,9 @@ from vflsim.timing.affine import OfDelay
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.basic import Constant
-from vflsim.timing.compute import AnyCompute, ComputeModel, Flops, OperationCost, duration
+from vflsim.timing.compute import AnyCompute, ComputeModel, Flops, duration
 from vflsim.timing.compute import law as drawn_law
+from vflsim.timing.costs import OperationCost
 from vflsim.timing.law import Law, Point, mixture
 from vflsim.timing.sums import total
 from vflsim.world.messages import Embedding, Message

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from typing_extensions import override
 
 from vflsim.codecs.frame import (
     ONLY,
@@ -77,12 +76,6 @@ class Codec(Part, ABC):
     def promise(self, elements: int) -> str:
         """State what an upload with so many elements a row guarantees, in words; empty for nothing."""
         return ""
-
-    @override
-    def try_alone(self) -> None:
-        from vflsim.codecs.trial import try_out
-
-        try_out(self)
 
     # --- one tensor --------------------------------------------------------------------------------------------------
 

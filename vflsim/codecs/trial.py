@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vflsim.codecs.base import Codec
 from vflsim.codecs.frame import ONLY, Envelope, Shape, Spec
 from vflsim.errors import NonFiniteError
-
-if TYPE_CHECKING:
-    from vflsim.codecs.base import Codec
 
 SHAPES: tuple[Shape, ...] = ((5,), (1, 3), (6, 4), (2, 3, 4))
 DTYPES = (torch.float32, torch.float64)
@@ -38,15 +36,13 @@ def try_out(codec: Codec, shapes: Iterable[Shape] = SHAPES, dtypes: Iterable[tor
 
 def _rules(codec: Codec) -> None:
     """Refuse methods that nobody would call."""
-    from vflsim.codecs.base import Codec as Base
-
     own, name = type(codec), type(codec).__name__
-    if own.backward is not Base.backward and codec.straight_through:
+    if own.backward is not Codec.backward and codec.straight_through:
         raise ValueError(
             f"{name} defines 'backward', which is never called while straight_through is true; allowed: "
             "straight_through false with a rule of its own; set `straight_through = False`, or leave backward out"
         )
-    if own.transmit is not Base.transmit and not codec.remembers:
+    if own.transmit is not Codec.transmit and not codec.remembers:
         raise ValueError(
             f"{name} defines 'transmit', which is never called while remembers is false; allowed: remembers true "
             "with a memory of its own; set `remembers = True`, or leave transmit out"

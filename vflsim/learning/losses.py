@@ -48,12 +48,6 @@ class Loss(Part, ABC):
         numbers, int64, of a multiclass task, and (n, 1), 0 or 1 or a value, of the others. Changes no tensor.
         """
 
-    def try_alone(self) -> None:
-        """Try it out on random predictions. Raises ValueError for what is wrong."""
-        from vflsim.learning.loss_trial import try_out
-
-        try_out(self)
-
 
 @final
 class Auto(Loss):
@@ -173,6 +167,9 @@ LOSSES: tuple[type[Loss], ...] = get_args(LossKind)
 """Every kind of loss."""
 
 AnyLoss = Annotated[
-    LossKind, Field(discriminator="kind"), OrModule(Loss), Shorthand(kind_from_text, {"type": "string"})
+    LossKind,
+    Field(discriminator="kind"),
+    OrModule(Loss, trial="vflsim.learning.loss_trial:try_out"),
+    Shorthand(kind_from_text, {"type": "string"}),
 ]
 """A field that takes any kind of loss, or its name."""

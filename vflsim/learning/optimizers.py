@@ -41,7 +41,7 @@ class Optimizer(Part, ABC):
                 return torch.optim.Adadelta(params, self.lr, weight_decay=self.weight_decay, foreach=False)
 
 
-        Adadelta(lr=0.5).try_alone()
+        Adadelta(lr=0.5).slots  # 2
     """
 
     kind: str
@@ -62,12 +62,6 @@ class Optimizer(Part, ABC):
 
         The grouped and fused ones may sum in another order, which would tie the results to the hardware.
         """
-
-    def try_alone(self) -> None:
-        """Step a small model, and repeat it from the optimiser's memory. Raises ValueError for what is wrong."""
-        from vflsim.learning.optimizer_trial import try_out  # most scenarios do without
-
-        try_out(self)
 
 
 class Sgd(Optimizer):
@@ -138,4 +132,6 @@ class Adam(Optimizer):
 
 OptimizerKind: TypeAlias = Sgd | Adam
 OPTIMIZERS: tuple[type[Optimizer], ...] = get_args(OptimizerKind)
-AnyOptimizer = Annotated[OptimizerKind, Field(discriminator="kind"), OrModule(Optimizer)]
+AnyOptimizer = Annotated[
+    OptimizerKind, Field(discriminator="kind"), OrModule(Optimizer, trial="vflsim.learning.optimizer_trial:try_out")
+]

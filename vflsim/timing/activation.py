@@ -77,12 +77,6 @@ class Activation(Part, ABC):
         """The time (s) after which its rate, or its times, repeat; 0 where they do not."""
         return 0.0
 
-    def try_alone(self) -> None:
-        """Walk through its arrivals. Raises ValueError for what is wrong."""
-        from vflsim.timing.process_trial import try_activation
-
-        try_activation(self)
-
 
 @final
 class Poisson(Activation):
@@ -201,7 +195,7 @@ ACTIVATIONS: tuple[type[Part], ...] = get_args(ActivationKind)
 AnyActivation = Annotated[
     ActivationKind,
     Field(discriminator="kind"),
-    OrModule(Activation),
+    OrModule(Activation, trial="vflsim.timing.process_trial:try_activation"),
     Shorthand(kind_from_text, {"const": "immediate"}),
 ]
 """A field that takes any kind of activation, or ``immediate``."""

@@ -19,7 +19,7 @@ from typing_extensions import override
 from vflsim.errors import RunError
 from vflsim.timing.delays import AnyDelay
 from vflsim.timing.instants import columns_of
-from vflsim.timing.profile import Flat, Profile, StepProfile
+from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile
 from vflsim.timing.sampler import Sampler
 from vflsim.vocabulary import Part, Seconds, Shorthand, kind_from_text
 from vflsim.vocabulary.imported import OrModule
@@ -27,12 +27,6 @@ from vflsim.vocabulary.quantities import SHORTEST, TIME, Period, Quantity
 
 MOST_TURNS = 10_000_000
 """Periods after which a run fails: the client's activities are too long for such short outages."""
-
-Interrupted: TypeAlias = Literal["lost", "resumed"]
-"""The fate of work and messages in an outage: gone for good, or paused.
-
-Example: ``interrupted: Interrupted = "lost"``.
-"""
 
 
 @final
@@ -92,12 +86,6 @@ class Availability(Part, ABC):
     def regular(self) -> bool:
         """Whether every cycle lasts equally long."""
         return True
-
-    def try_alone(self) -> None:
-        """Walk through its profiles. Raises ValueError for what is wrong."""
-        from vflsim.timing.process_trial import try_availability
-
-        try_availability(self)
 
 
 @final
@@ -288,7 +276,7 @@ AVAILABILITIES: tuple[type[Part], ...] = get_args(AvailabilityKind)
 AnyAvailability = Annotated[
     AvailabilityKind,
     Field(discriminator="kind"),
-    OrModule(Availability),
+    OrModule(Availability, trial="vflsim.timing.process_trial:try_availability"),
     Shorthand(kind_from_text, {"const": "always"}),
 ]
 """A field that takes any kind of availability, or ``always``."""

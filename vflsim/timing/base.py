@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -131,7 +131,7 @@ class Delay(Part, Law):
         if not type(self).__module__.startswith("vflsim."):
             from vflsim.timing.trial import try_out
 
-            tried_out(self, partial(try_out, self))
+            tried_out(self, lambda: try_out(self, self.sample, self.uniforms))
         shape = (2,) if self.uniforms == 1 else (2, self.uniforms)
         extremes = np.empty(shape)
         extremes[0], extremes[1] = 0.0, LARGEST_UNIFORM

@@ -45,12 +45,6 @@ class Capacity(Part, ABC):
     def profile(self) -> StepProfile | Flat:
         """Return the bandwidth in bit/s as a function of time. Raises ValueError for impossible ones."""
 
-    def try_alone(self) -> None:
-        """Look at its profile. Raises ValueError for what is wrong."""
-        from vflsim.timing.process_trial import try_capacity
-
-        try_capacity(self)
-
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:
         if not type(self).__module__.startswith("vflsim."):
@@ -153,7 +147,13 @@ _STEPS = Shorthand(_steps_from_list, {"type": "array", "description": "steps: a 
 
 AnyCapacity = Annotated[
     Annotated[BitsPerSecond, Tag("quantity")]
-    | Annotated[CapacityKind, Field(discriminator="kind"), OrModule(Capacity), _STEPS, Tag("varying")],
+    | Annotated[
+        CapacityKind,
+        Field(discriminator="kind"),
+        OrModule(Capacity, trial="vflsim.timing.process_trial:try_capacity"),
+        _STEPS,
+        Tag("varying"),
+    ],
     Discriminator(_quantity_or_kind),
 ]
 """A field that takes a bandwidth, or any kind of capacity that changes in time, or a list of steps for ``steps``."""

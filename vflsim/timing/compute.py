@@ -7,58 +7,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, final, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
 
 from pydantic import Field
 from typing_extensions import override
 
 from vflsim.errors import RunError
+from vflsim.timing.costs import Costed, OperationCost
 from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind
 from vflsim.vocabulary import FlopsPerSecond, Part
 from vflsim.vocabulary.imported import OrModule, origin, reason
 
 _EXACTLY_ONCE = Constant(value=1.0)
-
-
-class Costed(Protocol):
-    """What has a cost: an operation of the learning plane."""
-
-    @property
-    def kind(self) -> str:
-        """Such as ``embed``, ``client_step``, ``server_step``."""
-
-    @property
-    def rows(self) -> int:
-        """The rows that it works on."""
-
-    @property
-    def units(self) -> float:
-        """Its size in mini-batches."""
-
-    def flops(self) -> float:
-        """Count its floating-point operations."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperationCost:
-    """What a compute model sees of an operation: no values, and only what is known before it runs.
-
-    ``kind`` is such as ``embed``, ``client_step`` or ``server_step``; ``rows`` are those that it works on; ``units`` is
-    its size in mini-batches.
-
-    Example: ``seconds = cost.flops() / self.rate + cost.rows * self.a_row``
-    """
-
-    kind: str
-    rows: int
-    units: float
-    count: Callable[[], float] = field(repr=False)
-
-    def flops(self) -> float:
-        """Count the floating-point operations of the real operation: its matrix products and convolutions."""
-        return self.count()
 
 
 class ComputeModel(Part, ABC):
@@ -90,12 +50,6 @@ class ComputeModel(Part, ABC):
     def seconds(self, cost: OperationCost, draw: float) -> float:
         """Return how long an operation takes, in seconds, at least 0: a function of its cost and its draw alone."""
 
-    def try_alone(self) -> None:
-        """Ask it for the seconds of many operations. Raises ValueError for what is wrong."""
-        from vflsim.timing.compute_trial import try_out
-
-        try_out(self)
-
 
 @final
 class Flops(ComputeModel):
@@ -121,7 +75,12 @@ class Flops(ComputeModel):
 
 
 ComputeKind: TypeAlias = DelayKind | Flops
-AnyCompute = Annotated[ComputeKind, Field(discriminator="kind"), OrModule(Delay, ComputeModel), QUANTITY]
+AnyCompute = Annotated[
+    ComputeKind,
+    Field(discriminator="kind"),
+    OrModule(Delay, ComputeModel, trial="vflsim.timing.compute_trial:try_out"),
+    QUANTITY,
+]
 """A field that takes any way of computing, or a plain quantity for a constant time."""
 
 COMPUTES: tuple[type[Part], ...] = get_args(ComputeKind)

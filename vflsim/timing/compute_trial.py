@@ -5,20 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from vflsim.timing.base import Delay
+from vflsim.timing.costs import OperationCost
 from vflsim.timing.sampler import Sampler
-
-if TYPE_CHECKING:
-    from vflsim.timing.compute import ComputeModel, OperationCost
 
 _DRAWS = 4
 _AGREE = 1e-9
 
 
-def try_out(model: ComputeModel) -> None:
-    """Ask for the seconds of operations of many sizes. Raises ValueError for the first thing that is wrong."""
+class TriedComputeModel(Protocol):
+    """What is tried out of a compute model."""
+
+    @property
+    def proportional(self) -> bool:
+        """Whether seconds are proportional to the draw."""
+
+    def law(self) -> Delay:
+        """The law of the draw for each operation."""
+
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        """How long an operation takes."""
+
+
+def try_out(model: Delay | TriedComputeModel) -> None:
+    """Ask for the seconds of operations of many sizes. Raises ValueError for the first thing that is wrong.
+
+    A delay has been tried out when it was made.
+    """
+    if isinstance(model, Delay):
+        return
     own, law = type(model).__name__, model.law()
     if not isinstance(law, Delay):
         _refuse(f"{own}.law returned a {type(law).__name__}", "a Delay, such as a key of that type", "law")
@@ -40,8 +57,6 @@ def try_out(model: ComputeModel) -> None:
 
 
 def _operations() -> Iterator[OperationCost]:
-    from vflsim.timing.compute import OperationCost
-
     kinds = ("embed", "client_step", "server_step", "evaluate", "decode")
     for kind, rows, units, flops in product(kinds, (0, 1, 64, 10_000), (0.0, 1.0, 2.5), (0.0, 1e3, 1e12)):
         yield OperationCost(kind, rows, units, lambda flops=flops: flops)  # type: ignore[misc]

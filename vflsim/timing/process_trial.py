@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, Protocol, get_args
 
 import numpy as np
 
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.profile import Flat, Profile, StepProfile
-
-if TYPE_CHECKING:
-    from vflsim.timing.activation import Activation
-    from vflsim.timing.availability import Availability
-    from vflsim.timing.capacity import Capacity
+from vflsim.timing.profile import Flat, Interrupted, Profile, StepProfile
 
 _PARTIES: Final = ((0, 1), (0, 2), (1, 1))
 """Seeds and parties that are tried."""
@@ -22,10 +17,33 @@ _PIECES: Final = 200
 _BLOCKS: Final = 3
 
 
-def try_availability(availability: Availability) -> None:
-    """Walk through its profiles twice, in two orders. Raises ValueError for the first thing that is wrong."""
-    from vflsim.timing.availability import Interrupted
+class TriedAvailability(Protocol):
+    """What is tried out of an availability."""
 
+    def profile(self, seed: int, party: int) -> Profile:
+        """When one party is up (1) and down (0)."""
+
+
+class TriedActivation(Protocol):
+    """What is tried out of an activation."""
+
+    @property
+    def last(self) -> float:
+        """When the last activation comes (s)."""
+
+    def process(self, seed: int, party: int) -> ActivationProcess:
+        """The arrivals of one party."""
+
+
+class TriedCapacity(Protocol):
+    """What is tried out of a capacity."""
+
+    def profile(self) -> StepProfile | Flat:
+        """The bandwidth in bit/s."""
+
+
+def try_availability(availability: TriedAvailability) -> None:
+    """Walk through its profiles twice, in two orders. Raises ValueError for the first thing that is wrong."""
     own = type(availability).__name__
     interrupted, known = getattr(availability, "interrupted", None), get_args(Interrupted)
     if interrupted not in known:
@@ -54,7 +72,7 @@ def try_availability(availability: Availability) -> None:
         _same(pieces, again, own, f"for seed {seed} and party {party}")
 
 
-def try_activation(activation: Activation) -> None:
+def try_activation(activation: TriedActivation) -> None:
     """Look at the first arrivals, twice. Raises ValueError for the first thing that is wrong."""
     own = type(activation).__name__
     for name, least in (("last", 0.0), ("cycle_s", 0.0)):
@@ -86,7 +104,7 @@ def try_activation(activation: Activation) -> None:
             _refuse(what, "when the last one comes, or inf", "last")
 
 
-def try_capacity(capacity: Capacity) -> None:
+def try_capacity(capacity: TriedCapacity) -> None:
     """Look at its profile, twice. Raises ValueError for the first thing that is wrong."""
     own = type(capacity).__name__
     first, again = (capacity.profile() for _ in range(2))

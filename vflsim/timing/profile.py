@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import final
+from typing import Literal, TypeAlias, final
 
 from typing_extensions import override
 
@@ -18,6 +18,12 @@ TRACE = 1e-12
 """The negligible share of an amount, which rounding may leave when its last bit is through."""
 NEVER_AFTER = 1_000_000
 """Changes in a row at value 0, after which a profile counts as 0 for ever."""
+
+Interrupted: TypeAlias = Literal["lost", "resumed"]
+"""The fate of work and messages in an outage: gone for good, or paused.
+
+Example: ``interrupted: Interrupted = "lost"``.
+"""
 
 
 class Profile(ABC):

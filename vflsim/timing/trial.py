@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from scipy.stats import kstwo
@@ -12,9 +13,6 @@ from vflsim.streams import BLOCK, Uniforms
 from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law
 from vflsim.timing.moments import moments
-
-if TYPE_CHECKING:
-    from vflsim.timing.base import Delay
 
 ROUNDING: Final = 1e-12
 """What a cdf may leave [0, 1] by, or fall by: the accuracy that closed forms assume of a cdf."""
@@ -25,8 +23,11 @@ _FALSE_ALARM: Final = 1e-6
 
 
 @np.errstate(all="ignore")
-def try_out(delay: Delay) -> None:
-    """Compare what a delay says about itself. Raises ValueError for the first thing that does not agree."""
+def try_out(delay: Law, sample: Callable[[Floats], Floats], uniforms: int) -> None:
+    """Compare what a delay says about itself. Raises ValueError for the first thing that does not agree.
+
+    ``sample`` turns ``uniforms`` uniforms into one draw of it.
+    """
     own = type(delay)
     name, (shortest, longest) = own.__name__, delay.support
     if not 0 <= shortest <= longest or math.isinf(shortest):
@@ -60,15 +61,15 @@ def try_out(delay: Delay) -> None:
     if own.survival is not Law.survival:
         s = floats(delay.survival(around))
         _at(~(np.abs(s + p - 1) < _AGREE), around, s, f"{name}.survival", "1 − cdf", "survival")
-    _samples(delay, name)
+    _samples(delay, name, sample, uniforms)
     _moments(delay, name)
 
 
-def _samples(delay: Delay, name: str) -> None:
+def _samples(delay: Law, name: str, sample: Callable[[Floats], Floats], uniforms: int) -> None:
     """Check draws, and their distribution by the test of Kolmogorov and Smirnov, wrong once in a million."""
-    uniforms = Uniforms(0, 0, "trial").blocks(0, _DRAWS // BLOCK, delay.uniforms)
-    given = uniforms.copy()
-    drawn = floats(delay.sample(uniforms))
+    u = Uniforms(0, 0, "trial").blocks(0, _DRAWS // BLOCK, uniforms)
+    given = u.copy()
+    drawn = floats(sample(u))
     _check(drawn.shape == (_DRAWS,), f"{name}.sample returns shape {drawn.shape}", f"{(_DRAWS,)}", "sample")
     _check(
         bool(np.all((drawn >= 0) & np.isfinite(drawn))),
@@ -76,7 +77,7 @@ def _samples(delay: Delay, name: str) -> None:
         "finite and at least 0",
         "sample",
     )
-    same = np.array_equal(drawn, delay.sample(given)) and np.array_equal(uniforms, given)
+    same = np.array_equal(drawn, sample(given)) and np.array_equal(u, given)
     _check(
         same,
         f"{name}.sample gives other times for the same uniforms, or changes them",
@@ -95,7 +96,7 @@ def _samples(delay: Delay, name: str) -> None:
     )
 
 
-def _moments(delay: Delay, name: str) -> None:
+def _moments(delay: Law, name: str) -> None:
     own = type(delay)
     if own.expectation is Law.expectation and own.variance is Law.variance:
         return

@@ -120,9 +120,6 @@ class Part(BaseModel):
         json_schema_extra=_complete,
     )
 
-    def try_alone(self) -> None:
-        """Raise ValueError if this part of a user's own class breaks its contract. By default nothing is tried."""
-
 
 @dataclass(frozen=True)
 class Shorthand:

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Annotated, Any
 
 from pydantic import (
@@ -118,10 +118,14 @@ class OrModule:
     The class must be derived from ``base``, or from ``also``, and have a ``kind`` of its own; the other keys are its
     fields, validated like those of a built-in kind. Importing runs the Python module that the path names: name only
     code that you trust.
+
+    ``trial`` is the path of a function ``module:function`` that raises ValueError for a part that breaks the contract
+    of its base class. It is imported for parts of users' own classes alone.
     """
 
     base: type[Part]
     also: type[Part] | None = None
+    trial: str = ""
 
     @property
     def _bases(self) -> tuple[type[Part], ...]:
@@ -151,7 +155,7 @@ class OrModule:
     def _validate(self, value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, self._bases):
             if not type(value).__module__.startswith("vflsim."):
-                tried_out(value, value.try_alone)
+                self._try_out(value)
             return value
         if not isinstance(value, Mapping) or value.get("kind") != "module":
             return inner(value)
@@ -169,7 +173,10 @@ class OrModule:
             raise PydanticCustomError(OWN_FIELDS, "the fields of a class of your own", context) from None
         except Exception as error:  # the user's code may raise anything
             raise _broken(part, error) from error
-        return tried_out(made, made.try_alone)
+        return self._try_out(made)
+
+    def _try_out(self, part: Part) -> Part:
+        return tried_out(part, partial(imported(self.trial), part)) if self.trial else part
 
     @property
     def _names(self) -> str:

@@ -143,12 +143,6 @@ class Metric(Part, ABC):
             better=self.better, least=self.least, most=self.most, unit=self.unit, undefined=self.undefined
         )
 
-    def try_alone(self) -> None:
-        """Try it out on random predictions. Raises ValueError for what is wrong."""
-        from vflsim.vocabulary.metric_trial import try_out
-
-        try_out(self)
-
     def measured(self, scored: Scored) -> float:
         """Return ``value`` as a float. Raises ``RunError``, with the place in the code, for what goes wrong in it."""
         try:

@@ -173,7 +173,10 @@ METRICS: tuple[type[Metric], ...] = get_args(MetricKind)
 """Every kind of metric; those that are ``always`` reported stand in the order of their columns."""
 
 AnyMetric = Annotated[
-    MetricKind, Field(discriminator="kind"), OrModule(Metric), Shorthand(kind_from_text, {"type": "string"})
+    MetricKind,
+    Field(discriminator="kind"),
+    OrModule(Metric, trial="vflsim.vocabulary.metric_trial:try_out"),
+    Shorthand(kind_from_text, {"type": "string"}),
 ]
 """A field that takes any kind of metric, or its name."""
 

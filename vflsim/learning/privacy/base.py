@@ -167,12 +167,6 @@ class Mechanism(Part, ABC):
         """Give μ of Gaussian differential privacy; None where it has none."""
         return None
 
-    def try_alone(self) -> None:
-        """Bound rows, draw noise, and count ε. Raises ValueError for what is wrong."""
-        from vflsim.learning.privacy.mechanism_trial import try_out
-
-        try_out(self)
-
 
 class GaussianNoise(Mechanism, ABC):
     """Clip each row to an L2 norm, then add Gaussian noise: σ = multiplier · 2 clip on every element.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vflsim.learning.privacy.accounting import Released
-
-if TYPE_CHECKING:
-    from vflsim.learning.privacy.base import Mechanism
+from vflsim.learning.privacy.base import Mechanism, Plan
 
 _ROWS, _WIDTH, _DRAWS = 16, 5, 1 << 16
 _OFF: Final = 0.05
@@ -21,8 +19,6 @@ _OFF: Final = 0.05
 
 def try_out(mechanism: Mechanism) -> None:
     """Bound rows, draw noise, and count ε. Raises ValueError for the first thing that is wrong."""
-    from vflsim.learning.privacy.base import Plan
-
     if mechanism.needs_plan:
         mechanism = mechanism.planned(Plan(rate=0.1, per_epoch=10, rounds=100))
     own = type(mechanism).__name__

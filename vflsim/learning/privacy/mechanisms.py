@@ -150,4 +150,8 @@ class PerturbedLocalEmbedding(GaussianNoise):
 
 MechanismKind = Gaussian | PerturbedLocalEmbedding
 MECHANISMS: tuple[type[Mechanism], ...] = get_args(MechanismKind)
-AnyMechanism = Annotated[MechanismKind, Field(discriminator="kind"), OrModule(Mechanism)]
+AnyMechanism = Annotated[
+    MechanismKind,
+    Field(discriminator="kind"),
+    OrModule(Mechanism, trial="vflsim.learning.privacy.mechanism_trial:try_out"),
+]
