@@ -22,7 +22,7 @@ from vflsim.attacks.probing import FARTHEST, Indices, numbers, scaled
 from vflsim.attacks.reconstruction import explained, numeric
 from vflsim.attacks.seen import EVERYTHING, Seen, seen_of
 from vflsim.errors import ScenarioError
-from vflsim.learning.models.tables import TableShape
+from vflsim.learning.models.tabular import TableShape
 from vflsim.results.read import Results
 from vflsim.results.store.views import RecordedViews
 from vflsim.timing.floats import Floats

@@ -15,7 +15,7 @@ from vflsim.attacks.probes import decoded, kernelled, linear
 from vflsim.attacks.probing import AttackOfClients, Indices, spread_of
 from vflsim.attacks.seen import Epochs, Seen, seen_of
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.models.tables import TableShape
+from vflsim.learning.models.tabular import TableShape
 from vflsim.streams import SERVER, generator, party_name, torch_seed
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import Count, Quantity

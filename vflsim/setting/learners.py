@@ -16,7 +16,7 @@ from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.models.build import seeded
-from vflsim.learning.models.tables import TableShape
+from vflsim.learning.models.tabular import TableShape
 from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.resolved import Setting
 from vflsim.streams import SERVER, torch_seed

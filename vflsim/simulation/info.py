@@ -15,7 +15,7 @@ from vflsim.scenario.depends import run_part
 from vflsim.scenario.installed import packages_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import party_timings
-from vflsim.simulation.heavy_tail import heaviest
+from vflsim.simulation.heaviest_tail import heaviest
 
 
 def run_info(

@@ -11,7 +11,7 @@ from vflsim.learning.data.categories import coded
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.data.sources.raw import View
 from vflsim.learning.data.split import RowSplit
-from vflsim.learning.models.tables import OneHot, TableShape
+from vflsim.learning.models.tabular import OneHot, TableShape
 from vflsim.learning.optimizers import Sgd
 from vflsim.learning.training import Training
 

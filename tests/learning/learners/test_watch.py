@@ -7,7 +7,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, RANDOM_TIMING, raw, run
 
 from vflsim.learning.learners import watch
-from vflsim.learning.learners.contents import Attributes
+from vflsim.learning.learners.attribute_changes import Attributes
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.scenario import load
 from vflsim.simulation import build

@@ -14,7 +14,7 @@ from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.load import PartitionedData
 from vflsim.learning.learners.party import PartyParts
 from vflsim.learning.losses import Loss
-from vflsim.learning.models.tables import TableShape
+from vflsim.learning.models.tabular import TableShape
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.tasks import PredictionTask, task_of

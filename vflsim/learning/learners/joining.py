@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.learning.learners.joint import total_of
 from vflsim.learning.learners.party_model import PartyModel
-from vflsim.learning.learners.table import EmbeddingTable
 from vflsim.learning.models.aggregates import Aggregate, with_zeros
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
+from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.learning.learners.flat import FlatModel
 from vflsim.learning.learners.joining import Joining
 from vflsim.learning.learners.party import PartyLearner, PartyParts, Received
 from vflsim.learning.learners.party import finite_loss as finite_loss
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.staleness import Staleness, StepFacts
-from vflsim.learning.learners.table import EmbeddingTable
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.blinding import BlindedSum

@@ -14,7 +14,7 @@ from torch import nn
 
 from vflsim.errors import UnkeptStateError
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.contents import Attributes, attributes_of_module
+from vflsim.learning.learners.attribute_changes import Attributes, attributes_of_module
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.remembered import ALLOWED
 from vflsim.learning.randomness import draw_from, drawing_apart, generators_of

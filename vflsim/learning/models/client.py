@@ -9,10 +9,10 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field, field_validator
 from torch import nn
 
-from vflsim.learning.models.imported import Arguments, construct, parameters_named, trial_run
 from vflsim.learning.models.layers import ACTIVATIONS, Activation, PolynomialNetwork, perceptron
+from vflsim.learning.models.own_modules import Arguments, construct, parameters_named, trial_run
 from vflsim.learning.models.resnet import Norm, resnet18
-from vflsim.learning.models.tables import DeepFm, OneHot, TableShape, WideDeep, cardinalities_of
+from vflsim.learning.models.tabular import DeepFm, OneHot, TableShape, WideDeep, cardinalities_of
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.imported import ImportPath
 from vflsim.vocabulary.quantities import Count, Quantity

@@ -11,7 +11,7 @@ import pandas as pd
 from vflsim.results.facts.stalled import stalled_note
 from vflsim.results.facts.variation import lacking
 from vflsim.results.statistics.estimates import GEOMETRIC
-from vflsim.results.statistics.heavy_tail import heavy_tail_note
+from vflsim.results.statistics.heavy_tail_note import heavy_tail_note
 from vflsim.results.statistics.near_plateau import near_plateau_note
 from vflsim.results.statistics.open_rounds import open_notes
 from vflsim.results.statistics.replication import within

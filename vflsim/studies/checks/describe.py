@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from vflsim.learning.batches import Split
+from vflsim.learning.data.labels import USUAL_CLASSES
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.learning.data.targets import USUAL_CLASSES
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.emit import flow
 from vflsim.scenario.models import Scenario

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.party_model import PartyModel
-from vflsim.learning.learners.table import EmbeddingTable
 
 Content: TypeAlias = Any
 """What compares equal for equal contents; it refers to what it compares by identity."""

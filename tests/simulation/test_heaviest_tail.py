@@ -12,8 +12,8 @@ from timed_runs import write_timed
 from vflsim.results import Results
 from vflsim.results.facts.heavy_tail import HeavyTail
 from vflsim.results.tables.comparison import comparison_table
-from vflsim.simulation import heavy_tail as module
-from vflsim.simulation.heavy_tail import heaviest
+from vflsim.simulation import heaviest_tail as module
+from vflsim.simulation.heaviest_tail import heaviest
 from vflsim.timing.base import Delay
 from vflsim.timing.delays import Constant, Exponential, MarkovModulated, Pareto, State
 from vflsim.timing.floats import Floats

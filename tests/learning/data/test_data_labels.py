@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vflsim.errors import DataError
-from vflsim.learning.data.targets import encode
+from vflsim.learning.data.labels import encode
 
 
 @pytest.mark.parametrize(
