@@ -15,9 +15,11 @@ from vflsim.learning.batches import Batch
 from vflsim.learning.batches import Split as Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.graphs import LOCAL, KeptGraph, check_finite
-from vflsim.learning.learners.party import PartyLearner, PartyParts, Received
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel, descend
+from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.perturbation import affine_layers, perturbed
+from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
 from vflsim.learning.optimizers import Optimizer

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.party import PartyLearner, Received
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.received import Received
 from vflsim.learning.privacy.blinding.keys import KEY_BYTES, private_key, public_key
 
 

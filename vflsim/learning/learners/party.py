@@ -4,79 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError, RunError
-from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, check_kept, nothing
 from vflsim.learning.learners.blinding import Blinder
 from vflsim.learning.learners.graphs import DIVERGED, KeptGraph
 from vflsim.learning.learners.joint import ClientStack
 from vflsim.learning.learners.party_model import PartyModel, descend
+from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.remembered import as_state, from_state, tensors_in
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Optimizer
-from vflsim.learning.privacy.base import Mechanism
-from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.releases import Releases
 from vflsim.learning.privacy.releases import Rows as ReleasedRows
 from vflsim.learning.states import State, named, of_modules, under
-from vflsim.learning.tasks import PredictionTask
 from vflsim.streams import party_name, torch_seed
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=PartyModel)
 LearnerT = TypeVar("LearnerT", bound="PartyLearner")
 """The learner of a node, for code that is generic in it."""
-
-
-class Received(Protocol):
-    """The parts of a message that operations read: sender, batch and tensor.
-
-    Example::
-
-        def total(message: Received) -> float:
-            return float(message.value.value.sum())
-    """
-
-    @property
-    def sender(self) -> int:
-        """The party's number."""
-
-    @property
-    def batch(self) -> Any:
-        """The ``Batch``, or None."""
-
-    @property
-    def value(self) -> Any:
-        """The ``Handle`` of its only tensor, or None."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartyParts:
-    """The holdings of one party, and the settings of its operations.
-
-    ``features`` maps a split to a tensor (rows, *feature_shape), ``labels`` to the task's target tensor; None where the
-    party holds none. ``batch`` is the rows of a full mini-batch. Weights and noise are drawn from ``seed``.
-    ``mechanism`` protects what the party uploads; then, if it is a client of ``blinded_sum``, it blinds that.
-    """
-
-    party: int
-    dtype: torch.dtype
-    batch: int
-    seed: int = 0
-    device: torch.device = CPU
-    features: Mapping[Split, Tensor] | None = None
-    labels: Mapping[Split, Tensor] | None = None
-    task: PredictionTask | None = None
-    mechanism: Mechanism | None = None
-    blinded_sum: BlindedSum | None = None
 
 
 class PartyLearner:

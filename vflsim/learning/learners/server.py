@@ -17,9 +17,11 @@ from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.learning.learners.flat import FlatModel
 from vflsim.learning.learners.joining import Joining
-from vflsim.learning.learners.party import PartyLearner, PartyParts, Received
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party import finite_loss as finite_loss
 from vflsim.learning.learners.party_model import descend
+from vflsim.learning.learners.party_parts import PartyParts
+from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.staleness import Staleness, StepFacts
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer

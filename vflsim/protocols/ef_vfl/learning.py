@@ -12,7 +12,8 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.party import PartyLearner, Received
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues

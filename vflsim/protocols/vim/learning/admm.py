@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.party import Received
+from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerParts, ServerStep
 from vflsim.protocols.vim.learning.duals import Duals
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order

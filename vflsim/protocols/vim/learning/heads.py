@@ -10,7 +10,8 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.party import Received, finite_loss
+from vflsim.learning.learners.party import finite_loss
+from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerLearner, ServerStep
 
 StepT = TypeVar("StepT", bound=ServerStep)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.party import Received
+from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order
 
