@@ -18,8 +18,7 @@ from vflsim.results.store.folder import withdraw
 from vflsim.results.store.json_files import read_info
 from vflsim.results.store.lock import locked
 from vflsim.results.store.manifest import ManifestWriter
-from vflsim.results.store.placed import place_run
-from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, run_folder, write_file
+from vflsim.results.store.write import PAGES, SCENARIO, SUMMARIES, place_run, run_folder, write_file
 from vflsim.results.tables.comparison import write_summary
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.execution import patient_collector
