@@ -1,4 +1,4 @@
-"""The protocols, one file each: each reads like its paper's algorithm box."""
+"""The protocols. Each has a file of its own, which follows the algorithm box of its paper."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ class Asynchronous(Analysable, TableProtocol):
             await self.return_gradients(node, step, fresh)
 
     async def client(self, node: ClientNode) -> None:
-        """Work at its own pace; answer queries beside it."""
+        """Train at the client's own pace, and answer queries concurrently."""
         if self.max_staleness is not None:
             node.start(self.answer_queries(node))
         await self.upload_first_pass(node)
         await self.work_at_own_pace(node)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Every client at its own pace: a step for each arrival."""
+        """Return the laws of clients that work at their own pace; every arrival makes a server step."""
         cycles = Cycles(self, setting)
         self.refuse_queries()
         return own_pace(cycles, 1)

@@ -57,7 +57,7 @@ class CheckContext:
 
 
 class UnsuitableError(ValueError):
-    """A codec, a blinding or a loss that a protocol cannot run with. ``key`` is the scenario's key that is wrong.
+    """Raised if a protocol cannot run with a codec, a blinding or a loss. ``key`` is the scenario's key that is wrong.
 
     Example::
 
@@ -110,8 +110,8 @@ class Protocol(Part, ABC):
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if the protocol cannot run with these clients, batches or models.
 
-        Called when the scenario is loaded, and again with the data, as ``context.setting``. An ``UnsuitableError``
-        names the codec or the blinding as what is wrong.
+        Called when the scenario is loaded, and again with the data, as ``context.setting``. An ``UnsuitableError`` says
+        that the codec or the blinding is the reason.
         """
         if self.traits.shared_batches and context.batches == "own":
             raise ValueError("this protocol's clients must work on the same batch; allowed: training.batches: shared")
@@ -130,13 +130,13 @@ class Protocol(Part, ABC):
     # --- the learning plane -----------------------------------------------------------------------------------------
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make the learners of a run, a ``PartyLearner`` for each party; none depends on another.
+        """Make the learners of a run: one ``PartyLearner`` for each party, independent of the others.
 
         Initial weights depend on (seed, party) alone, so that they are equal across protocols.
         """
         return split_learners(setting, seed, self.traits.table, self.traits.reference)
 
-    # --- what is known without a run --------------------------------------------------------------------------------
+    # --- facts that need no run --------------------------------------------------------------------------------
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return what ``client`` sends, receives and computes in a round: its embedding, a gradient, and one step."""
@@ -144,7 +144,7 @@ class Protocol(Part, ABC):
         return Exchange({ONLY: shape}, {ONLY: shape})
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Return all that messages between two parties may carry, by message kind, about a batch of so many rows.
+        """Return, by message kind, all tensors and ids that messages about a batch of ``rows`` rows may carry.
 
         ``rows`` are those of ``batches(…).length``. The size of a kind that is left out is unknown.
         """
@@ -152,7 +152,7 @@ class Protocol(Part, ABC):
         return split_contents(setting, self.exchange(setting, client, rows), sender, receiver, rows)
 
     def describe(self, setting: Setting) -> str:
-        """Describe the consequences of the parameters in one line for ``vflsim check``. Empty if there are none."""
+        """Return one line for ``vflsim check`` on the consequences of the parameters; empty if there are none."""
         return ""
 
     # --- the algorithm ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Blinding in a protocol: the key agreement before its first round, and rounds in which masks are left over."""
+"""Blinding in a protocol: the key agreement before the first round, and rounds whose masks do not cancel."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def blinds(node: Node) -> bool:
 
 
 async def relay_keys(node: Node) -> None:
-    """Server: with blinding, send the public keys of all clients to each of them, before the first round.
-
-    A client that crashed before it had them sends its own again, and gets them again.
+    """Server: with blinding, send the public keys of all clients to each client before the first round. A client that
+    crashes before it receives them sends its own key again, and the server repeats its answer.
     """
     if not blinds(node):
         return
@@ -58,7 +57,10 @@ async def _relay_again(node: Node, keys: PublicKeys) -> None:
 
 
 async def agree_on_keys(node: Node) -> None:
-    """Client: with blinding, exchange public keys through the server, unless it has them. Computing takes no time."""
+    """Client: with blinding, exchange public keys through the server unless it has them.
+
+    This takes no computing time.
+    """
     blinder = node.learner.blinder
     if blinder is None or blinder.agreed:
         return
@@ -71,10 +73,10 @@ async def agree_on_keys(node: Node) -> None:
 async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -> list[Message]:
     """Server: return the embeddings of all clients for round k; with blinding, none if the round is over without them.
 
-    ``arrived`` are those that the round would use without blinding: left out, all of them. Where some are missing, the
-    masks of the others are left over; the scenario's rule (``blinding.missing``) decides. A round that is given up
-    (``skip``) ends with an empty gradient for every client. Raises ``IncompleteRoundError`` and ``NoProgressError`` if
-    no later round can be, or is, completed.
+    ``arrived`` are the embeddings that the round would use without blinding (default: those of all clients). If some
+    are missing, the masks of the others do not cancel, and the scenario's rule ``blinding.missing`` decides what
+    happens. With ``skip`` the server gives the round up, and sends every client an empty gradient. Raises
+    ``IncompleteRoundError`` and ``NoProgressError`` if no later round can be, or is, completed.
     """
     group = node.learner.held.blinded_sum
     if arrived is None:
@@ -94,7 +96,7 @@ async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -
     if rule == "stop":
         node.finish(f"masks left over in round {k}: no embedding of {_named(missing)}")
         return []
-    if not here:  # nobody is up: time passes until somebody is
+    if not here:  # no client is up: wait until one is
         await node.gather("embedding", count=1, senders=node.clients, round=k)
     _skip(node, k, missing)
     for client in node.clients:
@@ -103,7 +105,7 @@ async def of_all(node: Node, k: int, arrived: Sequence[Message] | None = None) -
 
 
 def _summed(node: Node, embeddings: list[Message]) -> list[Message]:
-    """Return the embeddings of all clients, and note that the server can compute their sum: a view of its own."""
+    """Return the embeddings of all clients. Record their sum as a view of the server, which can compute it."""
     values = {each.sender: each.value for each in embeddings if each.value is not None}
     batch, group = embeddings[0].batch, node.learner.held.blinded_sum
     assert batch is not None, "an embedding names its batch"

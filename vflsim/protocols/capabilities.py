@@ -1,6 +1,6 @@
-"""What only some protocols can do: a class each, which a protocol derives from beside ``Protocol``.
-
-Whoever needs a capability asks for it with ``isinstance``; the functions at the end answer for protocols without one.
+"""Capabilities that only some protocols have: one class each. A protocol derives from it as well as from ``Protocol``.
+Callers test for a capability with ``isinstance``. The functions at the end of this file give the answers for protocols
+without one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Choices:
 
 
 class Analysable(ABC):
-    """The laws of its rounds are known without a run.
+    """A protocol whose laws of rounds are known without a run.
 
     Example::
 
@@ -77,7 +77,7 @@ class Analysable(ABC):
 
 
 class Vectorisable(ABC):
-    """Its rounds follow from those before by a recurrence over arrays.
+    """A protocol whose rounds follow from earlier rounds by a recurrence over arrays.
 
     Example::
 
@@ -101,7 +101,7 @@ class Vectorisable(ABC):
 
 
 class Selective(ABC):
-    """Its keys decide which clients take part.
+    """A protocol whose keys select the participating clients.
 
     Example::
 
@@ -121,7 +121,7 @@ class Selective(ABC):
 
 
 class Blindable:
-    """The server needs the sum of the clients' embeddings alone, so that masks may hide each of them.
+    """A protocol whose server needs only the sum of the clients' embeddings, so that masks can hide each embedding.
 
     Example, whose entries may have the key ``blinding``::
 
@@ -134,7 +134,7 @@ class Blindable:
 
 
 class Predicting(ABC):
-    """The server predicts otherwise than by its model on the joined embeddings.
+    """A protocol whose server does not predict by its model on the joined embeddings.
 
     Example::
 
@@ -152,7 +152,7 @@ class Predicting(ABC):
 
 
 class Explainable:
-    """It can do without clients, and names the part of the server's model that belongs to each of them.
+    """A protocol that can leave clients out, and knows each client's part of the server's model.
 
     Example::
 
@@ -177,7 +177,7 @@ class Explainable:
 
 
 class Remembering(ABC):
-    """A run keeps tensors besides features, weights, gradients and the server's table.
+    """A protocol whose runs keep tensors besides features, weights, gradients and the server's table.
 
     Example::
 
@@ -193,15 +193,15 @@ class Remembering(ABC):
 
     @abstractmethod
     def extra_bytes(self, setting: Setting) -> int:
-        """Count their bytes, of all parties together."""
+        """Count the bytes of these tensors, summed over all parties."""
 
     def extra_view_bytes(self, setting: Setting, rows: int) -> int:
-        """Count the bytes that clients receive about so many training rows besides what their exchanges carry."""
+        """Count the bytes that clients receive about this many training rows in addition to their exchanges."""
         return 0
 
 
 class OwnEvaluation(ABC):
-    """The parties evaluate otherwise than by embeddings that the server scores.
+    """A protocol with an evaluation of its own, in place of embeddings that the server scores.
 
     The default for other protocols asks every client for ``learner.embed_split(split)``, and scores the answers,
     messages in (arrival, party) order, by ``learner.evaluate(split, answers)`` of the server: operations whose results
@@ -234,7 +234,7 @@ class OwnEvaluation(ABC):
 
 
 class OwnNodes(ABC):
-    """Some of its parties' computations or messages are free: a reference.
+    """A reference protocol: some computations or messages of its parties are free.
 
     Example::
 
@@ -251,7 +251,7 @@ class OwnNodes(ABC):
 
 
 class LabelSharing(ABC):
-    """Its keys decide whether clients hold the labels of training rows, too.
+    """A protocol whose keys decide whether clients also hold the labels of training rows.
 
     Example::
 
@@ -270,11 +270,11 @@ class LabelSharing(ABC):
     @property
     @abstractmethod
     def labels_at_clients(self) -> bool:
-        """Whether clients hold the labels of training rows, too, and not the server alone."""
+        """Whether clients also hold the labels of training rows, in addition to the server."""
 
 
 class OwnFacts(ABC):
-    """Its keys decide what ``run.json`` says of it.
+    """A protocol whose keys decide fields of ``run.json``.
 
     Example::
 
@@ -290,7 +290,7 @@ class OwnFacts(ABC):
 
     @abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """Return the fields of ``run.json`` that its keys decide. The others follow from its traits."""
+        """Return the fields of ``run.json`` that the keys decide. The other fields follow from the traits."""
 
 
 CAPABILITIES: tuple[type, ...] = (
@@ -365,7 +365,7 @@ def extra_bytes_of(protocol: Protocol, setting: Setting) -> int:
 
 
 def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
-    """Count the bytes of views of so many training rows: what every client sends and receives about them."""
+    """Count the bytes of views of this many training rows: all that every client sends and receives about them."""
     exchanges = [protocol.exchange(setting, client, rows) for client in setting.clients]
     shapes = [shape for each in exchanges for shape in (*each.up.values(), *each.down.values())]
     extra = protocol.extra_view_bytes(setting, rows) if isinstance(protocol, Remembering) else 0
@@ -373,9 +373,9 @@ def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
 
 
 def outgrown(protocol: Protocol, method: str) -> str:
-    """Say why a class from outside may not inherit ``method`` from vflsim: its algorithm is another. Empty if it may.
-
-    ``closed_forms = Synchronous.closed_forms`` in the class says that they hold for its algorithm, too.
+    """Say why a class from outside may not inherit ``method`` from vflsim; return an empty text if it may. It may not
+    if its algorithm differs. The line ``closed_forms = Synchronous.closed_forms`` in the class states that the closed
+    forms also hold for its algorithm.
     """
     kind = type(protocol)
     own = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]

@@ -19,12 +19,12 @@ from vflsim.world.node import ClientNode, Node, ServerNode
 
 
 class Centralised(Analysable, Vectorisable, OwnNodes, Protocol):
-    """The same models and batches as synchronous training, with all features at the server: no delay, no message.
+    """Train with the models and batches of synchronous training, but with all features at the server and no messages.
 
-    The server computes the whole model, the clients' parts included. A round takes the time of that one computation
-    (``compute.server_step``): with FLOPs those of all models' forward and backward passes at the server's rate; a
-    sampled time of the server is that of the whole. The other protocols' distance to it is the
-    cost of distribution. It is the synchronous algorithm over verbs that cost nothing.
+    The server computes the whole model, the clients' parts included. A round takes the time of this one computation
+    (``compute.server_step``). Counted FLOPs are those of the forward and backward passes of all models, at the server's
+    rate. A sampled time of the server covers the whole computation. The difference between another protocol and this
+    one is the cost of distribution. It runs the synchronous algorithm with operations and messages that take no time.
 
     Example: ``{kind: centralised}``
     """
@@ -34,21 +34,21 @@ class Centralised(Analysable, Vectorisable, OwnNodes, Protocol):
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def placed(self, node: Node) -> Node:
-        """The server's computations take their time, and nothing else does."""
+        """Return a node on which only the server's computations take time."""
         return node.free(messages_only=node.party == SERVER, wired=False)
 
     async def server(self, node: ServerNode) -> None:
-        """Synchronous, with messages that cost nothing."""
+        """Run the synchronous server with free messages."""
         await Synchronous().server(node)
 
     async def client(self, node: ClientNode) -> None:
-        """Synchronous, in no time."""
+        """Run the synchronous client in zero time."""
         await Synchronous().client(node)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is a server step."""
+        """Return the law of a round, which is one server step."""
         return centralised(Cycles(self, setting))
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """One server step after the other."""
+        """Return the recurrence of consecutive server steps."""
         return ServerSteps(world)

@@ -1,4 +1,4 @@
-"""What messages carry, by their kind: ``vflsim verify`` knows their bytes from it."""
+"""The contents of messages by kind. ``vflsim verify`` computes the bytes of messages from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Content:
 
 
 Contents: TypeAlias = Mapping[str, Sequence[Content]]
-"""By message kind, all that such a message may carry."""
+"""By message kind, the alternative contents of such a message."""
 EMPTY = Content()
 
 
@@ -50,12 +50,12 @@ def named(shapes: Mapping[str, Shape], dtype: torch.dtype, ids: int = 0, passed_
 
 
 def ids_of(setting: Setting, rows: int) -> int:
-    """Return the number of sample ids in a message that names its batch of so many rows: none of a shared batch."""
+    """Return the number of sample ids in a message about a batch of this many rows: 0 for a shared batch."""
     return rows if setting.training.batches == "own" else 0
 
 
 def evaluated(setting: Setting, width: int) -> list[Content]:
-    """Return what an answer with one tensor of this width for every row of a split may be."""
+    """Return the possible contents of an answer with one tensor of this width for every row of a split."""
     return [single((len(labels), width), setting.dtype) for labels in setting.data.labels.values()]
 
 

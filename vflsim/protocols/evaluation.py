@@ -1,4 +1,4 @@
-"""Evaluation is messages too: the server asks, every client embeds the rows, the server scores them."""
+"""Evaluation by messages: the server asks, every client embeds the rows, and the server scores them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def answer_evaluation(node: ClientNode, splits: Sequence[Split], number: i
 
 
 async def evaluate(node: ServerNode, splits: Sequence[Split], number: int) -> dict[Split, Handle[Scores]]:
-    """Server: loss and metrics of each split, as deferred handles. ``number`` identifies the evaluation."""
+    """Server: return loss and metrics of each split as deferred handles. ``number`` identifies the evaluation."""
     scored = _method(node, "evaluate", "evaluate(split, answers)", "evaluate")
     for client in node.clients:
         await node.send(client, EvaluationRequest(round=number))

@@ -1,4 +1,4 @@
-"""Ignore the stragglers: exclude them for good, or leave out those that are late in a round (FedVS's *Ignore*)."""
+"""Ignore stragglers: exclude them from the whole run, or from the rounds in which they are late (FedVS's *Ignore*)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude", "fastest", "deadline"})
 
     async def server(self, node: ServerNode) -> None:
-        """Take the embeddings that are in time; step; send everybody the end of the round."""
+        """Collect the embeddings that arrive in time; step; send all clients the end of the round."""
         await relay_keys(node)
         for k in node.rounds():
             if embeddings := await of_all(node, k, await self._in_time(node, k)):
@@ -79,25 +79,28 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
                 await node.compute(node.learner.client_step(batch, gradient))
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
-        """Everybody who is not excluded."""
+        """Return the clients that are not excluded."""
         return others(self.exclude, {**symbols, "N": clients})
 
     def without(self, clients: tuple[int, ...]) -> Protocol:
-        """The same, with these excluded."""
+        """Return this protocol with these clients excluded."""
         return super().without(clients) if self.exclude is None else Ignore(exclude=clients)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Synchronous among the participants, where no round goes on without one of them."""
+        """Return the laws of synchronous rounds of the participants.
+
+        Raises ``Unanalysable`` if rounds may leave one out.
+        """
         return ignoring(Cycles(self, setting), self.fastest, self.deadline)
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Synchronous among the participants, or a round that ends without the late."""
+        """Return a synchronous recurrence of the participants, or one whose rounds end without late clients."""
         if self.exclude is not None:
             return SynchronousRounds(world)
         return Dropping(world, self.fastest, self.deadline)
 
     def check(self, context: CheckContext) -> None:
-        """Somebody must be left, and no round can use more clients than there are."""
+        """Raise ``ValueError`` if no client is left, or if a round needs more clients than there are."""
         super().check(context)
         left = len(self.participants(context.clients, context.symbols))
         if left == 0:
@@ -108,7 +111,7 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
             self._check_blinding(context.blinding, context)
 
     def _check_blinding(self, blinding: Blinding, context: CheckContext) -> None:
-        """Masks cancel in the sum of all: rounds of the fastest few would never have a step."""
+        """Refuse rules for missing embeddings that rounds of the fastest clients would always meet."""
         left = len(self.participants(context.clients, context.symbols))
         if self.fastest is not None and self.fastest < left and blinding.missing != "wait":
             raise UnsuitableError(

@@ -1,4 +1,4 @@
-"""What the hooks of a protocol make, checked: learners and coroutines."""
+"""Checks of the objects that a protocol's hooks return: learners and coroutines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any
 
 
 def check_answers(protocol: Protocol, setting: Setting) -> None:
-    """Ask a protocol what it knows without a run. Raises ``ProtocolError`` for answers of another type."""
+    """Call a hook that needs no run, and return its answer. Raises ``ProtocolError`` for answers of another type."""
     _check(
         protocol, "describe(setting)", protocol.describe(setting), (str,), "a text, empty if there is nothing to say"
     )
@@ -49,7 +49,7 @@ def check_answers(protocol: Protocol, setting: Setting) -> None:
         _check(protocol, "exchange(setting, client, rows)", answer, (Exchange,), "an Exchange")
     try:
         found = closed_forms_of(protocol, setting)
-    except Exception:  # `vflsim analyze` shows why there are none
+    except Exception:  # `vflsim analyze` shows the reason
         return
     allowed = "a tuple of ClosedForm and NoClosedForm; or raise Unanalysable"
     _check(protocol, "closed_forms(setting)", found, (tuple,), allowed)
@@ -81,7 +81,7 @@ def coroutine_of(
 
 
 def checked_scores(protocol: Protocol, made: Any, splits: Sequence[Split]) -> dict[Split, Handle[Scores]]:
-    """Return what an evaluation has made. Raises ``ProtocolError`` unless it is a handle of scores for each split."""
+    """Return the result of an evaluation. Raises ``ProtocolError`` unless it is a handle of scores for each split."""
     if not isinstance(made, Mapping) or set(made) != set(splits):
         what = f"a mapping of {[*made]}" if isinstance(made, Mapping) else f"a value of type {type(made).__name__}"
     elif wrong := [split for split, handle in made.items() if not isinstance(handle, Handle)]:

@@ -1,4 +1,4 @@
-"""Do the methods of a protocol from outside take the arguments that they are called with?"""
+"""Check that the methods of a protocol from outside accept the arguments that vflsim passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflsim.protocols.capabilities import CAPABILITIES
 
 
 class Mismatch(NamedTuple):
-    """A method that cannot be called as vflsim calls it: what is wrong, what is allowed, where it is defined."""
+    """A method that vflsim cannot call: what is wrong, what is allowed, and where it is defined."""
 
     what: str
     allowed: str
@@ -20,10 +20,9 @@ class Mismatch(NamedTuple):
 
 
 def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
-    """Yield the methods from outside that ``kind`` has in place of one of ``Protocol``, and that do not fit there.
-
-    Wrong are too few or too many parameters, a coroutine where a function is called, and what is no method at all.
-    Names of parameters do not count: vflsim calls by position.
+    """Yield the methods of ``kind`` that override a method of ``Protocol`` with another signature. Mistakes are too few
+    or too many parameters, a coroutine in place of a function, and an attribute that is no method. Names of parameters
+    do not matter, because vflsim calls by position.
     """
     yield from _underived(kind)
     hooks = {
@@ -46,7 +45,7 @@ def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
 
 
 def _underived(kind: type[Protocol]) -> Iterator[Mismatch]:
-    """Yield what ``kind`` has of a capability that it does not derive from: nobody would ask for it."""
+    """Yield methods of a capability that ``kind`` does not derive from: vflsim would never call them."""
     for capability in CAPABILITIES:
         if issubclass(kind, capability):
             continue

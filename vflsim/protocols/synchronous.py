@@ -1,4 +1,4 @@
-"""Synchronous split training: the server waits for everybody (FedVS's baseline *Wait*; VAFL Alg. 2 with t = M)."""
+"""Synchronous split training: the server waits for all clients (FedVS's baseline *Wait*; VAFL Alg. 2 with t = M)."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Synchronous(Analysable, Vectorisable, Blindable, Explainable, Protocol):
                 await node.compute(node.learner.client_step(batch, gradient))
 
     def without(self, clients: tuple[int, ...]) -> Ignore:
-        """Synchronous rounds that ignore these clients."""
+        """Return synchronous rounds that ignore these clients."""
         return Ignore(exclude=clients)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the clients' cycles, and a server step."""
+        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """The slowest embedding decides."""
+        """Return the recurrence of rounds that wait for the slowest embedding."""
         return SynchronousRounds(world)

@@ -21,7 +21,7 @@ from vflsim.world.node import ClientNode, ServerNode
 
 
 class TSynchronous(Analysable, Vectorisable, TableProtocol):
-    """The first t embeddings make a step, against the table for the others.
+    """The server steps on the first t embeddings, and takes those of the other clients from its table.
 
     Late embeddings count for a later step; with ``cancel`` they are abandoned instead, and all clients start afresh,
     on the same batch, with every step.
@@ -38,7 +38,7 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "t", "cancel", "bounds"})
 
     async def server(self, node: ServerNode) -> None:
-        """On t embeddings: one loss per distinct batch among them, one step; return the gradients."""
+        """After t embeddings, take one step on one loss per distinct batch among them; return the gradients."""
         await self.fill_table(node)
         for k in node.rounds():
             current = k if self.cancel else None
@@ -53,14 +53,14 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
                         await node.send(client, Gradient(round=k))
 
     async def client(self, node: ClientNode) -> None:
-        """Work at its own pace, or in step with the server's broadcast; answer queries beside it."""
+        """Train at the client's own pace, or restart at the server's broadcast; answer queries concurrently."""
         if self.max_staleness is not None:
             node.start(self.answer_queries(node))
         await self.upload_first_pass(node)
         await (self.start_afresh_each_step(node) if self.cancel else self.work_at_own_pace(node))
 
     async def start_afresh_each_step(self, node: ClientNode) -> None:
-        """Client, with ``cancel``: the step's broadcast abandons unfinished work."""
+        """Client, with ``cancel``: train until the step's broadcast abandons unfinished work."""
         for k in node.rounds():
             batch = node.batch(k)
             async with node.until("gradient", round=k):
@@ -72,7 +72,7 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
                 await node.compute(node.learner.client_step(batch, gradient))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """The t-th of the clients' cycles, where all begin with each step; their own pace otherwise."""
+        """Return the laws of the t-th of the clients' cycles with ``cancel``, else of clients at their own pace."""
         cycles = Cycles(self, setting)
         self.refuse_queries()
         if self.t == len(setting.clients):
@@ -80,16 +80,16 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
         return starting_afresh(cycles, self.t) if self.cancel else own_pace(cycles, self.t)
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """The first t of all clients, which begin with each step."""
+        """Return the recurrence in which all clients restart with each step, and the first t make the next step."""
         return FirstOfAll(world, self.t)
 
     def obstacles(self) -> Iterator[Obstacle]:
-        """Rounds overlap without ``cancel``."""
+        """Yield an obstacle without ``cancel``, because rounds then overlap."""
         if not self.cancel:
             yield Obstacle("cancel", "without cancel, late embeddings count for a later step: rounds overlap", "true")
 
     def check(self, context: CheckContext) -> None:
-        """t embeddings must be possible; a common fresh start needs a common batch."""
+        """Raise ``ValueError`` if there are fewer than t clients, or if ``cancel`` has no common batch."""
         super().check(context)
         if self.t > context.clients:
             raise ValueError(f"t: {self.t} embeddings of {context.clients} clients; allowed: 1 to {context.clients}")

@@ -1,4 +1,4 @@
-"""The common part of protocols with a table of latest embeddings: its first filling, its bound on staleness."""
+"""The base of protocols with a table of latest embeddings: its initial values and its bound on staleness."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vflsim.world.node import ClientNode, ServerNode
 
 
 class TablePlan(BatchPlan):
-    """Clients step by themselves: an epoch is as many embeddings as all of them produce in one pass over the data."""
+    """Batches of clients that step independently. An epoch is the number of embeddings of one pass of all clients."""
 
     def epochs(self, rounds: int, embeddings_used: int, clients: int, batches_per_epoch: int) -> float:
         """Return the passes over the training data after this many used embeddings."""
@@ -30,7 +30,7 @@ class TablePlan(BatchPlan):
 
 
 class TableProtocol(OwnFacts, Protocol):
-    """A server that keeps the latest row per (sample, client) and never waits for everybody.
+    """A server that keeps the latest row per (sample, client) and never waits for all clients.
 
     ``first_fill``: rows never received are ``zeros``, or come from an ``upload`` of every training row before training
     starts, whose time and bytes count. ``max_staleness``: rows about to be used that are older (in server steps) are
@@ -46,22 +46,22 @@ class TableProtocol(OwnFacts, Protocol):
     traits: ClassVar[Traits] = TABLE
 
     def batch_plan(self) -> BatchPlan:
-        """Every embedding counts by itself."""
+        """Return batches in which every embedding counts separately."""
         return TablePlan()
 
     def facts(self) -> Mapping[str, Any]:
-        """The bound on staleness, and the age that it limits."""
+        """Describe the bound on staleness, and the age that it limits."""
         return (
             {} if self.max_staleness is None else {"max_staleness": self.max_staleness, "staleness_bounds": self.bounds}
         )
 
     def refuse_queries(self) -> None:
-        """Raise ``Unanalysable`` where the server asks for fresh rows."""
+        """Raise ``Unanalysable`` if the server queries clients for fresh rows."""
         if self.max_staleness is not None:
             raise Unanalysable("rows that are too old are queried again: a round depends on the ones before")
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Also the embeddings of all rows before the first round, queries and answers."""
+        """Add the embeddings of all rows before the first round, queries, and answers."""
         split, ids = super().contents(setting, sender, receiver, rows), ids_of(setting, rows)
         if receiver != SERVER:
             return {**split, Query.kind: [Content(ids=ids)]}
@@ -83,13 +83,13 @@ class TableProtocol(OwnFacts, Protocol):
             await node.upload("server", FirstFill(value=h))
 
     async def requery(self, node: ServerNode, fresh: list[Message]) -> list[Message]:
-        """Server: fresh embeddings for the rows about to be used that are older than ``max_staleness``."""
+        """Server: query fresh embeddings of the rows about to be used that are older than ``max_staleness``."""
         stale = node.learner.too_old(fresh, self.max_staleness, self.bounds)
         asked = [self.ask(node, client, Query(batch, round=n)) for n, (client, batch) in enumerate(stale)]
         return sorted(await node.together(*asked), key=attrgetter("arrived", "sender"))
 
     async def ask(self, node: ServerNode, client: int, query: Query) -> Message:
-        """Server: a client's answer; one that crashes meanwhile is asked again when it is back."""
+        """Server: return a client's answer. Ask a client that crashes before it answers again when it is back."""
         while True:
             await node.back(client)
             await node.send(client, query)
@@ -97,7 +97,7 @@ class TableProtocol(OwnFacts, Protocol):
                 return await node.recv("answer", round=query.round, sender=client)
 
     async def answer_queries(self, node: ClientNode) -> None:
-        """Client: answer every query at once, beside its other work."""
+        """Client: answer every query at once, concurrently with its other work."""
         while True:
             query = await node.recv("query")
             assert query.batch is not None, "a query names its batch"
@@ -105,7 +105,10 @@ class TableProtocol(OwnFacts, Protocol):
             await node.upload("server", Answer(query.batch, h, round=query.round))
 
     async def work_at_own_pace(self, node: ClientNode) -> None:
-        """Client: activated, embed a batch, upload it, wait for the gradient, step (VAFL Alg. 1, lines 3–7)."""
+        """Client: wait for activation, embed a batch, upload it, wait for the gradient, step (VAFL Alg.
+
+        1, lines 3–7).
+        """
         while True:
             await node.activated()
             batch = node.next_batch()
@@ -115,6 +118,6 @@ class TableProtocol(OwnFacts, Protocol):
             await node.compute(node.learner.client_step(batch, gradient))
 
     async def return_gradients(self, node: ServerNode, step: ServerStep, fresh: list[Message]) -> None:
-        """Server: each client gets its own batch's gradient."""
+        """Server: send each client the gradient of its own batch."""
         for message in fresh:
             await node.send(message.sender, Gradient(value=step.gradient_for(message), round=message.round))

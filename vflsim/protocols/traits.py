@@ -1,4 +1,4 @@
-"""What the framework has to know of a protocol besides its algorithm, and presets for the usual sorts of protocols."""
+"""Facts about a protocol that the framework needs besides its algorithm, and presets for common protocols."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Example: ``traits: ClassVar[Traits] = ROUNDS``.
 TABLE = Traits(
     shared_batches=False, table=True, active_features=True, refuses_absent_rows="", awaited_replies=("answer",)
 )
-"""A server that keeps the latest embedding of every row and never waits for everybody.
+"""A server that keeps the latest embedding of every row and never waits for all clients.
 
 Example: ``traits: ClassVar[Traits] = TABLE``.
 """
@@ -69,7 +69,7 @@ REFERENCE = Traits(
     mechanism=False,
     uploads_nothing="all features are at the server, which gets no embedding from anybody",
 )
-"""Everything in one place: what distribution costs is the distance to it.
+"""A reference with all features in one place. The difference to it is the cost of distribution.
 
 Example: ``traits: ClassVar[Traits] = REFERENCE``.
 """

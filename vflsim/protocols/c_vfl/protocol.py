@@ -1,4 +1,4 @@
-"""C-VFL: every party steps Q times on what all have sent once, compressed (Castiglia et al. 2022, Alg. 1)."""
+"""C-VFL: every party takes Q steps on values exchanged once in compressed form (Castiglia et al. 2022, Alg. 1)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from vflsim.world.node import Node
 
 
 class CVfl(Analysable, LabelSharing, Protocol):
-    """Round t: clients send C(h_m) of B(t), the server all of them and C(θ_0) to everybody; all take Q steps.
+    """Round t: clients send C(h_m) of B(t), the server sends all C(h_m) and C(θ_0) to all clients; all take Q steps.
 
-    C is the ``codec``. A client's steps use its own h_m, always new and uncompressed, and the values held of all
-    others; the server's steps use its own θ_0. Clients hold the labels.
+    C is the ``codec``. In each step a client recomputes its own h_m without compression, and uses the received values
+    of the other parties. The server's steps use its own, uncompressed θ_0. Clients hold the labels.
 
     Example: ``{kind: c_vfl, local_steps: 5}``
     """
@@ -40,7 +40,7 @@ class CVfl(Analysable, LabelSharing, Protocol):
     traits: ClassVar[Traits] = ROUNDS
 
     async def server(self, node: Node[BlockServer]) -> None:
-        """Send everybody all C(h_m) of B(t), as they came, and C(θ_0); take Q steps, the first before sending."""
+        """Forward all C(h_m) of B(t) without re-encoding, send C(θ_0), and take Q steps, the first before sending."""
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
             own = await node.compute(node.learner.sharing_step(embeddings))
@@ -51,7 +51,7 @@ class CVfl(Analysable, LabelSharing, Protocol):
                 await node.compute(node.learner.local_step(embeddings))
 
     async def client(self, node: Node[RecomputingClient]) -> None:
-        """Send C(h_m) of B(t); take Q steps of θ_m with all values of others held."""
+        """Send C(h_m) of B(t); take Q steps of θ_m while the values of the others stay fixed."""
         for t in node.rounds():
             await node.activated()
             batch = node.batch(t)
@@ -64,7 +64,7 @@ class CVfl(Analysable, LabelSharing, Protocol):
 
     @property
     def labels_at_clients(self) -> bool:
-        """Clients compute their gradients."""
+        """Return True: clients need labels to compute their gradients."""
         return True
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
@@ -72,22 +72,25 @@ class CVfl(Analysable, LabelSharing, Protocol):
         return recomputing_learners(setting, seed)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """An embedding up, all embeddings and θ_0 down, Q steps, each but the first with a forward pass of its own."""
+        """Return an embedding up, all embeddings and θ_0 down, and Q steps.
+
+        All but the first repeat the forward pass.
+        """
         up = super().exchange(setting, client, rows).up
         down = shared_shapes(setting, setting.clients, rows)
         return Exchange(up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Also the values that clients compute gradients from."""
+        """Return the contents of split training, and the values from which clients compute gradients."""
         split = super().contents(setting, sender, receiver, rows)
         if receiver == SERVER:
             return split
         return {**split, SharedValues.kind: shared_content(setting, self.exchange(setting, receiver, rows))}
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """The longest of the clients' cycles and of the server's further steps, and a server step."""
+        """Return the law of the maximum of the clients' cycles and the server's further steps, plus a server step."""
         return in_parallel(self, setting, self.local_steps - 1)
 
     def describe(self, setting: Setting) -> str:
-        """Say what clients have to hold."""
+        """Say which labels and values clients have to hold."""
         return "clients hold the labels of all training rows"

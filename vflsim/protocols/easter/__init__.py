@@ -1,4 +1,4 @@
-"""EASTER, a model for every party out of one run, and the protocols that it compares with."""
+"""EASTER, which trains a model for every party in one run, and the protocols of its comparison."""
 
 from vflsim.protocols.easter.agg_vfl import AggVfl
 from vflsim.protocols.easter.local import Local

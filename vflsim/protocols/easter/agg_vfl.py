@@ -1,4 +1,4 @@
-"""Whole models whose predictions are aggregated (AggVFL, as EASTER compares with it)."""
+"""AggVFL: parties with whole models, whose predictions are aggregated (a baseline of EASTER)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vflsim.world.node import Node
 
 class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
-    gradients; every party steps its two nets. Nothing is trained on top.
+    gradients; every party steps its two nets. There is no trained model on top.
 
     Example: ``{kind: agg_vfl, combine: sum}``
     """
@@ -58,24 +58,24 @@ class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
         return Learners(WholeActive(setting, seed, self.combine), clients)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """All parties' predictions, combined."""
+        """Return the combined predictions of all parties as a function of embeddings."""
         active: WholeActive = learners.server
         return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """A prediction up, a gradient down, one step."""
+        """Return one prediction up, one gradient down, and one step."""
         shape = rows, setting.data.outputs
         return Exchange({ONLY: shape}, {ONLY: shape})
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Predictions in place of embeddings."""
+        """Return the contents of split training with predictions in place of embeddings."""
         split = super().contents(setting, sender, receiver, rows)
         return {**split, Logits.kind: split[Embedding.kind]} if receiver == SERVER else split
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the clients' cycles, and a server step."""
+        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """The slowest prediction decides."""
+        """Return the recurrence of rounds that wait for the slowest prediction."""
         return SynchronousRounds(world)

@@ -1,4 +1,4 @@
-"""Laws of EASTER's rounds: two trips, each as long as its slowest party, and the active party's step."""
+"""Laws of EASTER's rounds: two trips, each of the duration of its slowest party, and the active party's step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vflsim.timing.sums import total
 
 
 class EmbeddingTrip(Cycles):
-    """Gradients down, steps, embeddings up; the active party embeds meanwhile."""
+    """The first trip: gradients down, steps, embeddings up. The active party embeds at the same time."""
 
     def beside(self, turn: Turn) -> list[Law]:
         """Return the law of the active party's embedding."""
@@ -32,11 +32,11 @@ class EmbeddingTrip(Cycles):
 
 
 class PredictionTrip(EmbeddingTrip):
-    """The global embedding down, predictions up; the active party predicts meanwhile."""
+    """The second trip: the global embedding down, predictions up. The active party predicts at the same time."""
 
     @property
     def uploaded(self) -> torch.dtype:
-        """Predictions are not blinded."""
+        """Return the dtype of predictions, which are not blinded."""
         return self.setting.dtype
 
     def cycle(self, client: int, turn: Turn, used: bool = True) -> Law:
@@ -54,7 +54,7 @@ class PredictionTrip(EmbeddingTrip):
 
 
 def two_trips(protocol: Algorithm, setting: Setting) -> tuple[Finding, ...]:
-    """Return the law of a round. No message of a trip is under way in the next one: waits for links do not add up."""
+    """Return the law of a round. All messages of a trip arrive before the next trip: waits for links do not add up."""
     first, second = EmbeddingTrip(protocol, setting), PredictionTrip(protocol, setting)
 
     def trip(of: EmbeddingTrip, turn: Turn, slow: bool) -> Law:

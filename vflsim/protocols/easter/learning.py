@@ -86,7 +86,7 @@ class EasterParty(TwoNets):
 
 
 class ActiveParty(EasterParty):
-    """The party that holds the labels, too: it joins the embeddings, and takes every party's loss."""
+    """The party that holds the labels. It joins the embeddings, and computes the loss of every party."""
 
     def __init__(self, setting: Setting, seed: int) -> None:
         super().__init__(setting, SERVER, seed)
@@ -113,7 +113,7 @@ class ActiveParty(EasterParty):
     def server_step(
         self, batch: Batch, mine: Handle[Tensor], theirs: Sequence[Received]
     ) -> Operation[dict[int, Handle[Tensor]]]:
-        """Take the loss L_k of every prediction, step along the own one, and return ∂L_k/∂R_k of every client.
+        """Compute the loss L_k of every prediction, step along its own, and return ∂L_k/∂R_k of every client.
 
         Raises ``NonFiniteError`` when it runs.
         """

@@ -37,21 +37,21 @@ class Local(Analysable, Predicting, Selective, OwnEvaluation, Protocol):
     )
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
-        """Nobody."""
+        """Return no client."""
         return []
 
     async def server(self, node: Node[WholeActive]) -> None:
-        """Step."""
+        """Take a step in each round."""
         for t in node.rounds():
             await node.compute(node.learner.server_step([], node.batch(t)))
 
     async def client(self, node: ClientNode) -> None:
-        """Never run: there are no clients."""
+        """Do nothing; there are no clients."""
 
     async def evaluate(
         self, node: Node[WholeActive], splits: Sequence[Split], number: int
     ) -> dict[Split, Handle[Scores]]:
-        """Score the active party's predictions."""
+        """Return loss and metrics of the active party's predictions."""
         return {split: await node.compute(node.learner.evaluate(split, [])) for split in splits}
 
     def check(self, context: CheckContext) -> None:
@@ -64,10 +64,10 @@ class Local(Analysable, Predicting, Selective, OwnEvaluation, Protocol):
         return Learners(WholeActive(setting, seed), {})
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """The active party's, from its own features."""
+        """Return the active party's prediction from its own features."""
         active: WholeActive = learners.server
         return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is a server step."""
+        """Return the law of a round, which is one server step."""
         return centralised(Cycles(self, setting))

@@ -36,7 +36,7 @@ class TwoNets(PartyLearner):
             partial(model.build, shape),
             partial(setting.predictor_of(party).build, self.width, self.outputs),
         )
-        # In these orders initial weights are those of a split network: its bottoms, its top, and its active bottom.
+        # These orders give the initial weights of a split network: bottoms, top, and the active party's bottom.
         if party != SERVER:
             self.embedding = self.add_model("embedding", embed, rule)
         self.predictor = self.add_model("predictor", predict, rule, inputs=(self.width,))

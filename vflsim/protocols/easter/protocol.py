@@ -1,4 +1,4 @@
-"""EASTER: parties with nets of their own train on a global embedding, C models out of one run (Alg. 1)."""
+"""EASTER: parties with nets of their own train on a global embedding; one run gives C models (Alg. 1)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
     default_blinding: ClassVar[Blinding | None] = Blinding()
 
     async def server(self, node: Node[ActiveParty]) -> None:
-        """The active party: join all embeddings (lines 3–6); take every prediction's loss (lines 8–12); step."""
+        """Active party: join all embeddings (lines 3–6), compute every prediction's loss (lines 8–12), and step."""
         await relay_keys(node)
         for t in node.rounds():
             batch = node.batch(t)
@@ -60,7 +60,7 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
                 await node.send(client, Gradient(value=gradients[client], round=t))
 
     async def second_trip(self, node: Node[ActiveParty], client: int, mean: GlobalEmbedding) -> Any:
-        """Active party: send E, and receive the prediction; a client that crashes meanwhile gets E again."""
+        """Active party: send E, and receive the prediction. Send E again to a client that crashes before it answers."""
         while True:
             await node.send(client, mean)
             try:
@@ -69,7 +69,7 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
                 await node.back(client)
 
     async def client(self, node: Node[EasterParty]) -> None:
-        """A passive party: send [E_k]; predict from E and send R_k; step both nets along the gradient (line 14)."""
+        """Passive party: send [E_k]; predict from E and send R_k; step both nets along the gradient (line 14)."""
         await agree_on_keys(node)
         for t in node.rounds(over="gradient"):
             batch = node.batch(t)
@@ -114,7 +114,7 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
             prediction = await node.compute(node.learner.predict_split(mean))
             await node.upload("server", EvaluationAnswer(value=prediction, round=trip + 1))
 
-    # --- what it needs ----------------------------------------------------------------------------------------------
+    # --- requirements ----------------------------------------------------------------------------------------------
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` for another aggregate than the mean, and for a server without features."""
@@ -132,17 +132,17 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
         return Learners(ActiveParty(setting, seed), clients)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """The active party's, from the mean of all embeddings."""
+        """Return the active party's prediction from the mean of all embeddings."""
         active: ActiveParty = learners.server
         return prediction_of(active, active.predict_mean, lambda split: active.embedding(active.features(split)))
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """The first trip: an embedding up, a gradient down, one step. The second has their shapes the other way."""
+        """Return the first trip: an embedding up, a gradient down, one step. The second trip swaps the shapes."""
         once = super().exchange(setting, client, rows)
         return Exchange(once.up, {ONLY: (rows, setting.data.outputs)})
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Also the second trip's: the mean of all embeddings and predictions, of a batch and of evaluated rows."""
+        """Add the contents of the second trip: the mean embedding and predictions, of batches and of evaluated rows."""
         split, outputs = super().contents(setting, sender, receiver, rows), setting.data.outputs
         if receiver == SERVER:
             answers = [*split[EvaluationAnswer.kind], *evaluated(setting, outputs)]
@@ -156,7 +156,7 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
         }  # fmt: skip
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the first trips, the longest of the second ones, and a server step."""
+        """Return the law of a round: the longest first trip, the longest second trip, and a server step."""
         return two_trips(self, setting)
 
     def describe(self, setting: Setting) -> str:

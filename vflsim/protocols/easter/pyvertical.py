@@ -15,8 +15,8 @@ from vflsim.world.node import ClientNode, ServerNode
 
 
 class PyVertical(Analysable, Vectorisable, Protocol):
-    """Synchronous rounds: bottoms at the parties, the active one included if it holds features; a top on what they
-    put out, side by side.
+    """Synchronous rounds: every party with features, the active one included, has a bottom model; a top model takes
+    their concatenated outputs.
 
     Example: ``{kind: pyvertical}``
     """
@@ -26,7 +26,7 @@ class PyVertical(Analysable, Vectorisable, Protocol):
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     async def server(self, node: ServerNode) -> None:
-        """Wait for all bottoms; step; return the gradients."""
+        """Wait for the outputs of all bottoms; step; return the gradients."""
         await Synchronous().server(node)
 
     async def client(self, node: ClientNode) -> None:
@@ -43,9 +43,9 @@ class PyVertical(Analysable, Vectorisable, Protocol):
             )
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the clients' cycles, and a server step."""
+        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return Synchronous().closed_forms(setting)
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """The slowest bottom decides."""
+        """Return the recurrence of rounds that wait for the slowest bottom."""
         return Synchronous().recurrence(world)

@@ -1,4 +1,4 @@
-"""Parties whose two nets are one model of their own features."""
+"""Parties whose embedding net and prediction net form one model on their own features."""
 
 from __future__ import annotations
 
@@ -58,10 +58,7 @@ class WholeParty(TwoNets):
 
 
 class WholeActive(TwoNets):
-    """The active party: the prediction is the mean, or the sum, of its own o_0 and those received, if any.
-
-    A party without others is the active party alone.
-    """
+    """The active party. Its prediction is the mean, or the sum, of its own o_0 and the received predictions, if any."""
 
     def __init__(self, setting: Setting, seed: int, combine: Combine = "mean") -> None:
         super().__init__(setting, SERVER, seed)
@@ -69,7 +66,7 @@ class WholeActive(TwoNets):
         self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
 
     def server_step(self, messages: Sequence[Received], batch: Batch | None = None) -> Operation[ServerStep]:
-        """Step both nets on the loss of all predictions of one batch together; promise ∂ℓ/∂o_k for every message.
+        """Step both nets on the loss of a batch's combined predictions; return a handle of ∂ℓ/∂o_k for every message.
 
         ``batch`` is needed without messages. Raises ``NonFiniteError`` when it runs.
         """
@@ -93,7 +90,7 @@ class WholeActive(TwoNets):
         )  # fmt: skip
 
     def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:
-        """Return loss and metrics of the prediction, and of every party's own where there are others."""
+        """Return loss and metrics of the combined prediction, and if there are several parties, of each party's own."""
         x, result, ordered = self.features(split), Handle[dict[str, float]](), sorted(answers, key=attrgetter("sender"))
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""The learners of EF-VFL: both ends of a link keep a surrogate of what one of them has, and add up what is sent."""
+"""The learners of EF-VFL. Both ends of a link keep a surrogate of the sender's value, and add the sent differences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vflsim.streams import SERVER, party_name
 
 
 def surrogate(learner: PartyLearner, name: str, *shape: int) -> Tensor:
-    """Return the surrogate that ``learner`` keeps by ``name``: at first zeros of ``shape``."""
+    """Return the surrogate that ``learner`` keeps under ``name``; its initial value is zeros of ``shape``."""
     if name not in learner.kept:
         learner.kept[name] = torch.zeros(shape, dtype=learner.dtype, device=learner.held.device)
     held: Tensor = learner.kept[name]
@@ -38,27 +38,26 @@ def surrogate_rows(learner: PartyLearner, client: int, batch: Batch, width: int)
 
 
 def add_difference(learner: PartyLearner, client: int, batch: Batch, difference: Tensor) -> Tensor:
-    """Add what arrived of a difference to the rows of ``batch`` of a client's surrogate; return a copy of them."""
+    """Add a received difference to the rows of ``batch`` of a client's surrogate; return a copy of these rows."""
     rows = surrogate_rows(learner, client, batch, difference.shape[1]) + difference
     learner.kept[party_name(client)][batch.tensor(rows.device)] = rows
     return rows
 
 
 class SharedDifferences(NamedTuple):
-    """What arrived of the differences that the server has sent: of its weights, and of its own embedding of a batch."""
+    """The received values of differences that the server sent: of its weights and of its own embedding of a batch."""
 
     batch: Batch
     values: dict[str, Handle[Tensor]]
 
 
 class SurrogateServer(BlockServer):
-    """Steps on surrogates ĥ_m of the clients' embeddings, and on its own h_0.
-
-    Where clients hold labels, it keeps surrogates of its weights and of h_0, too: what the clients have of them.
+    """Steps on surrogates ĥ_m of the clients' embeddings, and on its own h_0. If clients hold labels, it also keeps
+    surrogates of its weights and of h_0, equal to the values that the clients have.
     """
 
     shared: SharedDifferences | None = None
-    """What arrived of the differences that the server sent last, until the next step."""
+    """The received values of the latest differences that the server sent, until the next step."""
 
     def surrogate_step(self, differences: Sequence[Received]) -> Operation[tuple[ServerStep, list[HeldEmbedding]]]:
         """Add the differences to the surrogates, and take a server step on the batch's rows of them."""
@@ -70,7 +69,7 @@ class SurrogateServer(BlockServer):
     def sharing_surrogate_step(
         self, differences: Sequence[Received]
     ) -> Operation[tuple[dict[str, Handle[Tensor]], list[HeldEmbedding]]]:
-        """Do the same, and return what the server shares, less its surrogates: θ_0 before the step, and its own h_0."""
+        """Take the same step. Return θ_0 from before the step and the server's own h_0, each minus its surrogate."""
         embeddings, arrived = self._promised(differences), self.shared
         operation: Operation[Any] = self.sharing_step(embeddings)
         values, step, batch = operation.result, operation.run, embeddings[0].batch
@@ -118,7 +117,7 @@ class SurrogateServer(BlockServer):
 
 
 class Sent(NamedTuple):
-    """A difference on its way: its round, its batch, and what arrives."""
+    """A difference under way: its round, its batch, and the value that arrives."""
 
     round: int
     batch: Batch
@@ -126,11 +125,10 @@ class Sent(NamedTuple):
 
 
 class SurrogateClient(ClientLearner):
-    """Sends differences, and steps along the server's gradient.
-
-    It adds a difference to its surrogate when it next computes: with the gradient of the same round, or, if it crashed
-    before, in a later round, which cannot begin before the server has the difference. In the same round it sends the
-    same difference again. So both ends add up the same numbers.
+    """Sends differences, and steps along the server's gradient. It adds a difference to its surrogate at its next
+    computation: when it receives the gradient of the same round, or, after a crash, in a later round, which begins only
+    after the server has received the difference. After a crash in the same round it sends the same difference again.
+    Therefore both ends add the same numbers.
     """
 
     sent: Sent | None = None

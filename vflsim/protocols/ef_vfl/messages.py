@@ -10,7 +10,7 @@ from vflsim.world.messages import Message
 
 @dataclass(slots=True, eq=False)
 class Difference(Message):
-    """h_m − ĥ_m of a batch, (batch, embedding): what the client's embedding and its surrogate differ by."""
+    """h_m − ĥ_m of a batch, (batch, embedding): the difference of the client's embedding and its surrogate."""
 
     kind: ClassVar[str] = "difference"
     embedding: ClassVar[bool] = True

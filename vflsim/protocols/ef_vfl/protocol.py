@@ -25,8 +25,9 @@ from vflsim.world.node import Node
 class EfVfl(Analysable, Remembering, LabelSharing, Protocol):
     """Round t: clients send C(h_m − ĥ_m) of B(t); both ends add it to ĥ_m, one surrogate for every training row.
 
-    C is the ``codec``. ``shared`` labels: the server sends everybody all of them and C(θ_0 − θ̂_0), and clients step at
-    their own h_m, the others' ĥ_j and θ̂_0. ``private`` labels: the server sends ∂ℓ/∂ĥ_m, and clients step along it.
+    C is the ``codec``. ``shared`` labels: the server sends all differences and C(θ_0 − θ̂_0) to all clients, and
+    clients step at their own h_m, the others' ĥ_j and θ̂_0. ``private`` labels: the server sends ∂ℓ/∂ĥ_m, and clients
+    step along it.
 
     Example: ``{kind: ef_vfl, labels: private, local_steps: 1}``
     """
@@ -39,7 +40,10 @@ class EfVfl(Analysable, Remembering, LabelSharing, Protocol):
     traits: ClassVar[Traits] = replace(ROUNDS, evaluates_uncompressed=True)
 
     async def server(self, node: Node[SurrogateServer]) -> None:
-        """Add all differences to the surrogates; step on these; send gradients, or all differences and that of θ_0."""
+        """Add all differences to the surrogates, and step on these.
+
+        Send gradients, or all differences and that of θ_0.
+        """
         for t in node.rounds():
             differences = await node.gather("difference", senders=node.clients, round=t)
             if self.labels == "private":
@@ -59,12 +63,12 @@ class EfVfl(Analysable, Remembering, LabelSharing, Protocol):
                 await node.compute(node.learner.local_step(embeddings))
 
     def derive_surrogates(self, node: Node[SurrogateServer], embeddings: Sequence[HeldEmbedding]) -> None:
-        """Note that the server knows the clients' surrogates, and not only differences: views of its own."""
+        """Record the clients' surrogates as views of the server, which can compute them from the differences."""
         for each in embeddings:
             node.derive("surrogate", each.batch, [each.value], name=party_name(each.sender))
 
     async def client(self, node: Node[Any]) -> None:
-        """Send the difference of B(t), the same one again after a crash in this round; step."""
+        """Send the difference of B(t), and step. After a crash in this round, send the same difference again."""
         learner, private = node.learner, self.labels == "private"
         for t in node.rounds():
             await node.activated()
@@ -82,15 +86,15 @@ class EfVfl(Analysable, Remembering, LabelSharing, Protocol):
             for _ in range(self.local_steps - 1):
                 await node.compute(learner.step_again(batch, received))
 
-    # --- what is known without a run --------------------------------------------------------------------------------
+    # --- facts that need no run --------------------------------------------------------------------------------
 
     @property
     def labels_at_clients(self) -> bool:
-        """The key ``labels`` says it."""
+        """Return whether the key ``labels`` is ``shared``."""
         return self.labels == "shared"
 
     def check(self, context: CheckContext) -> None:
-        """Both ends must add up the same differences."""
+        """Raise ``ValueError`` for settings with which the two ends of a link would add different differences."""
         super().check(context)
         if context.setting is not None:
             self._check_sums(context.setting)
@@ -112,31 +116,31 @@ class EfVfl(Analysable, Remembering, LabelSharing, Protocol):
         return surrogate_learners(setting, seed, self.labels)
 
     def extra_bytes(self, setting: Setting) -> int:
-        """Count the surrogates of the embeddings: the server's, and each client's of its own, or everybody's of all."""
+        """Count the embeddings' surrogates: the server's, and those of each client, of its own embedding or of all."""
         rows = setting.dtype.itemsize * setting.data.rows
         if self.labels == "private":
             return 2 * rows * sum(setting.widths)
         return (len(setting.clients) + 1) * rows * sum(setting.joined_widths)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """A difference up; a gradient, or all differences and that of θ_0, down."""
+        """Return a difference up; a gradient, or all differences with that of θ_0, down."""
         once = super().exchange(setting, client, rows)
         down = once.down if self.labels == "private" else shared_shapes(setting, setting.clients, rows)
         return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, setting.clients)))
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Differences in place of embeddings; also the values that clients compute gradients from."""
+        """Return contents with differences in place of embeddings, and the values that ``shared`` clients use."""
         split = super().contents(setting, sender, receiver, rows)
         if receiver == SERVER:
             return {**split, Difference.kind: split[Embedding.kind]}
         return {**split, SharedValues.kind: shared_content(setting, self.exchange(setting, receiver, rows))}
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """The longest of the clients' cycles and of the server's further steps, and a server step."""
+        """Return the law of the maximum of the clients' cycles and the server's further steps, plus a server step."""
         return in_parallel(self, setting, self.local_steps - 1)
 
     def describe(self, setting: Setting) -> str:
-        """Say what the parties have to hold."""
+        """Say which labels and surrogates the parties have to hold."""
         surrogates = (
             f"surrogates of the embeddings: {self.extra_bytes(setting) / 2**20:.1f} MiB at all parties together"
         )

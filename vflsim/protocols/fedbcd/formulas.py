@@ -14,11 +14,11 @@ from vflsim.timing.order import maximum
 from vflsim.timing.sums import total
 
 MOST_RANDOM = 10
-"""Of the random times in turn, whose law is convolved; 12 take about 7 s."""
+"""The most consecutive random times whose law is convolved; 12 take about 7 s."""
 
 
 class BlockCycles(Cycles):
-    """The clients' cycles, and the ``further`` steps of a server that takes one more in each round."""
+    """The clients' cycles, and the ``further`` steps that the server takes besides one step in each round."""
 
     def __init__(self, protocol: Algorithm, setting: Setting, further: int) -> None:
         super().__init__(protocol, setting)
@@ -30,7 +30,7 @@ class BlockCycles(Cycles):
 
 
 class ParallelCycles(BlockCycles):
-    """The server takes its further steps while the clients take theirs."""
+    """Parallel rounds: the server takes its further steps while the clients take theirs."""
 
     def beside(self, turn: Turn) -> list[Law]:
         """Return the law of all further steps on the batch of the round before."""
@@ -38,10 +38,13 @@ class ParallelCycles(BlockCycles):
 
 
 class TurnCycles(BlockCycles):
-    """All parties take their steps one after another. An unused client's cycle is the exchange that begins a round."""
+    """Sequential rounds: parties step one after another.
+
+    An unused client's cycle is the exchange that begins a round.
+    """
 
     def turns_taken(self, turn: Turn) -> list[Law]:
-        """Return the laws of all that is done in turn, the server's steps last."""
+        """Return the laws of all consecutive activities of a round; the server's steps come last."""
         rows, taken = turn.now, list[Law]()
         for client in self.clients:
             taken += [self.service(rows), *self.downlink(client, rows), *self.steps(client, rows)]
@@ -50,14 +53,13 @@ class TurnCycles(BlockCycles):
 
 
 def in_parallel(protocol: Algorithm, setting: Setting, further: int) -> tuple[Finding, ...]:
-    """Return the law of a round: the longest of the clients' cycles and of the further steps, and a server step."""
+    """Return the law of a round: the maximum of the clients' cycles and the further steps, plus a server step."""
     return synchronous(ParallelCycles(protocol, setting, further))
 
 
 def in_turn(protocol: Algorithm, setting: Setting, further: int) -> tuple[Finding, ...]:
-    """Return the law of a round: the slowest of the first embeddings, and all turns. With many turns, its mean.
-
-    Turns have the links to themselves. Messages wait for each other at most in the first exchange.
+    """Return the law of a round: the slowest of the first embeddings, plus all turns. With many turns, return its mean.
+    Each turn has the links to itself, so messages can wait for each other only in the first exchange.
     """
     cycles = TurnCycles(protocol, setting, further)
 

@@ -25,7 +25,7 @@ class BlockServer(ServerLearner):
     """
 
     _own: Handle[Tensor] | None = None
-    """Where the running step puts the server's own embedding."""
+    """The handle that receives the server's own embedding in the running step."""
 
     def local_step(self, embeddings: Sequence[Received]) -> Operation[ServerStep]:
         """Take a step of θ_0 (and of the server's own embedding model) on embeddings of one batch.
@@ -38,9 +38,8 @@ class BlockServer(ServerLearner):
         return operation
 
     def sharing_step(self, embeddings: Sequence[Received]) -> Operation[dict[str, Handle[Tensor]]]:
-        """Take a server step, and return what clients need for theirs, from before the step.
-
-        It is θ_0 (and the weights of the aggregate), a vector, and the server's own embedding, if it has any.
+        """Take a server step, and return the values from before the step that clients need for their steps. They are
+        θ_0 (with the weights of the aggregate) as a vector, and the server's own embedding, if it has any.
         """
         operation: Operation[Any] = self.server_step(embeddings)
         step, weights = operation.run, self.promise(self.shared_weights)
@@ -49,7 +48,7 @@ class BlockServer(ServerLearner):
             shared[party_name(SERVER)] = self.promise(len(embeddings[0].batch), self._widths[0])
 
         def run() -> None:
-            self.top.train()  # makes the weights what the step works on
+            self.top.train()  # replaces the weights that the step uses
             weights.set(parameters_to_vector([w.detach() for w in self._shared]) if self._shared else torch.empty(0))
             self._own = shared.get(party_name(SERVER))
             step()
@@ -77,8 +76,7 @@ class BlockServer(ServerLearner):
 
     def gradient_at(self, weights: Tensor, embeddings: Sequence[Received], client: int) -> Tensor:
         """Return ∂ℓ/∂h_m of ``client`` at embeddings of one batch, in party order, and at ``weights`` of the server.
-
-        This learner is a client's copy: it takes the weights over.
+        This learner is a client's copy of the server; it replaces its own weights by ``weights``.
         """
         vector_to_parameters(weights, self._shared)
         return self._gradient(embeddings, client)

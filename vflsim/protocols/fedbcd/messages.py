@@ -16,7 +16,7 @@ MODEL = "model"
 
 @dataclass(slots=True, eq=False)
 class SharedValues(Message):
-    """The server's weights, and the parties' embeddings of a batch, by their names: all that a client needs to step."""
+    """The server's weights, and the parties' embeddings of a batch, by name: all values that a client's step needs."""
 
     kind: ClassVar[str] = "shared_values"
     rowless: ClassVar[frozenset[str]] = frozenset({MODEL})
@@ -31,6 +31,6 @@ def shared_values_of(own: Mapping[str, Handle[Any]], embeddings: Iterable[Messag
 
 @dataclass(slots=True, eq=False)
 class RoundOver(Message):
-    """The server has taken its turn: the next batch begins. It carries no tensor."""
+    """The server announces that its turn is over and the next batch begins. The message carries no tensor."""
 
     kind: ClassVar[str] = "round_over"

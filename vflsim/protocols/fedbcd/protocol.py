@@ -1,4 +1,4 @@
-"""FedBCD: the parties take Q steps on what they exchanged once (Liu et al. 2022)."""
+"""FedBCD: the parties take Q steps on values that they exchange once (Liu et al. 2022)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ from vflsim.world.node import ClientNode, Node
 
 
 class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
-    """Round t: the parties exchange their values for B(t) once, then each takes Q steps, all others' values held.
+    """Round t: the parties exchange their values for B(t) once.
 
-    ``parallel``: all at once. ``sequential``: client after client, then the server; each on the values of those before.
+    Then each takes Q steps while the others' values stay fixed.
+
+    ``parallel``: all parties step at the same time. ``sequential``: the clients step one after another, then the
+    server; each uses the new values of the parties before it.
 
     Example: ``{kind: fedbcd, local_steps: 5, order: sequential, server_steps: 1, gradients: held}``
     """
@@ -56,7 +59,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
     # --- in parallel ------------------------------------------------------------------------------------------------
 
     async def parallel_server(self, node: Node[BlockServer]) -> None:
-        """Send each client ∂ℓ/∂h_m of B(t); take Q steps of θ_0 with all h_m held, the first before sending.
+        """Send each client ∂ℓ/∂h_m of B(t); take Q steps of θ_0 with all h_m fixed, the first before sending.
 
         ``recomputed``: send θ_0 from before the step, and the others' h_j.
         """
@@ -74,7 +77,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
             await self.step_further(node, embeddings)
 
     async def parallel_client(self, node: ClientNode) -> None:
-        """Send h_m of B(t); take Q steps of θ_m with ∂ℓ/∂h_m held."""
+        """Send h_m of B(t); take Q steps of θ_m with ∂ℓ/∂h_m fixed."""
         for t in node.rounds():
             await node.activated()
             await self.exchange_and_step(node, t)
@@ -94,7 +97,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
                 await node.send(client, RoundOver(round=t))
 
     async def give_turn(self, node: Node[BlockServer], client: int, gradient: Gradient) -> Message:
-        """Server: return the client's new embedding; one that crashes meanwhile begins its turn anew."""
+        """Server: return the client's new embedding. A client that crashes during its turn begins it again."""
         while True:
             await node.back(client)
             await node.send(client, gradient)
@@ -102,7 +105,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
                 return await node.recv("answer", round=gradient.round, sender=client)
 
     async def sequential_client(self, node: ClientNode) -> None:
-        """Send h_m of B(t); in its turn, take Q steps of θ_m with ∂ℓ/∂h_m held, and send the new h_m."""
+        """Send h_m of B(t). In the client's turn, take Q steps of θ_m with ∂ℓ/∂h_m fixed, and send the new h_m."""
         for t in node.rounds():
             async with node.until("round_over", round=t):  # a client that crashed after its turn gets no other
                 await node.activated()
@@ -114,7 +117,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
     # --- local steps ------------------------------------------------------------------------------------------------
 
     async def exchange_and_step(self, node: ClientNode, t: int) -> Batch:
-        """Client: embed B(t), upload h_m, receive ∂ℓ/∂h_m or what it follows from, and take Q steps; return B(t)."""
+        """Client: embed B(t), upload h_m, receive ∂ℓ/∂h_m or values to compute it from, take Q steps; return B(t)."""
         batch = node.batch(t)
         h = await node.compute(node.learner.embed(batch))
         await node.upload("server", Embedding(batch, h, round=t))
@@ -125,24 +128,24 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
         return batch
 
     async def step_further(self, node: Node[BlockServer], embeddings: Sequence[Message]) -> None:
-        """Server: take all its steps of the round but one."""
+        """Server: take all steps of the round except one."""
         for _ in range(self.further_steps):
             await node.compute(node.learner.local_step(embeddings))
 
     @property
     def further_steps(self) -> int:
-        """The server's steps for each exchange, but for the one that completes a round."""
+        """The number of server steps for each exchange, without the one that completes the round."""
         return (self.server_steps or self.local_steps) - 1
 
-    # --- what is known without a run --------------------------------------------------------------------------------
+    # --- facts that need no run --------------------------------------------------------------------------------
 
     @property
     def labels_at_clients(self) -> bool:
-        """Clients that compute their gradients need them."""
+        """Return whether clients compute their gradients, for which they need labels."""
         return self.gradients == "recomputed"
 
     def check(self, context: CheckContext) -> None:
-        """Clients compute their gradients in parallel rounds alone."""
+        """Raise ``ValueError`` if clients compute their gradients in sequential rounds."""
         super().check(context)
         if self.gradients == "recomputed" and self.order == "sequential":
             raise ValueError(
@@ -158,14 +161,14 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
         return Learners(BlockServer(server_parts(setting, seed)), clients)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """An embedding up, a gradient or values down, Q steps, each but the first with a forward pass of its own."""
+        """Return an embedding up, a gradient or values down, and Q steps. All but the first repeat the forward pass."""
         once = super().exchange(setting, client, rows)
         others = [each for each in setting.clients if each != client]
         down = once.down if self.gradients == "held" else shared_shapes(setting, others, rows)
         return Exchange(once.up, down, self.local_steps, anew=True, passed_on=tuple(map(party_name, others)))
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Also answers, the end of a sequential round, and the values that clients compute gradients from."""
+        """Add answers, the end of a sequential round, and the values from which clients compute gradients."""
         split = super().contents(setting, sender, receiver, rows)
         if receiver == SERVER:
             return {**split, Answer.kind: split[Embedding.kind]}
@@ -173,9 +176,9 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
         return {**split, RoundOver.kind: [EMPTY], SharedValues.kind: values}
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """The longest of the clients' cycles and of the server's further steps; or the sum of all turns."""
+        """Return the law of a round: the longest of cycles and further steps, or the sum of all turns."""
         return (in_parallel if self.order == "parallel" else in_turn)(self, setting, self.further_steps)
 
     def facts(self) -> Mapping[str, Any]:
-        """A sequential server awaits answers, too."""
+        """Return the message kinds that a sequential server also awaits: answers."""
         return {"awaited_replies": ("answer",) if self.order == "sequential" else ()}

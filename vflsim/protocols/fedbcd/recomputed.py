@@ -33,9 +33,8 @@ class HeldEmbedding:
 
 
 class RecomputingClient(ClientLearner):
-    """Computes ∂ℓ/∂h_m itself, anew for each step: from ``SharedValues``, the server's weights and the others' h_j.
-
-    It holds the labels of the training rows, and a copy of the server, which takes the received weights over.
+    """Computes ∂ℓ/∂h_m itself for each step, from ``SharedValues``: the server's weights and the others' h_j. It holds
+    the labels of the training rows, and a copy of the server that adopts the received weights.
     """
 
     def __init__(self, parts: ClientParts, server: BlockServer) -> None:
@@ -43,12 +42,11 @@ class RecomputingClient(ClientLearner):
         self._server = server
         self.widths = dict(zip(server.parts.clients, server.parts.widths, strict=True))
         """The widths of all embeddings that the server joins, by party."""
-        server.staleness = Staleness((), 0)  # a copy completes no rounds, and needs no ages of its rows
+        server.staleness = Staleness((), 0)  # a copy completes no round, so it needs no ages of rows
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
-        """Step along ∂ℓ/∂h_m at the present h_m and at the values of ``gradient``, which are ``SharedValues``.
-
-        The first step after an upload takes the h_m of the upload. Raises ``NonFiniteError`` when it runs.
+        """Step along ∂ℓ/∂h_m at the current h_m and at the values of ``gradient``, which are ``SharedValues``. The
+        first step after an upload uses the uploaded h_m. Raises ``NonFiniteError`` when it runs.
         """
         shared = cast("SharedValues", gradient)
 
@@ -61,11 +59,11 @@ class RecomputingClient(ClientLearner):
         return operation
 
     def flops(self, kind: str, rows: int) -> float:
-        """Count the FLOPs of an operation on ``rows`` rows; of a step, those of the server's model, too."""
+        """Count the FLOPs of an operation on ``rows`` rows; those of a step include the server's model."""
         return super().flops(kind, rows) + (self._server.step_flops(rows) if kind == "client_step" else 0.0)
 
     def step_at(self, batch: Batch, weights: Tensor, others: Mapping[int, Tensor]) -> None:
-        """Step along ∂ℓ/∂h_m at the present h_m, at the server's ``weights`` and at the ``others``' embeddings."""
+        """Step along ∂ℓ/∂h_m at the current h_m, the server's ``weights`` and the ``others``' embeddings."""
         h = self._uploaded.take(batch)
         values = {**others, self.party: h.detach()}
         embeddings = [HeldEmbedding(client, batch, _ready(values[client])) for client in sorted(values)]
@@ -88,7 +86,7 @@ def recomputing_learners(setting: Setting, seed: int) -> Learners[BlockServer, R
 
 
 def server_copy(parts: ServerParts) -> BlockServer:
-    """Make a client's copy of the server: to it, the server's own embedding is one that it receives."""
+    """Make a client's copy of the server, which treats the server's own embedding as a received one."""
     if parts.active is not None:
         clients, widths = (SERVER, *parts.clients), (parts.active.embedding, *parts.widths)
         parts = replace(parts, active=None, clients=clients, widths=widths)
@@ -96,12 +94,12 @@ def server_copy(parts: ServerParts) -> BlockServer:
 
 
 def shared_content(setting: Setting, exchange: Exchange) -> list[Content]:
-    """Return what ``SharedValues`` carry in an exchange; the embeddings are sent as they came."""
+    """Return the contents of ``SharedValues`` in an exchange; the server forwards embeddings without re-encoding."""
     return [named(exchange.down, setting.dtype, passed_on=exchange.passed_on)]
 
 
 def shared_shapes(setting: Setting, clients: Sequence[int], rows: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of ``SharedValues`` with the embeddings of ``clients``, which come last."""
+    """Return the shapes of ``SharedValues``; the embeddings of ``clients`` come last."""
     widths = dict(zip(setting.clients, setting.widths, strict=True))
     embeddings = {party_name(client): (rows, widths[client]) for client in clients}
     own = {} if setting.active_model is None else {party_name(SERVER): (rows, setting.active_model.embedding)}

@@ -64,9 +64,8 @@ def by_masks(stages: CodedStages) -> tuple[CodeChoice, ...]:
 
 
 def best(choices: Sequence[CodeChoice]) -> tuple[CodeChoice, tuple[CodeChoice, ...]]:
-    """Return the choice with the shortest mean round, and its rivals, whose bounds of the mean overlap with its.
-
-    Upper bounds count; the first of equal choices wins.
+    """Return the choice with the shortest mean round, and the choices whose bounds of the mean overlap with its bounds.
+    Choices are compared by their upper bounds; the first of equal choices wins.
     """
     first = min(choices, key=lambda choice: choice.round_s.high)
     rivals = (choice for choice in choices if choice is not first and choice.round_s.low <= first.round_s.high)

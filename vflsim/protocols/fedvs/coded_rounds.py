@@ -48,7 +48,7 @@ class CodedRounds:
         node, latest = self._node, sharers
         while sharers is not None and latest is not None:
             latest = max(latest, sharers, key=_number)  # announcements may overtake each other
-            if node.party in latest.clients and not self._exchange.has_sent(k):  # named in place of lost shares
+            if node.party in latest.clients and not self._exchange.has_sent(k):  # it replaces clients with lost shares
                 await self._exchange.send_model(k, await self._delayed_shares(k))
             async with node.until("sharers", round=k):
                 await self._coded_embedding(batch, k, latest.clients)

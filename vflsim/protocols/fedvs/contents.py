@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def coded_contents(protocol: CodedKeys, setting: Setting, sender: int, receiver: int, places: int) -> Contents:
-    """Return what messages about a batch of so many places within a segment carry.
+    """Return the contents of messages about a batch of this many places within a segment.
 
-    How many clients are named is not known beforehand where shares can be lost; nor are the padded rows of a batch.
+    If shares can be lost, the number of named clients is not known beforehand; nor is the number of padded rows.
     """
     width, everybody = setting.widths[0], range(len(setting.clients) + 1)
     if receiver == SERVER:
@@ -53,7 +53,7 @@ def coded_contents(protocol: CodedKeys, setting: Setting, sender: int, receiver:
 
 
 def _elements(protocol: CodedKeys, shape: Shape) -> Sequence[Content]:
-    """Return a tensor of elements of the field, or of each that the protocol may choose."""
+    """Return a tensor of elements of the field, one for each field that the protocol may choose."""
     return [single(shape, PrimeField(p).wire_dtype) for p in PRIMES[protocol.prime]]
 
 
@@ -62,5 +62,5 @@ def _names(counts: Iterable[int]) -> Sequence[Content]:
 
 
 def _can_lose(setting: Setting) -> bool:
-    """Whether a message can be lost: only in an outage."""
+    """Whether a message can be lost, which happens only in an outage."""
     return any(getattr(setting.timings[client].availability, "interrupted", "") == "lost" for client in setting.clients)

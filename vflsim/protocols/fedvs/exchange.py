@@ -1,4 +1,4 @@
-"""Exchange of shares between clients, also if some of them crash in between."""
+"""The exchange of shares between clients, which also works if some clients crash during it."""
 
 from __future__ import annotations
 

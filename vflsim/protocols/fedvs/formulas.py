@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sympy
 
 _MOST_KINDS = 4
-"""Most kinds of clients whose shares and uploads are written out."""
+"""The most kinds of clients for which formulas of shares and uploads are written in full."""
 Named = tuple[Groups, list[str]]
 """Distinct laws with their numbers of clients, and the names of these clients."""
 

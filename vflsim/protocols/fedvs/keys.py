@@ -1,4 +1,4 @@
-"""The keys of FedVS, and what follows from them alone."""
+"""The keys of FedVS, and facts that follow from the keys alone."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Late = Literal["abandoned", "finished"]
 @final
 @dataclass(frozen=True)
 class LateShares(Law):
-    """max_m [(U_m − U₍R₎)⁺ + share_m]: the time when all have shared, counted from the R-th upload of the round before.
+    """max_m [(U_m − U₍R₎)⁺ + share_m]: when all clients have shared, counted from the R-th upload of the round before.
 
     ``clients`` are pairs of share and upload. Given that the R-th upload arrives at u, any client has either arrived
     and has shared by z, with probability P(U_j ≤ u) P(share_j ≤ z), or is late and has finished and shared by z, with
@@ -62,7 +62,7 @@ class LateShares(Law):
         late = late[np.append(True, np.diff(late) > _SAME * late[1:])] if len(late) else late
         if len(late) > _MOST_BREAKS:
             return shares, False
-        # Except for rounding a jump is at one of these: put a point on either side.
+        # Except for rounding, jumps lie at these points: put a node on either side of each.
         near = np.concatenate([late * (1 - NARROW / 4), late * (1 + NARROW / 4)])
         return np.union1d(shares, near), True
 
@@ -75,12 +75,15 @@ class LateShares(Law):
 
     @override
     def variance(self) -> float:
-        # Only a scale for the table, which is built before the moments.
+        # This is only a scale for the table, which is built before the moments.
         return max(share.variance() + upload.variance() for share, upload in self.clients)
 
     @override
     def expectation(self) -> float:
-        """Return the mean by a fixed rule, to some seven digits: an adaptive one needs many more points."""
+        """Return the mean by a fixed quadrature rule, to about seven digits.
+
+        An adaptive rule needs many more points.
+        """
         return self._mean
 
     @cached_property

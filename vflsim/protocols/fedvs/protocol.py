@@ -37,7 +37,7 @@ FEWEST_CLIENTS = 3
 
 
 class FedVS(Analysable, Remembering, CodedKeys):
-    """Every client shares its data once and its model every round; the server decodes from the R fastest.
+    """Every client shares its data once and its model every round; the server decodes from the R fastest answers.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
     The shares of any T clients reveal nothing about the data and models of others (Thm 5.2); nor do the coded
@@ -118,7 +118,7 @@ class FedVS(Analysable, Remembering, CodedKeys):
     # --- analysis ---------------------------------------------------------------------------------------------------
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Also shares, requests and lists of clients; coded embeddings in place of embeddings."""
+        """Return contents with coded embeddings in place of embeddings, and shares, requests and lists of clients."""
         split = super().contents(setting, sender, receiver, rows)
         return {**split, **coded_contents(self, setting, sender, receiver, rows)}
 
@@ -131,7 +131,7 @@ class FedVS(Analysable, Remembering, CodedKeys):
         return choices_of(self, setting)
 
     def describe(self, setting: Setting) -> str:
-        """Name R, the field, the scales and the storage."""
+        """Describe R, the field, the scales and the storage in one line."""
         plan = coding_plan(self, setting, seed=0)
         clients, quantiser = len(plan.clients), plan.quantiser
         return (
@@ -144,7 +144,7 @@ class FedVS(Analysable, Remembering, CodedKeys):
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def batch_plan(self) -> BatchPlan:
-        """Batches within segments, and shares of every client's model for all others."""
+        """Return batches within segments; messages include shares of every client's model for all others."""
         return SegmentedPlan(self.K)
 
     def check(self, context: CheckContext) -> None:

@@ -28,14 +28,14 @@ _MOST_ATOMS = 32
 
 @dataclass(frozen=True, slots=True)
 class CodedRound:
-    """The laws of a round's parts: independent times, one after the other."""
+    """The laws of a round's parts, which are independent consecutive times."""
 
     barrier: Law
-    """From the end of a server step until all clients have all shares of models."""
+    """The time from the end of a server step until all clients have all shares of models."""
     upload: Law
-    """From then to the R-th coded embedding's arrival."""
+    """The time from then to the arrival of the R-th coded embedding."""
     step: Law
-    """Decoding and the server step."""
+    """The time of decoding and the server step."""
 
     @property
     def duration(self) -> Law:

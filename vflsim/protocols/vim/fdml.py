@@ -1,4 +1,4 @@
-"""FDML: whole models at the clients, trained by gradients (Hu et al. 2019b, as VIM Sec. 3.3 compares with it)."""
+"""FDML: whole models at the clients, trained by gradients (Hu et al. 2019b; the baseline of VIM Sec. 3.3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vflsim.world.node import Node
 
 
 class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
-    """Round t: clients send logits of B(t), the server returns the gradient by them, clients step.
+    """Round t: clients send logits of B(t), the server returns the gradient of the loss by the logits, clients step.
 
     A round sends b d_c numbers up and b d_c down for each client.
 
@@ -44,7 +44,7 @@ class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
                 await node.send(message.sender, Gradient(value=step.gradient_for(message), round=t))
 
     async def client(self, node: Node) -> None:
-        """Send o^k of B(t); update W_k and θ_k along the gradient, both at their old values."""
+        """Send o^k of B(t); update W_k and θ_k along gradients at the old values of both."""
         for t in node.rounds():
             await node.activated()
             batch = node.batch(t)
@@ -59,22 +59,22 @@ class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
         return Learners(LogitsServer(setting, self.combine), clients, stack_whole)
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
-        """Each client's own."""
+        """Return the head of each client."""
         return heads_of(learners)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """The clients' logits, combined."""
+        """Return the combined logits of the clients as a function of embeddings."""
         return prediction_of(learners.server, learners.server.combined)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Logits up, a gradient down, one step."""
+        """Return logits up, a gradient down, and one step."""
         shape = rows, setting.data.outputs
         return Exchange({ONLY: shape}, {ONLY: shape})
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the clients' cycles, and a server step."""
+        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """The slowest logits decide."""
+        """Return the recurrence of rounds that wait for the slowest logits."""
         return SynchronousRounds(world)

@@ -1,4 +1,4 @@
-"""The common part of protocols with one linear head for each client."""
+"""The base of protocols with one linear head for each client."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from vflsim.world.messages import Embedding, Gradient
 class LinearHeads(Explainable, Selective, Protocol):
     """Synchronous rounds of the model Σ_k h^k W_k (VIM Eq. 2).
 
-    The scenario says this model as ``aggregate: concat`` and ``server: {kind: linear, bias: false}``: the rows of that
-    layer's weight that belong to client k's embedding are W_k. So initial weights are those of any other protocol with
-    these models. Where the paper sums over the samples of a batch, this takes the mean, as the authors' program does;
-    β R is the optimisers' ``weight_decay`` β, with R(θ) = ½ ‖θ‖².
+    A scenario gives this model by ``aggregate: concat`` and ``server: {kind: linear, bias: false}``. W_k consists of
+    the rows of that layer's weight that belong to client k's embedding. Therefore initial weights equal those of any
+    other protocol with these models. The paper sums over the samples of a batch; this protocol takes the mean, as the
+    authors' program does. β R is the optimisers' ``weight_decay`` β, with R(θ) = ½ ‖θ‖².
     """
 
     kind: str
@@ -37,15 +37,15 @@ class LinearHeads(Explainable, Selective, Protocol):
     )
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
-        """Everybody who is not excluded."""
+        """Return the clients that are not excluded."""
         return others(self.exclude, {**symbols, "N": clients})
 
     def without(self, clients: tuple[int, ...]) -> Self:
-        """The same, with these excluded."""
+        """Return this protocol with these clients excluded."""
         return self.model_copy(update={"exclude": clients})
 
     def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Also logits, in the place of embeddings, and the variables of ADMM, in that of gradients."""
+        """Add logits in place of embeddings, and the variables of ADMM in place of gradients."""
         split = super().contents(setting, sender, receiver, rows)
         if receiver == SERVER:
             return {**split, Logits.kind: split[Embedding.kind]}

@@ -21,7 +21,7 @@ from vflsim.world.node import Node
 
 
 class Admm(Analysable, Remembering, LinearHeads):
-    """What VIMADMM and VIMADMM-J have in common: ρ, τ, and λ and z of every training row."""
+    """The base of VIMADMM and VIMADMM-J: ρ, τ, and λ and z of every training row."""
 
     rho: PositiveNumber
     """ρ, the penalty factor of the augmented Lagrangian."""
@@ -29,7 +29,7 @@ class Admm(Analysable, Remembering, LinearHeads):
     """τ, the steps that a client takes in a round. Each is a computation of its own, and counts as an update."""
 
     def check(self, context: CheckContext) -> None:
-        """Raise ``UnsuitableError`` for a loss whose minimum the z-step does not know."""
+        """Raise ``UnsuitableError`` for a loss that the z-step cannot minimise."""
         super().check(context)
         if not isinstance(context.loss, Auto | CrossEntropy | BinaryCrossEntropy | MeanSquaredError | None):
             raise UnsuitableError(
@@ -40,16 +40,16 @@ class Admm(Analysable, Remembering, LinearHeads):
             )
 
     def extra_bytes(self, setting: Setting) -> int:
-        """Count λ and z."""
+        """Count the bytes of λ and z."""
         return 2 * setting.data.rows * setting.data.outputs * setting.dtype.itemsize
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the clients' cycles, local steps included, and a server step."""
+        """Return the law of a round: the longest of the clients' cycles with local steps, plus a server step."""
         return synchronous(Cycles(self, setting))
 
 
 class VimAdmm(Admm):
-    """Round t: clients embed B(t), the server updates z, λ and W_k, clients take ``local_steps`` on what it sends.
+    """Round t: clients embed B(t), the server updates z, λ and W_k, clients take ``local_steps`` on the sent values.
 
     A round sends b d_f numbers up and (2b + d_f) d_c down for each client.
 
@@ -89,7 +89,7 @@ class VimAdmm(Admm):
         return Learners(server, clients, partial(stack_split_learners, table=False))
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """An embedding up; λ, s^k and W_k down; τ steps."""
+        """Return an embedding up; λ, s^k and W_k down; and τ steps."""
         width, outputs = setting.models[client - 1].embedding, setting.data.outputs
         down = {"duals": (rows, outputs), "residuals": (rows, outputs), "head": (width, outputs)}
         return Exchange(super().exchange(setting, client, rows).up, down, self.local_steps)

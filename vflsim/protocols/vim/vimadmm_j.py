@@ -53,14 +53,14 @@ class VimAdmmJ(Predicting, Admm):
         return Learners(JointAdmmServer(setting, self.rho), whole_clients(setting, seed, make), stack_whole)
 
     def heads(self, setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
-        """Each client's own."""
+        """Return the head of each client."""
         return heads_of(learners)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
-        """The clients' logits, combined."""
+        """Return the combined logits of the clients as a function of embeddings."""
         return prediction_of(learners.server, learners.server.combined)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Logits up; λ and s^k down; τ steps."""
+        """Return logits up; λ and s^k down; and τ steps."""
         shape = rows, setting.data.outputs
         return Exchange({ONLY: shape}, {"duals": shape, "residuals": shape}, self.local_steps)

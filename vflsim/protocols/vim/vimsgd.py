@@ -56,9 +56,9 @@ class VimSgd(Analysable, Vectorisable, LinearHeads):
         return Learners(server(server_parts(setting, seed)), clients)
 
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """A round is the longest of the clients' cycles, and a server step."""
+        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """The slowest embedding decides."""
+        """Return the recurrence of rounds that wait for the slowest embedding."""
         return SynchronousRounds(world)

@@ -1,1 +1,1 @@
-"""The learning plane of Lagrange coded training (FedVS): what parties share, compute on shares, and decode."""
+"""The learning plane of Lagrange coded training (FedVS): sharing, computing on shares, and decoding."""

@@ -1,4 +1,4 @@
-"""Work of coded clients that a kernel computes for several of them."""
+"""Operations of coded clients that one kernel computes for several clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ShareWork:
-    """Sharing of a client's weights of a round."""
+    """An operation that shares a client's weights of a round."""
 
     place: int
     round: int

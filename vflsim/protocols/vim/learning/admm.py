@@ -21,7 +21,7 @@ ResidualHeads = Literal["new", "old"]
 
 
 class AdmmStep(ServerStep):
-    """The promises of a round's step: its loss, λ for everybody, and for each client s^k and W_k."""
+    """The handles of a round's step: its loss, λ for all clients, and s^k and W_k for each client."""
 
     def __init__(self, duals: Handle[Tensor]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class AdmmStep(ServerStep):
 
     @property
     def promises(self) -> list[Handle[Any]]:
-        """All handles but the loss."""
+        """All handles except the loss."""
         return [self.duals, *self.residuals.values(), *self.heads.values()]
 
 
@@ -90,7 +90,7 @@ class AdmmServer(HeadsServer):
         return list(torch.split(weight.detach(), list(self.parts.widths), dim=1))
 
     def _send(self, step: AdmmStep, outputs: list[Tensor], z: Tensor, duals: Tensor) -> None:
-        """Keep the promises: copies of the heads, which will move, and s^k = z − Σ_{i≠k} h^i W_i."""
+        """Set the handles: copies of the heads, which later steps change, and s^k = z − Σ_{i≠k} h^i W_i."""
         step.duals.set(duals)
         rest = z - torch.stack(outputs).sum(0)
         for client, head, output in zip(step.heads, self._heads(), outputs, strict=True):
@@ -99,7 +99,7 @@ class AdmmServer(HeadsServer):
 
 
 class AdmmClient(ClientLearner):
-    """Embeds a batch, and takes local steps on it with what the server has sent."""
+    """Embeds a batch, and takes local steps on it with the values that the server sent."""
 
     def __init__(self, parts: ClientParts, outputs: int, rho: float) -> None:
         super().__init__(parts)
@@ -112,7 +112,7 @@ class AdmmClient(ClientLearner):
     def client_step(self, batch: Batch, variables: Any) -> Operation[None]:
         """Take one local step on the mean over the rows of VIM Eq. 10, with the message's λ, s^k and W_k.
 
-        The embeddings are computed anew, without the mechanism, which Alg. 1 applies to what is sent. Raises
+        The step recomputes the embeddings without the mechanism, which Alg. 1 applies to sent embeddings only. Raises
         ``NonFiniteError`` when it runs.
         """
         received = [variables[name] for name in ("duals", "residuals", "head")]

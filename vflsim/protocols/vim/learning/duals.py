@@ -1,4 +1,4 @@
-"""What ADMM keeps for every training row: λ and z."""
+"""The variables λ and z that ADMM keeps for every training row."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class JointAdmmClient(WholeClient):
     def client_step(self, batch: Batch, variables: Any) -> Operation[None]:
         """Take one local step of W_k, and then one of θ_k at the new W_k (VIM Eq. 20, 21; Alg. 3, lines 14, 15).
 
-        Both are on means over the rows. The logits are computed anew, without the mechanism. Raises
-        ``NonFiniteError`` when it runs.
+        Both are on means over the rows. The step recomputes the logits without the mechanism. Raises ``NonFiniteError``
+        when it runs.
         """
         received = [variables["duals"], variables["residuals"]]
 
@@ -77,7 +77,7 @@ class JointAdmmClient(WholeClient):
             self._descend(o, self._gradient(o.detach(), duals, residuals), self.embedding)
 
         def cost() -> float:
-            # Beside both passes through both models, W_k is applied once more: ∇W_k and ∇h are of different products.
+            # ∇W_k and ∇h need different products, so W_k is applied once more than in the passes through both models.
             return (
                 self.embedding.training_flops(len(batch))
                 + 2 * self.head.forward_flops(len(batch))

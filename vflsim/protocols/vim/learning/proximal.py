@@ -17,7 +17,7 @@ Solve: TypeAlias = Callable[[Tensor], Tensor]
 """Maps g to (∇²ℓ + ρ I)⁻¹ g, row by row."""
 MOST_STEPS = 200
 _TOLERANCE, _PRECISION = 1e-11, 1e-15
-"""Of ‖gradient‖: absolute, and relative to the terms that it is the difference of."""
+"""Tolerances of ‖gradient‖: absolute, and relative to the terms whose difference it is."""
 
 
 def proximal(task: PredictionTask, target: Tensor, a: Tensor, duals: Tensor, rho: float, start: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def proximal(task: PredictionTask, target: Tensor, a: Tensor, duals: Tensor, rho
             moved[taken], better[taken] = tried[shorter], True
             size[~better] /= 2
         z[rows] = moved
-        rows = rows[open_ & better]  # what no step improves is at the end of the precision
+        rows = rows[open_ & better]  # rows that no step improves have reached the end of the precision
     return z.to(a.dtype)
 
 

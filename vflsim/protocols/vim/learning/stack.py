@@ -38,7 +38,7 @@ class WholeStack(Stack):
         return [*self._embeddings.parameters, heads]
 
     def through(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Backward]:
-        """Embeddings, and a batched product with the heads."""
+        """Compute embeddings, and a batched product with the heads."""
         *body, head = parameters
         h, back = self._embeddings.through(body, x)
         return h @ head.mT, lambda received: [*back(received @ head), received.mT @ h]
@@ -78,7 +78,7 @@ class WholeStack(Stack):
 
 
 def stack_whole(setting: Setting, learners: Learners[Any, WholeClient]) -> list[str]:
-    """Compute alike clients with whole models together; return, in words, the others, and why."""
+    """Compute clients with whole models of one architecture together; describe the other clients, with reasons."""
     alone = stack_split_learners(setting, learners, table=False)
     for stack in dict.fromkeys(learner.stack for learner in learners.clients.values()):
         if isinstance(stack, Stack):

@@ -26,7 +26,7 @@ Combine = Literal["sum", "mean"]
 
 
 class WholeClient(ClientLearner):
-    """A client whose embedding operations give its logits o = f(x; θ_k) W_k, (rows, d_c); they are what it releases.
+    """A client whose embedding operations give its logits o = f(x; θ_k) W_k, (rows, d_c), which it releases.
 
     θ_k is trained by ``training.client_optimizer``, W_k by ``training.server_optimizer``.
     """
@@ -85,7 +85,7 @@ def heads_of(learners: Learners[Any, WholeClient]) -> dict[int, Tensor]:
 
 
 class LogitsServer(PartyLearner):
-    """Adds the clients' logits up, or takes their mean: the prediction. It has labels and no model."""
+    """Predicts by the sum, or the mean, of the clients' logits. It has labels and no model."""
 
     def __init__(self, setting: Setting, combine: Combine = "sum") -> None:
         data = setting.data
