@@ -1,4 +1,7 @@
-"""The runs of several studies on one engine: studies share its workers, and the runs that are the same in several."""
+"""Executes the runs of several studies on one engine.
+
+Studies share its workers, and the runs that they have in common.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from vflsim.studies.runs.reuse import planned, prepare
 from vflsim.studies.runs.spec import StudySpec
 
 _Run: TypeAlias = tuple[int, str, int]
-"""A run that is done once: the first study that has it, its protocol and its seed."""
+"""A run that is executed once: the first study that contains it, its protocol and its seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,10 @@ class Pool:
     """Studies whose runs one engine executes: the points of a sweep, or a single study.
 
     A study opens when its first run is due, and finishes when its last has ended; ``opened`` and ``finished`` are then
-    called with its position. ``owners`` has for a (position, protocol) the first study with the same runs: they are
-    done there alone, and then placed here. ``data_of`` gives the data of a study for its closed forms; None for none.
-    Invariant: leaving the ``with`` block closes every open study, which keeps its written runs or restores its folder.
+    called with its position. ``owners`` maps a (position, protocol) to the first study with the same runs, which alone
+    executes them; the pool then links the results here. ``data_of`` gives the data of a study for its closed forms;
+    None for none. Invariant: leaving the ``with`` block closes every open study, which keeps its written runs or
+    restores its folder.
     """
 
     def __init__(
@@ -82,9 +86,9 @@ class Pool:
         self._specs, self._watcher_of, self._owners = specs, watcher_of, owners or {}
         self._begun, self._finished, self._data_of = opened, finished, data_of
         self._open: dict[int, _OpenStudy] = {}  # by the identity of its specification
-        self._done: dict[_Run, Report | None] = {}  # None: kept from before
+        self._done: dict[_Run, Report | None] = {}  # None: kept from an earlier study
         self._waiting: dict[_Run, list[tuple[_OpenStudy, StudyRun]]] = {}
-        # A summary takes as long as some runs, in which no worker would get its next run.
+        # A summary can take as long as a run; without a thread no worker would get its next run meanwhile.
         beside = len(specs) > 1 and specs[0].options.workers > 1
         self._aside = ThreadPoolExecutor(1) if beside else None
         self._finishing: deque[tuple[_OpenStudy, Future[Study]]] = deque()
@@ -112,7 +116,7 @@ class Pool:
         return [self._studies[position] for position in range(len(self._specs))]
 
     def _units(self) -> Iterator[Unit]:
-        """Yield every run to do, study after study. Raises ResultsError if a study's folder cannot be used."""
+        """Yield every run to execute, study after study. Raises ResultsError if a study's folder cannot be used."""
         for position, spec in enumerate(self._specs):
             study = self._opened(position, spec)
             for unit in study.units:
@@ -126,7 +130,7 @@ class Pool:
             self._finish_if_done(study)
 
     def _ended(self, unit: Unit, report: Report) -> None:
-        """Enter a run that has ended, here and wherever else it belongs; finish the studies that are complete."""
+        """Enter a run that has ended in its study and in those that share it; finish the studies that are complete."""
         study = self._open[id(unit.spec)]
         run = self._run(study.position, unit.run)
         self._done[run] = report
@@ -150,7 +154,7 @@ class Pool:
         return study
 
     def _share(self, run: _Run, study: _OpenStudy, its_run: StudyRun) -> None:
-        """Place a run that has ended in an earlier study."""
+        """Link a run that an earlier study has executed into this study's folder."""
         source = run_folder(self._specs[run[0]].folder, *run[1:])
         place_run(source, run_folder(study.spec.folder, *run[1:]))
         study.spec.settle(*run[1:])
@@ -185,8 +189,8 @@ class Pool:
 class _OpenStudy:
     """A study whose runs are under way, and the lock of its folder.
 
-    ``left`` are its runs that have not ended, ``shared`` counts those that another study has done. Invariants: the
-    manifest lists every written run; leaving the ``with`` block before ``finish`` keeps the written runs with a
+    ``left`` are its runs that have not ended, ``shared`` counts the runs that another study has executed. Invariants:
+    the manifest lists every written run; leaving the ``with`` block before ``finish`` keeps the written runs with a
     summary, or restores the folder if there is none.
     """
 
@@ -232,20 +236,20 @@ class _OpenStudy:
         try:
             write_summary(Results.open(folder))
             if data is not None:
-                forms = closed_forms(self.spec.scenario, data)  # last, since nothing depends on it
+                forms = closed_forms(self.spec.scenario, data)  # comes last, because nothing depends on it
                 write_closed_forms(folder, forms.table)
                 if failed := [each for each in forms.left_out if each.failed]:
                     self._watcher.failed_analysis(failed)
             self._manifest.finish(PAGES)
         except BaseException:
-            if not self._written:  # the pages of kept runs are as they were
+            if not self._written:  # the pages of kept runs have not changed
                 self._manifest.undo()
             raise
         seconds = time.monotonic() - self._began
         return Study(Results.open(folder, trust=True), self._failures, len(self.kept), seconds, self.shared)
 
     def _prepare(self) -> list[StudyRun]:
-        """Prepare the folder; return the runs to do, in starting order."""
+        """Prepare the folder; return the runs to execute, in starting order."""
         spec, watcher = self.spec, self._watcher
         if spec.options.resume:
             refuse_another(spec.folder, spec.text)

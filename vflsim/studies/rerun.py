@@ -1,4 +1,4 @@
-"""Compute finished runs again, wholly or in part, and compare them with the stored ones: nothing stored is touched."""
+"""Compute finished runs again, wholly or in part, and compare them with the stored runs, which stay unchanged."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from vflsim.studies.runs.spec import StudySpec
 from vflsim.studies.study import checked, engine_of
 
 _Same: TypeAlias = tuple[Any, ...]
-"""What tells runs apart that have to be computed each: equal ones have equal bytes."""
+"""The key of a run. Runs with equal keys have equal bytes, so they are computed once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What to compute again: the runs of some ``protocols`` and ``seeds`` (empty: of all).
+    """The runs to compute again: those of some ``protocols`` and ``seeds`` (empty: of all).
 
-    ``rounds``: of each run only so many from its beginning. ``from_checkpoint``: only what follows its last
-    checkpoint; a run without one is computed from its beginning.
+    ``rounds``: only this many rounds from the beginning of each run. ``from_checkpoint``: only the part after the last
+    checkpoint; a run without a checkpoint is computed from its beginning.
     """
 
     protocols: Collection[str] = ()
@@ -48,7 +48,7 @@ class Sample:
 
     @property
     def partial(self) -> bool:
-        """Whether it is a part of each run."""
+        """Whether the sample is only a part of each run."""
         return self.rounds is not None or self.from_checkpoint
 
     def check(self, folder: Path) -> None:
@@ -90,7 +90,7 @@ WHOLE = Sample()
 
 
 def rerun(folder: Path | str, sample: Sample = WHOLE, workers: int = 1, trust: bool = False) -> Iterator[Repeated]:
-    """Compute runs of a results folder, or of a sweep, again, as they were computed; yield each once it is compared.
+    """Repeat runs of a results folder or a sweep with their original options; yield each run after its comparison.
 
     It computes in a temporary folder beside the results. A run that several points of a sweep share is computed once.
     Modules that the scenario names are imported with ``trust`` alone, and only while their files and the results are
@@ -113,7 +113,7 @@ def rerun(folder: Path | str, sample: Sample = WHOLE, workers: int = 1, trust: b
 
 
 def seconds_of(folder: Path | str, sample: Sample) -> float:
-    """Return how long the stored runs of a sample took in total, in seconds of wall-clock time."""
+    """Return the total wall-clock seconds that the stored runs of a sample took."""
     found = [run for _, place in _studies(Path(folder)) for run in Results.open(place).runs if run in sample]
     return sum(run.info.wall_clock_s for run in found)
 
@@ -160,7 +160,7 @@ class _Planned:
         shutil.rmtree(place)
 
     def _obstacle(self, run: StoredRun, scenario: Scenario) -> str:
-        """Say why a run cannot be computed as it was; empty if it can."""
+        """Say why a run cannot be computed as before; return an empty text if it can."""
         info, name = run.info, run.protocol
         if name not in scenario.protocols:
             return f"its {SCENARIO} has no such protocol"
@@ -177,7 +177,7 @@ class _Planned:
         return self._sample.rounds is not None and self._sample.rounds < run.info.counts.get("rounds", 0)
 
     def _work(self, run: StoredRun, scenario: Scenario, specs: dict[_Same, StudySpec]) -> StudySpec:
-        """Return the study of a run, executed as the run was."""
+        """Return the study of a run, with the options with which the run was executed."""
         info, shortened = run.info, self._shortened(run)
         execution = Execution(info.learning_plane == "eager", info.device, info.threads, info.tf32)  # type: ignore[arg-type]
         how = (execution, info.path, info.timing_only, shortened)
@@ -190,7 +190,7 @@ class _Planned:
         return specs[how]
 
     def _plan(self, stored: _Stored, spec: StudySpec) -> str:
-        """Plan the unit that computes a run, or find the planned one; say why there is none."""
+        """Plan the unit that computes a run, or find an already planned one; say why if the run cannot be computed."""
         protocol, seed = run = stored.run.protocol, stored.run.seed
         how = (spec.options.execution, spec.paths[protocol], stored.shortened)
         same = (spec.identity(protocol).digest, *run, *how)
@@ -212,7 +212,7 @@ class _Planned:
 
     @staticmethod
     def _what(stored: _Stored, again: StoredRun, report: Report) -> str:
-        """Say how much of a run was computed again."""
+        """Say which part of a run was computed again."""
         if stored.shortened:
             rows = ", ".join(f"{rows} of {name}" for name, rows in rows_in_common(again).items())
             return f"its first {again.info.counts['rounds']} rounds (rows: {rows})"
@@ -240,11 +240,11 @@ def _studies(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Make a temporary folder on the disk of the results, if something can be written there; remove it."""
+    """Make a temporary folder, on the disk of the results if that is writable; remove the folder at the end."""
     make = partial(tempfile.TemporaryDirectory, prefix=f".{folder.name}.rerun-", ignore_cleanup_errors=True)
     try:
         made = make(dir=folder.parent)
-    except OSError:  # a disk that can only be read
+    except OSError:  # the disk is read-only
         made = make()
     with made as scratch:
         yield Path(scratch)

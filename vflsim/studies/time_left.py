@@ -15,9 +15,9 @@ from vflsim.studies.runs.progress import StudyRun
 
 @dataclass(slots=True)
 class _Pace:
-    """The shares of a run that are completed and the times, at its first and at its latest row of metrics.
+    """The completed share of a run and the wall-clock time, at its first and at its latest row of metrics.
 
-    Only at a row has all work been done that virtual time has passed. A resumed run begins above 0.
+    Only at a row of metrics is all work complete up to that virtual time. A resumed run begins with a share above 0.
     """
 
     first: tuple[float, float] | None = None
@@ -64,7 +64,7 @@ class Remaining:
             self._ended.setdefault(run.protocol, []).append(seconds)
 
     def seconds(self, waiting: int) -> float | None:
-        """Return the seconds left, with so many runs still to begin; None if nothing tells yet."""
+        """Return the seconds left, given the runs still to begin; None if there is no basis for an estimate yet."""
         known = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
         known |= {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
         if not known:

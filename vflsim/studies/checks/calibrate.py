@@ -1,7 +1,7 @@
 """Predict the real time of runs from a few measured rounds.
 
-Seconds are those that the run's thread has a processor: they do not grow when other programs run beside it. A run with
-a core to itself takes as long by the wall clock. On a GPU, for which a processor only waits, the wall clock counts.
+Seconds count only while the run's thread has a processor, so other programs do not lengthen them. They equal the
+wall-clock time of a run with a core to itself. On a GPU, for which a processor only waits, the wall clock counts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ from vflsim.studies.checks.ending import ending_s
 from vflsim.studies.checks.expected import Expectation, expectation
 
 BUDGET_S = 1.0
-"""Seconds for the measured rounds of one protocol; those that have begun end."""
+"""Budget in seconds for the measured rounds of one protocol; rounds that have begun still complete."""
 FEWEST, ENOUGH = 1, 3
-"""Intervals without one-off work that a trial measures at least, if the run has so many; and as many as tell which of
-them something else disturbed, unless they take longer than ``BUDGET_S``."""
+"""The fewest intervals without one-off work that a trial measures, if the run has that many.
+
+With this many a trial can tell which of them another program disturbed; it measures fewer if they take longer than
+``BUDGET_S``.
+"""
 _FEW_ROWS = 64
 _SHORT_ROUND = 0.05
-"""The share of the budget that a round may take if the end of a run is measured."""
+"""The largest share of the budget that a round may take for the end of a run to be measured."""
 _STILL_ROUNDS = 3
 """The fewest rounds of a trial in which no time passes."""
 
@@ -55,7 +58,7 @@ class Speed:
     memory_bytes: int
 
     def per_round_s(self, expected: Expectation) -> float:
-        """Return the seconds of a round with its share of the evaluations."""
+        """Return the seconds of a round, its share of the evaluations included."""
         return self.seconds_per_round + self.seconds_per_evaluation * expected.evaluations_per_round
 
     def run_s(self, expected: Expectation) -> float:
@@ -68,9 +71,9 @@ class Speed:
 
 
 def study_s(runs_s: Iterable[float], free_s: Iterable[float] = (0.0,)) -> float:
-    """Return the seconds that runs take on processes, each of which is free after so many seconds.
+    """Return the seconds that runs take on processes, given the seconds after which each process is free.
 
-    ``runs_s`` are in starting order: a process that is free takes the next run.
+    ``runs_s`` are in starting order: a free process takes the next run.
     """
     free = sorted(free_s)
     for run_s in runs_s:
@@ -207,7 +210,7 @@ def _trial(
 
     def report(progress: Progress) -> None:
         nonlocal latest
-        if progress.metrics is not latest:  # a new row, whose values have been computed
+        if progress.metrics is not latest:  # there is a new row whose values have been computed
             latest = progress.metrics
             passed = clock() - began
             measured.rows.append((progress.rounds, passed))

@@ -18,9 +18,9 @@ from vflsim.timing.compute import law
 from vflsim.timing.delays import Constant, Delay, Empirical, Maximum, Mixture, Sum
 
 MOST_CLIENTS = 2_000
-"""Most clients for which results include closed forms; ``analyse`` has no such limit."""
+"""The most clients for which results include closed forms; ``analyse`` has no such limit."""
 MOST_RANDOM_PARTS = 8
-"""Most random times in one client's round for the same; each part of a composite delay counts."""
+"""The most random times in a client's round for which results include closed forms; parts of composite delays count."""
 _OBSERVED = 4
 """Cost of a delay of observed values, in random parts."""
 
@@ -42,7 +42,7 @@ def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
         findings = closed_forms_of(scenario.protocols[name].protocol, setting(scenario, name, data))
     except Unanalysable as reason:
         findings = (NoClosedForm(ROUND, str(reason)),)
-    except Exception as error:  # a delay's own arithmetic fails, or a defect: neither may stop a study
+    except Exception as error:  # neither a failure of a delay's arithmetic nor a defect may stop a study
         findings = (NoClosedForm.because_of(ROUND, error),)
     return Analysis(name, tuple(map(_computable, findings)))
 

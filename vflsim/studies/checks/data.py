@@ -36,9 +36,9 @@ from vflsim.vocabulary.plain_yaml import Location
 def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = True) -> ScenarioData:
     """Load the data of ``scenario`` and check every protocol against them.
 
-    The memory of ``workers`` runs at a time must be there; without ``training``, that of features and weights alone.
-    Code from outside is not tried out here (``studies.tryout``).
-    Raises ``DataError``, and ``ScenarioError`` with every misfit, its file, line and key.
+    The machine must have the memory of ``workers`` concurrent runs; without ``training``, only that of features and
+    weights. Code from outside is not tried out here (``studies.tryout``). Raises ``DataError``, and ``ScenarioError``
+    with every misfit, its file, line and key.
     """
     data = ScenarioData(scenario)
     loaded = {name: data.of(scenario.training_of(name)) for name in scenario.protocols}
@@ -61,7 +61,7 @@ def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = Tru
 
 
 def _precision(scenario: Scenario, name: str, resolved: Setting, training: bool) -> Iterator[Problem]:
-    """Refuse runs that only a precision could end, of rounds with so heavy tails that it never ends them."""
+    """Refuse runs that only ``stop.precision`` could end, if the tails of rounds are too heavy for it ever to do so."""
     stop, known = scenario.stop_of(name), variation_of(scenario.protocols[name].protocol, resolved)
     others = stop.criteria.keys() - {"precision"} - (set() if training else {"target", "rules"})
     if stop.precision is not None and known is not None and known.never and not others:
@@ -116,7 +116,7 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, tr
             remedy = "make embeddings or hidden layers narrower"
             yield Problem(("models",), str(error), "models that fit into memory", remedy)
             return
-        except ProtocolError as error:  # not the learners that they have to be
+        except ProtocolError as error:  # the learners have the wrong type
             yield Problem(("protocols", name), error.what, error.allowed, error.remedy or "mend the protocol")
             return
         except Exception as error:
@@ -154,7 +154,7 @@ def _protocol(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Prob
 
 
 def _absent_rows(scenario: Scenario, name: str, resolved: Setting) -> Iterator[Problem]:
-    """Check that a protocol can do without the rows that its parties lack."""
+    """Check that a protocol can train although parties lack rows."""
     protocol = scenario.protocols[name].protocol
     if resolved.present is None:
         return
@@ -174,7 +174,7 @@ def _absent_rows(scenario: Scenario, name: str, resolved: Setting) -> Iterator[P
 
 
 def _who_mixes_rows(resolved: Setting, parties: Iterable[int]) -> int | None:
-    """Return the first of ``parties`` in whose model a row changes the embeddings of others."""
+    """Return the first of ``parties`` whose model lets a row change the embeddings of other rows."""
     asked = set[object]()
     for party in parties:
         model, shape = resolved.embedding_model_of(party), resolved.feature_shape_of(party)

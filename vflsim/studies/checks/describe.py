@@ -19,7 +19,7 @@ from vflsim.vocabulary.selections import members
 _DURATIONS = ("compute", "upload_delay", "latency")
 """The keys of ``timing`` whose plain numbers are constant durations."""
 _NAMED = 5
-"""Classes that a warning names at most."""
+"""The most classes that a warning names."""
 _NEEDED: tuple[tuple[Split, str, str], ...] = (
     ("train", "training", "no model can learn them"),
     ("test", "test", "no test metric sees them"),

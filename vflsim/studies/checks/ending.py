@@ -1,4 +1,4 @@
-"""Measure what a run does after its last row of metrics: its facts are gathered, and its files are written."""
+"""Measure the work of a run after its last row of metrics: it gathers its facts and writes its files."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ class Expectation:
     size: Size
     particulars: str = ""
     promise: str = ""
-    """What mechanism and blinding guarantee, if there are any."""
+    """The guarantees of mechanism and blinding, if there are any."""
     evaluations_per_round: float = float("nan")
     variation: Variation | None = None
-    """What the scenario says of how rounds vary, beyond what a few steps show."""
+    """The variation of rounds according to the scenario, which a few steps do not show."""
     conditions: Conditions | None = None
-    """What the protocol trains with."""
+    """The training settings of the protocol."""
 
 
 def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TRIAL_STEPS) -> Expectation:

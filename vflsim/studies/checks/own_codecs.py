@@ -1,4 +1,4 @@
-"""Own codecs on the tensors that a scenario sends: a codec may be wrong for these shapes alone."""
+"""Tries users' own codecs on the shapes of a scenario's tensors; a codec may fail for these shapes alone."""
 
 from __future__ import annotations
 

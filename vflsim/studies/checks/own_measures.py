@@ -1,4 +1,4 @@
-"""Check of the scenario's measures: on small tables with the columns that its runs will have."""
+"""Checks the scenario's measures on small tables with the columns of its future runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vflsim.vocabulary.measure_trial import try_out
 
 
 def own_measure_problems(scenario: Scenario, task: str, training: bool) -> Iterator[Problem]:
-    """Yield what is wrong with the measures that a scenario names; without ``training`` runs have no scores."""
+    """Yield the mistakes in the measures that a scenario names. Without ``training`` runs have no scores."""
     scores = columns_in(scenario, task) if training else ()
     columns = {"metrics": metrics_schema(scores).names, "rounds": ROUNDS.names, "events": EVENTS.names}
     for name, measure in scenario.measures.items():

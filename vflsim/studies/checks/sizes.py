@@ -22,7 +22,7 @@ from vflsim.setting import Learners, Setting
 from vflsim.vocabulary.amounts import quantity
 
 KEPT = "table and the like"
-"""What a protocol keeps, in the words of ``Size.parts``."""
+"""The name in ``Size.parts`` of what a protocol keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, 
     epochs = [float(stop.epochs)] if stop.epochs is not None else []
     epochs += [plan.epochs(stop.rounds, stop.rounds * clients, clients, batches)] if stop.rounds else []
     epochs += [stop.updates / (clients * batches)] if stop.updates else []
-    return ceil(min(epochs, default=1.0)) + 1  # the last pass may have begun again
+    return ceil(min(epochs, default=1.0)) + 1  # the last pass may repeat rows
 
 
 def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = None, arrivals: int = 1) -> Size:
@@ -86,7 +86,7 @@ def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = 
         total.update(each)
     viewed = 0 if views is None else view_bytes_of(protocol, setting, min(views.rows, setting.data.rows))
     if views is not None and views.keep == "all":
-        viewed *= 2 * arrivals  # the pieces, and what is written of them
+        viewed *= 2 * arrivals  # the recorded pieces, and the written tables
     parts = {each: total[each] for each in ("features", "weights", "gradients", "optimisers")}
     batch = total["batch"] + once["trained sum"] + max(once["step"], total["stacked step"])
     evaluation = total["evaluation"] + once["summed"] + once["operation"]

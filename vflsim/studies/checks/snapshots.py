@@ -1,4 +1,4 @@
-"""Snapshots on the way of a run, in memory, and a run that begins at one: is it the same run?"""
+"""Takes snapshots of a run in memory, begins a run at one of them, and compares the two runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST = 8
 
 
 class Stations:
-    """Takes snapshots on the way, into memory, or begins at one; ``end`` is the count of events to end at."""
+    """Takes snapshots of a run in memory, or begins at one; ``end`` is the number of events after which it ends."""
 
     note = ""
 
@@ -66,7 +66,7 @@ class Stations:
             course.world.finish("tried out")
             return
         snapshot, storages = take(course)
-        content = parsed_json(json.dumps(snapshot.model_dump()), math.inf)  # what a file gives back
+        content = parsed_json(json.dumps(snapshot.model_dump()), math.inf)  # as read from a file
         copies = {key: tensor.clone() for key, tensor in storages.items()}
         self.stations = [(Snapshot.model_validate(content), copies)]
         course.world.visit(partial(self._stop_by, course), 2 * events)

@@ -1,4 +1,4 @@
-"""Try out code from outside before it is believed: does it run, come to an end, and repeat itself from a checkpoint?"""
+"""Try out code from outside before a study: check that it runs, ends, and repeats itself from a checkpoint."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ TIMED, TRAINED = 2, 4
 EVENTS, EVENTS_A_CLIENT = 1_000_000, 1_000
 """Events after which a trial without training ends."""
 QUEUED_BYTES = 2**20
-"""Bytes of results that wait in a trial with training: it ends soon after its time is over."""
+"""Bytes of results that may wait in a trial with training, so that the trial ends soon after its time is over."""
 _LATER = (
     NonFiniteError, BudgetError, WeightBoundError, BlindingError, DisconnectedError, IncompleteRoundError
 )  # fmt: skip
-"""Errors that follow from seeds, data and outages: of a run, not of a protocol's text. See ``refuse_hopeless``."""
+"""Errors caused by seeds, data or outages: the run fails, not the protocol's code. See ``refuse_hopeless``."""
 _KEEP = "keep what operations change in self.kept (docs/outside-protocols.md, What a run remembers)"
 
 
@@ -100,9 +100,9 @@ class _Tryout:
             return [broken(self._name, error)]
 
     def with_training(self, reported: bool) -> list[Problem]:
-        """Return the problem of a run with training, or of its repetition; without ``reported``, of the latter alone.
+        """Return the problem of a run with training or of its repetition; without ``reported``, only of the repetition.
 
-        What else fails in protocols of vflsim is for the run to report.
+        Runs report other failures of vflsim's own protocols themselves.
         """
         try:
             stations = Stations()

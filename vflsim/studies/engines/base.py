@@ -28,7 +28,10 @@ Reports: TypeAlias = Generator[tuple[Unit, Report], None, None]
 
 
 class Engine(Protocol):
-    """Executes units: here, in worker processes, or on other machines. The files do not depend on the engine."""
+    """Executes units in this process, in worker processes, or on other machines.
+
+    The files do not depend on the engine.
+    """
 
     def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
         """Take units in the given order when they can start; yield their reports in the order in which they end.

@@ -1,4 +1,4 @@
-"""What a process hands to its own workers: classes and functions of its main module, too."""
+"""Pickles studies for a process's own workers, with classes and functions of its main module."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def pickled(study: object) -> bytes:
     try:
         return bytes(cloudpickle.dumps(study))
     except Exception as error:
-        if _main_is_a_file():  # by name: the main module may use what has no value, such as a lock
+        if _main_is_a_file():  # pickle by name: the main module may use objects that cannot be pickled, such as a lock
             try:
                 return pickle.dumps(study)
-            except Exception:  # the first error says more
+            except Exception:  # the first error is more informative
                 pass
         raise not_handed_over(f"{type(error).__name__}: {error}") from error
 

@@ -49,7 +49,7 @@ class _Task:
     begun: bool = False
 
     def begin(self) -> None:
-        """Tell the watcher, once."""
+        """Tell the watcher once that the run has begun."""
         if not self.begun:
             self.begun = True
             self.unit.watcher.began(self.unit.run)
@@ -179,13 +179,13 @@ class RayEngine:
         return digest, references
 
     def _look(self, tasks: Iterable[_Task]) -> None:
-        """Pass the news of the board on. Its node may be lost: then there are none."""
+        """Pass on the news of the board. If its node is lost, there are none."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             news = self._ray.get(self._board.take.remote(), timeout=_PAUSE_S)
             for task in tasks:
                 if task.number in news:
                     task.begin()
-                    progress = pickle.loads(news[task.number])  # from this study's own tasks
+                    progress = pickle.loads(news[task.number])  # trusted: this study's own tasks wrote it
                     if progress is not None:
                         task.unit.watcher.progressed(task.unit.run, progress)
 
@@ -203,7 +203,7 @@ class RayEngine:
         if isinstance(word, VflsimError):
             return report_of_lost(unit.spec, unit.run, word, time.monotonic() - task.since)
         assert isinstance(word, Report), "a task gives a report or an error"
-        inputs = unit.spec.identity(unit.run.protocol).inputs  # the worker has them at other places
+        inputs = unit.spec.identity(unit.run.protocol).inputs  # the worker has these files at other places
         info = RunInfo.model_validate_json(files[RUN]).model_copy(update={"inputs": inputs})
         files[RUN] = (info.model_dump_json(indent=2) + "\n").encode()
         place = run_folder(unit.spec.folder, unit.run.protocol, unit.run.seed)
@@ -227,6 +227,6 @@ def _handlers_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # another thread than the main one
+        with contextlib.suppress(ValueError):  # this is not the main thread
             for each, handler in before.items():
                 signal.signal(each, handler)

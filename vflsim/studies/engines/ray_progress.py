@@ -1,6 +1,6 @@
-"""The board of a study on a cluster: which runs have begun, and how far each is. It needs no library.
+"""The board of a study on a cluster: it knows which runs have begun, and the progress of each.
 
-It is an actor of its own, since a task returns nothing before its end.
+It needs no library. It is a separate actor, because a task returns nothing before its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs that were computed elsewhere: their files, written here whole or not at all."""
+"""Writes the files of runs that were computed elsewhere, whole or not at all."""
 
 from __future__ import annotations
 

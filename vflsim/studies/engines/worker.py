@@ -95,7 +95,7 @@ class _Worker:
         """Execute an order; return its report or error."""
         if order.spec is not None:
             try:
-                spec: StudySpec = pickle.loads(order.spec)  # from the parent process, over its own pipe
+                spec: StudySpec = pickle.loads(order.spec)  # trusted: the parent process sent it over its own pipe
             except Exception as error:
                 return not_handed_over(str(error))
             self._held = spec, ScenarioData(spec.scenario)
@@ -124,7 +124,7 @@ def _printing_to(log: Path) -> Iterator[None]:
             log.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(open(log, "w", encoding="utf-8"))
         for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
-            if isinstance(stream, io.TextIOWrapper):  # a crash must lose no line
+            if isinstance(stream, io.TextIOWrapper):  # so that a crash loses no line
                 stream.reconfigure(line_buffering=True, errors="backslashreplace")
             os.dup2(file.fileno(), number)
         faulthandler.enable()

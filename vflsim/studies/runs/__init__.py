@@ -1,1 +1,1 @@
-"""What is common to the runs of a study: options, inputs, reuse of earlier runs, progress."""
+"""Common parts of the runs of a study: options, inputs, reuse of earlier runs, progress."""

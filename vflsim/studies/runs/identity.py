@@ -1,4 +1,4 @@
-"""The identity of a run: all that decides its bytes. It alone decides what becomes of earlier runs."""
+"""The identity of a run: all inputs that determine its bytes. It alone decides whether earlier runs are kept."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from vflsim.simulation.checkpoints.files import Waypoint
 from vflsim.studies.runs.stop_compatibility import Rules, ends_alike, hindrance, rules_of
 
 UNSEEN = "unseen"
-"""Stands for the digest of a class without a source file: made in a notebook or a console."""
+"""Replaces the digest of a class without a source file, which was defined in a notebook or a console."""
 _FILES = {"file", "labels", "parties"}
 
 
 @dataclass(frozen=True)
 class Identity:
-    """All that decides the bytes of a run, besides its seed and how it is executed.
+    """All inputs that determine the bytes of a run, except its seed and the options of execution.
 
-    That is the part of its scenario that it depends on, whether it trains, and the files and modules that it reads.
-    Stop rules count as far as they matter: another end keeps a run that ends at the same place under it, and a
-    checkpoint that the run passes under it.
+    They are the part of the scenario that the run depends on, whether it trains, and the files and modules that it
+    reads. Stop rules count only if they change the result: a run is kept if it ends at the same place under new stop
+    rules, and a checkpoint is kept if the run passes it under them.
     """
 
     scenario: Scenario
@@ -46,7 +46,7 @@ class Identity:
 
     @property
     def course(self) -> Mapping[str, str]:
-        """The digests of all that decides the bytes of the run before its end: what a checkpoint belongs to."""
+        """The digests of all inputs that determine the bytes of the run before its end. Checkpoints belong to them."""
         inputs = self.inputs
         return {
             "scenario": _digest_of(course_part(self.scenario, self.protocol)),
@@ -55,7 +55,7 @@ class Identity:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The digests of the files and modules that the run reads, as they are now."""
+        """The current digests of the files and modules that the run reads."""
         return inputs_of(self.scenario, self.protocol)
 
     @property
@@ -64,7 +64,7 @@ class Identity:
         return rules_of(self.scenario.stop_of(self.protocol))
 
     def changes(self, raw: Mapping[str, Any], timing_only: bool) -> tuple[str, ...]:
-        """Say how an earlier run differs, by its stored scenario ``raw``. Empty if nothing does."""
+        """List the differences of an earlier run, by its stored scenario ``raw``; return an empty result for none."""
         name = self.protocol
         if name not in raw["protocols"]:
             return ("the scenario that is stored beside it does not have it",)
@@ -93,7 +93,7 @@ class Identity:
 def inputs_of(scenario: Scenario, protocol: str) -> dict[str, str]:
     """Return the SHA-256 of every file that a run of ``protocol`` reads, by path.
 
-    Of a module of the user's own, the modules of the same folder that it imports count, too.
+    For a module of the user's own, include the modules of the same folder that it imports.
     """
     part = run_part(scenario, protocol)
     files = {Path(path) for path in _files(part)}

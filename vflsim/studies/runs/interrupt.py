@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What ends a study: Ctrl-C, and what batch systems and ``kill`` send."""
+"""The signals that end a study: Ctrl-C, and SIGTERM of batch systems and ``kill``."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has ended a study."""
+    """Raised when SIGTERM has ended a study."""
 
 
 def exit_status(error: KeyboardInterrupt) -> int:

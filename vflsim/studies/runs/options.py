@@ -20,7 +20,7 @@ _TIMES = Quantity(at_least=0, at_most=1000, whole=True)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The Ray cluster that executes runs, and what a run takes of it.
+    """The Ray cluster that executes runs, and the resources that a run takes.
 
     ``address``: None starts one on this machine, ``auto`` uses the one that runs here, or ``ray://host:port``.
     ``num_gpus``: None is one for runs on a GPU. ``max_retries``: how often a run begins again if its worker dies.

@@ -51,7 +51,7 @@ class Finished:
     def __init__(self, spec: StudySpec) -> None:
         self._spec = spec
         self.damage = ""
-        """What is wrong with the manifest; empty for nothing."""
+        """The problem of the manifest; empty if there is none."""
         self._listed: Mapping[str, FileFacts] = {}
         try:
             manifest = Manifest.read(spec.folder)

@@ -57,7 +57,7 @@ def planned(spec: StudySpec) -> Growth:
     notes = [earlier.finished.damage] if earlier.finished.damage else []
     for run in {**wanted, **there}:
         if run not in there:
-            notes += filter(None, [earlier.finished.find(*run)[1]])  # it was listed, and is gone
+            notes += filter(None, [earlier.finished.find(*run)[1]])  # the manifest lists a run that no longer exists
             continue
         found = earlier.verdict(run, run in wanted)
         if found.kept is not None:
@@ -78,10 +78,10 @@ def planned(spec: StudySpec) -> Growth:
 
 
 class _Verdict(NamedTuple):
-    """What becomes of a run that a folder holds: it is ``kept``, or continues from a ``waypoint``, or is computed.
+    """The decision about a run in a folder: it is ``kept``, continues from a ``waypoint``, or is computed.
 
-    Its folder moves aside for the given ``reasons``, its checkpoints if they are ``unfit``. ``note``: why a run that
-    fits is repeated.
+    Its folder moves aside for the given ``reasons``; its checkpoints move aside if they are ``unfit``. ``note``: why a
+    matching run is repeated.
     """
 
     kept: RunInfo | None = None
@@ -108,7 +108,7 @@ class _Earlier:
             self._damage = f"{SCENARIO} is {error.what}"
 
     def verdict(self, run: Run, wanted: bool) -> _Verdict:
-        """Decide what becomes of a run."""
+        """Decide whether to keep, continue or compute a run."""
         reasons = self._misfit(run)
         if not wanted:
             return _Verdict(reasons=reasons)
@@ -120,7 +120,7 @@ class _Earlier:
             reasons = reasons or outdated(info, identity.inputs)
             if not reasons:
                 return _Verdict(kept=info)
-        itself = options.resume or options.cluster is not None  # the run finds its checkpoint, or has none
+        itself = options.resume or options.cluster is not None  # the run looks for its checkpoint itself
         waypoint, unfit = (None, False) if itself else self._waypoint(run, identity)
         return _Verdict(None, waypoint, reasons, unfit, "" if reasons else note)
 
@@ -151,7 +151,7 @@ class _Earlier:
         timing_only = self._spec.timing_only
         try:
             found = None if timing_only else self._spec.checkpoints_of(*run).waypoint()
-        except CheckpointError:  # of another scenario, or of other libraries
+        except CheckpointError:  # it belongs to another scenario, or to other libraries
             return None, True
         if found is None:
             return None, timing_only
@@ -168,7 +168,7 @@ class _Earlier:
 
 
 def _entries(folder: Path) -> dict[Run, list[str]]:
-    """List what a folder holds of each run: its folder, checkpoints and log."""
+    """List the entries of each run in a folder: its folder, checkpoints and log."""
     found: dict[Run, list[str]] = {}
     for protocol in sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else ():
         for entry in sorted(protocol.iterdir()):

@@ -1,4 +1,4 @@
-"""Say in plain English what becomes of earlier runs, before a study starts."""
+"""Describes which earlier runs a study keeps, before it starts."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class StudySpec:
 
     @property
     def runs(self) -> list[tuple[str, int]]:
-        """Its runs in their order: all protocols with one seed before the next seed."""
+        """The runs in their order: all protocols with one seed before the next seed."""
         runs = [(name, seed) for seed in self.scenario.seeds for name in self.scenario.protocols]
         return [run for run in runs if self.only is None or run in self.only]
 
@@ -86,7 +86,7 @@ class StudySpec:
     ) -> Report:
         keeper = self._keeper(run)
         stopping = nullcontext() if keeper is None else interrupt.softened(partial(keeper.request, stop=True))
-        with stopping:  # until all is written: an ended run must not look unfinished
+        with stopping:  # the checkpoint stays until all is written: an ended run must not look unfinished
             outcome = run_on(
                 self.paths[run.protocol],
                 self.scenario,
@@ -112,7 +112,7 @@ class StudySpec:
         return Identity(self.scenario, protocol, self.timing_only)
 
     def settle(self, protocol: str, seed: int) -> None:
-        """Keep one checkpoint of a written run, from which a later end is reached; without checkpoints, none."""
+        """Keep one checkpoint of a written run, for a run with a later end; without checkpoints, keep none."""
         if self.options.checkpoint_every is None:
             shutil.rmtree(self._beside(protocol, seed, "checkpoint"), ignore_errors=True)
         else:

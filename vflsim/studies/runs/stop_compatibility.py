@@ -1,6 +1,6 @@
 """Decides whether a checkpoint reached under one set of stop rules is also reachable under another.
 
-When a run stops changes nothing before its end. The exception is noise that is calibrated for the whole run
+The end of a run does not affect anything before it. The exception is noise that is calibrated for the whole run
 (``scenario.depends.course_part``).
 """
 
@@ -34,7 +34,7 @@ def _plain(rule: StopRule) -> dict[str, Any]:
 
 
 def hindrance(place: Place, before: Rules, now: Rules) -> str:
-    """Name a rule of ``now`` that may end a run before ``place``, which it reached under ``before``. Empty if none."""
+    """Name a rule of ``now`` that may end a run before ``place``, which it reached under ``before``; empty for none."""
     return next((rule for rule, limit in now.items() if not _passes(rule, limit, before.get(rule), place)), "")
 
 

@@ -1,1 +1,1 @@
-"""Shards: shares of a plan that machines compute apart, and their collection."""
+"""Shards: shares of a plan that machines compute independently, and their collection."""

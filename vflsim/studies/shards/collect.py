@@ -93,14 +93,14 @@ def collect_sweep(
 
 
 def otherwise(plan: UnitPlan, results: Sequence[Results]) -> list[str]:
-    """Say which runs were executed otherwise than they would be here: with other versions of packages, say."""
+    """Say which runs were executed under other conditions than here, such as other versions of packages."""
     specs = (plan.spec(study, Path(), plan.head.options(), ()) for study in plan.head.studies)
     pairs = zip(specs, results, strict=True)
     return [each for spec, found in pairs for each in differences([run.info for run in found.runs], spec)]
 
 
 def _found(plan: UnitPlan, folders: Sequence[Path]) -> dict[tuple[str, str, int], _Found]:
-    """Find the run of every unit, by scenario, protocol and seed; one that did not fail, if there are several."""
+    """Find the run of every unit by scenario, protocol and seed. Of several, choose one that did not fail."""
     roots = list(dict.fromkeys(root for folder in folders for root in (folder, *sorted(folder.glob("shard-*")))))
     found: dict[tuple[str, str, int], _Found] = {}
     problems: dict[int, str] = {}
@@ -127,7 +127,7 @@ def report_of(place: Path, info: RunInfo) -> Report:
 
 
 def _of(root: Path, unit: PlannedUnit) -> _Found | str | None:
-    """Look for a unit in the folder of a shard; a sentence if its files are not as they were written."""
+    """Look for a unit in the folder of a shard. Return a sentence if its files have changed since they were written."""
     place = root / unit.folder
     page = place.parents[1] / SCENARIO
     try:

@@ -1,4 +1,4 @@
-"""What a sweep would run: a table of its runs with estimated times and memory."""
+"""The runs of a sweep before it starts: a table with estimated times and memory."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class SweepRoom:
         write_file(self._folder / SWEEP, self._new.model_copy(update={"points": tuple(self._points)}).text())
 
     def opened(self, position: int) -> None:
-        """Note in ``sweep.json`` that a point's folder has the new scenario."""
+        """Record in ``sweep.json`` that a point's folder has the new scenario."""
         before, now = self._points[position], self._new.points[position]
         if before.scenario_sha256 != now.scenario_sha256:
             self._points[position] = now
@@ -69,7 +69,7 @@ class SweepRoom:
             self.write()
 
     def finished(self, position: int) -> None:
-        """Note in ``sweep.json`` that a point's runs have ended."""
+        """Record in ``sweep.json`` that a point's runs have ended."""
         self._points[position] = self._new.points[position].model_copy(update={"finished": True})
         self.write()
 

@@ -54,17 +54,17 @@ class SweepPlan:
 
     @property
     def runs(self) -> int:
-        """The number of runs, shared ones each time."""
+        """The number of runs; a shared run counts at each of its points."""
         return sum(len(point.scenario.protocols) * len(point.scenario.seeds) for point in self.points)
 
     @property
     def different_runs(self) -> int:
-        """The number of runs, shared ones once."""
+        """The number of runs; a shared run counts once."""
         return sum(sum(own.values()) for own in self.own_runs)
 
     @property
     def own_runs(self) -> tuple[Mapping[str, int], ...]:
-        """The number of runs of each protocol that each point does itself: shared ones at the first point only."""
+        """The number of runs of each protocol that each point executes; a shared run counts at its first point only."""
         owners = self.owners()
         return tuple(
             {name: len(point.scenario.seeds) for name in point.scenario.protocols if owners[place, name] == place}

@@ -88,7 +88,7 @@ def tune_protocols(
         (folder / f"{COMMON}.yaml").unlink(missing_ok=True)  # an earlier tuning's
     write_file(folder / "tuning.parquet", tuning.table())
     write_file(folder / "tuning.md", tuning_markdown(tuning))
-    write_file(folder / TUNING, tuning.page())  # last: it marks a complete tuning
+    write_file(folder / TUNING, tuning.page())  # written last, because it marks a complete tuning
     return Tuned(tuning, places[OWN], places.get(COMMON), done)
 
 

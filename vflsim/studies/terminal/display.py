@@ -73,7 +73,7 @@ class Display(SweepWatcher):
         self._folder, self._moved_to = folder, moved_to
 
     def grown(self, stay: int, gone: Sequence[str], place: Path) -> None:
-        """Print how many points stay, and where the others are."""
+        """Print the number of points that stay, and the folder of the others."""
         say(self.console, f"{self._folder}: {stay} of {stay + len(gone)} values of an earlier sweep stay")
         if gone:
             say(self.console, f"  moved to {place}: {', '.join(at_most(gone, _NAMED))}")
@@ -154,7 +154,7 @@ class StudyDisplay(Watcher):
         return not self._step.setting
 
     def described(self, lines: Sequence[str]) -> None:
-        """Print what the runs train on, of a point only warnings; print equal lines once."""
+        """Print the description of the data, and for a point of a sweep only warnings. Print equal lines once."""
         for line in lines:
             if line not in self._owner.printed and (self._alone or line.startswith("warning")):
                 self._owner.printed.add(line)
@@ -165,7 +165,7 @@ class StudyDisplay(Watcher):
         self._moved_to = what.moved_to
 
     def grown(self, what: Prepared, growth: Growth) -> None:
-        """Print what becomes of earlier runs; of a point which runs are moved, and warnings."""
+        """Print which earlier runs are kept; for a point of a sweep, print only moved runs and warnings."""
         self.count = len(growth.kept)
         self._need_not_begin(sum(protocol in self._step.own for protocol, _ in growth.kept))
         if self._alone:

@@ -35,7 +35,7 @@ def failure(protocol: str, seed: int, error: VflsimError, results: Results) -> s
 
 
 def failures(done: SweepDone) -> list[str]:
-    """Describe the failed runs of a sweep, each with its point; a run that points share once."""
+    """Describe the failed runs of a sweep, each with its point. Describe a shared run once."""
     sweep, lines = done.sweep, list[str]()
     for (position, protocol, seed), error in done.failures.items():
         same = [other for (other, *_), one in done.failures.items() if one is error]
