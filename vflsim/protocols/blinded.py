@@ -37,8 +37,9 @@ def blinds(node: Node) -> bool:
 
 
 async def relay_keys(node: Node) -> None:
-    """Server: with blinding, send the public keys of all clients to each client before the first round. A client that
-    crashes before it receives them sends its own key again, and the server repeats its answer.
+    """Server: with blinding, send the public keys of all clients to each client before the first round.
+
+    A client that crashes before it receives them sends its own key again, and the server repeats its answer.
     """
     if not blinds(node):
         return

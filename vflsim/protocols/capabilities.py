@@ -1,6 +1,7 @@
-"""Capabilities that only some protocols have: one class each. A protocol derives from it as well as from ``Protocol``.
-Callers test for a capability with ``isinstance``. The functions at the end of this file give the answers for protocols
-without one.
+"""Capabilities that only some protocols have: one class each.
+
+A protocol derives from it as well as from ``Protocol``. Callers test for a capability with ``isinstance``. The
+functions at the end of this file give the answers for protocols without one.
 """
 
 from __future__ import annotations
@@ -373,9 +374,10 @@ def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
 
 
 def outgrown(protocol: Protocol, method: str) -> str:
-    """Say why a class from outside may not inherit ``method`` from vflsim; return an empty text if it may. It may not
-    if its algorithm differs. The line ``closed_forms = Synchronous.closed_forms`` in the class states that the closed
-    forms also hold for its algorithm.
+    """Say why a class from outside may not inherit ``method`` from vflsim; return an empty text if it may.
+
+    It may not if its algorithm differs. The line ``closed_forms = Synchronous.closed_forms`` in the class states that
+    the closed forms also hold for its algorithm.
     """
     kind = type(protocol)
     own = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]

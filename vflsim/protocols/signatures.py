@@ -20,9 +20,10 @@ class Mismatch(NamedTuple):
 
 
 def mismatches(kind: type[Protocol]) -> Iterator[Mismatch]:
-    """Yield the methods of ``kind`` that override a method of ``Protocol`` with another signature. Mistakes are too few
-    or too many parameters, a coroutine in place of a function, and an attribute that is no method. Names of parameters
-    do not matter, because vflsim calls by position.
+    """Yield the methods of ``kind`` that override a method of ``Protocol`` with another signature.
+
+    Mistakes are too few or too many parameters, a coroutine in place of a function, and an attribute that is no method.
+    Names of parameters do not matter, because vflsim calls by position.
     """
     yield from _underived(kind)
     hooks = {

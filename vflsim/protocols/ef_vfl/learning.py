@@ -52,8 +52,10 @@ class SharedDifferences(NamedTuple):
 
 
 class SurrogateServer(BlockServer):
-    """Steps on surrogates ĥ_m of the clients' embeddings, and on its own h_0. If clients hold labels, it also keeps
-    surrogates of its weights and of h_0, equal to the values that the clients have.
+    """Steps on surrogates ĥ_m of the clients' embeddings, and on its own h_0.
+
+    If clients hold labels, it also keeps surrogates of its weights and of h_0, equal to the values that the clients
+    have.
     """
 
     shared: SharedDifferences | None = None
@@ -125,10 +127,11 @@ class Sent(NamedTuple):
 
 
 class SurrogateClient(ClientLearner):
-    """Sends differences, and steps along the server's gradient. It adds a difference to its surrogate at its next
-    computation: when it receives the gradient of the same round, or, after a crash, in a later round, which begins only
-    after the server has received the difference. After a crash in the same round it sends the same difference again.
-    Therefore both ends add the same numbers.
+    """Sends differences, and steps along the server's gradient.
+
+    It adds a difference to its surrogate at its next computation: when it receives the gradient of the same round, or,
+    after a crash, in a later round, which begins only after the server has received the difference. After a crash in
+    the same round it sends the same difference again. Therefore both ends add the same numbers.
     """
 
     sent: Sent | None = None

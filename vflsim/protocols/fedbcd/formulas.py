@@ -58,8 +58,10 @@ def in_parallel(protocol: Algorithm, setting: Setting, further: int) -> tuple[Fi
 
 
 def in_turn(protocol: Algorithm, setting: Setting, further: int) -> tuple[Finding, ...]:
-    """Return the law of a round: the slowest of the first embeddings, plus all turns. With many turns, return its mean.
-    Each turn has the links to itself, so messages can wait for each other only in the first exchange.
+    """Return the law of a round: the slowest of the first embeddings, plus all turns.
+
+    With many turns, return its mean. Each turn has the links to itself, so messages can wait for each other only in the
+    first exchange.
     """
     cycles = TurnCycles(protocol, setting, further)
 

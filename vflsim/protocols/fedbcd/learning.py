@@ -38,8 +38,9 @@ class BlockServer(ServerLearner):
         return operation
 
     def sharing_step(self, embeddings: Sequence[Received]) -> Operation[dict[str, Handle[Tensor]]]:
-        """Take a server step, and return the values from before the step that clients need for their steps. They are
-        θ_0 (with the weights of the aggregate) as a vector, and the server's own embedding, if it has any.
+        """Take a server step, and return the values from before the step that clients need for their steps.
+
+        They are θ_0 (with the weights of the aggregate) as a vector, and the server's own embedding, if it has any.
         """
         operation: Operation[Any] = self.server_step(embeddings)
         step, weights = operation.run, self.promise(self.shared_weights)
@@ -76,6 +77,7 @@ class BlockServer(ServerLearner):
 
     def gradient_at(self, weights: Tensor, embeddings: Sequence[Received], client: int) -> Tensor:
         """Return ∂ℓ/∂h_m of ``client`` at embeddings of one batch, in party order, and at ``weights`` of the server.
+
         This learner is a client's copy of the server; it replaces its own weights by ``weights``.
         """
         vector_to_parameters(weights, self._shared)

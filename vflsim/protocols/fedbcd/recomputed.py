@@ -33,8 +33,9 @@ class HeldEmbedding:
 
 
 class RecomputingClient(ClientLearner):
-    """Computes ∂ℓ/∂h_m itself for each step, from ``SharedValues``: the server's weights and the others' h_j. It holds
-    the labels of the training rows, and a copy of the server that adopts the received weights.
+    """Computes ∂ℓ/∂h_m itself for each step, from ``SharedValues``: the server's weights and the others' h_j.
+
+    It holds the labels of the training rows, and a copy of the server that adopts the received weights.
     """
 
     def __init__(self, parts: ClientParts, server: BlockServer) -> None:
@@ -45,8 +46,9 @@ class RecomputingClient(ClientLearner):
         server.staleness = Staleness((), 0)  # a copy completes no round, so it needs no ages of rows
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
-        """Step along ∂ℓ/∂h_m at the current h_m and at the values of ``gradient``, which are ``SharedValues``. The
-        first step after an upload uses the uploaded h_m. Raises ``NonFiniteError`` when it runs.
+        """Step along ∂ℓ/∂h_m at the current h_m and at the values of ``gradient``, which are ``SharedValues``.
+
+        The first step after an upload uses the uploaded h_m. Raises ``NonFiniteError`` when it runs.
         """
         shared = cast("SharedValues", gradient)
 

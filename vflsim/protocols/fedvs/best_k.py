@@ -65,6 +65,7 @@ def by_masks(stages: CodedStages) -> tuple[CodeChoice, ...]:
 
 def best(choices: Sequence[CodeChoice]) -> tuple[CodeChoice, tuple[CodeChoice, ...]]:
     """Return the choice with the shortest mean round, and the choices whose bounds of the mean overlap with its bounds.
+
     Choices are compared by their upper bounds; the first of equal choices wins.
     """
     first = min(choices, key=lambda choice: choice.round_s.high)
