@@ -31,7 +31,7 @@ class ClientAges:
 
 
 class TableAges(ClientAges):
-    """Also the ages of rows of the server's table: all clients', for all samples of the batch."""
+    """Additionally notes the ages of rows of the server's table, of all clients and all samples of the batch."""
 
     def __init__(self, world: TimedWorld) -> None:
         super().__init__(world)

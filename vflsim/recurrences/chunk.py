@@ -1,4 +1,4 @@
-"""Data of consecutive rounds: the interface between the recurrences and the book-keeping; and what prevents them."""
+"""Data of consecutive rounds, the interface between recurrences and book-keeping; and obstacles to recurrences."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Recurrence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """The value of ``key``, for which a protocol's recurrence does not hold; it holds for ``allowed`` values.
+    """A value of ``key`` for which a protocol's recurrence does not hold. It holds for ``allowed`` values.
 
     Example::
 

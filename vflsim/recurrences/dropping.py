@@ -23,10 +23,10 @@ class Dropping(Racing):
         self._fastest, self._deadline = fastest, deadline
         clients = len(world.clients)
         self._joined = np.full(clients, -1.0)  # when each client began its latest round
-        self._used = np.zeros(clients, bool)  # whether that round used it
+        self._used = np.zeros(clients, bool)  # whether that round used the client
 
     def choose(self, arrives: Floats) -> tuple[float, Bools]:
-        """Choose the fastest; or all that meet the deadline, and at least the first."""
+        """Choose the fastest clients, or those that meet the deadline, but at least the first."""
         if self._fastest is not None:
             return first_of(arrives, self._fastest)
         assert self._deadline is not None
@@ -35,7 +35,7 @@ class Dropping(Racing):
         return (min(last, limit), used) if used.any() else first_of(arrives, 1)
 
     def settle(self, heat: Heat, up: Moves, place: int) -> None:
-        """Let clients that are free before they hear of the end join the round, and finish their uploads."""
+        """Let clients join the round and finish their uploads if they are free before they hear of its end."""
         heard = heat.heard
         if np.any(heard <= self._joined):
             raise undecided("a gradient overtakes the one before it", heat.number, heat.end)

@@ -1,4 +1,4 @@
-"""Rounds that may end without some clients: which are in time, and what happens to the others."""
+"""Rounds that may end without some clients: finds the clients that are in time, and the state of the others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Racing(ABC):
 
     @abstractmethod
     def choose(self, arrives: Floats) -> tuple[float, Bools]:
-        """Return until when the server waits, and whose embeddings it uses, given all arrival times (M,)."""
+        """Return the end of the server's wait, and the clients that it uses, given all arrival times (M,)."""
 
     @abstractmethod
     def settle(self, heat: Heat, up: Moves, place: int) -> None:
@@ -109,5 +109,5 @@ def first_of(arrives: Floats, count: int) -> tuple[float, Bools]:
 
 
 def undetermined(began: Floats, over: Floats, late: Bools, stage: Stage) -> bool:
-    """Return whether a ``late`` client would draw by beginning ``stage`` exactly when the round is ``over`` (M,)."""
+    """Return whether a ``late`` client begins ``stage``, and draws, exactly when the round is ``over`` (M,)."""
     return stage.varies and bool(np.any(late & stage.random & (began == over)))

@@ -11,7 +11,7 @@ from vflsim.timing.base import Floats
 
 
 class SynchronousRounds:
-    """Embed, upload delay, latency, transfer; the slowest decides; server step; latency, transfer, client step."""
+    """Rounds: embed, upload delay, latency, transfer; server step after the slowest; latency, transfer, client step."""
 
     def __init__(self, world: TimedWorld) -> None:
         self._world = world

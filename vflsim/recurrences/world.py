@@ -150,7 +150,7 @@ def _unit_seconds(compute: AnyCompute, operation: Operation[Any]) -> float:
 
 
 class _Probe:
-    """The operations and messages of one round on ``batch``, for their sizes and FLOPs; they never run."""
+    """The operations and messages of one round on ``batch``. They give sizes and FLOPs, and never run."""
 
     def __init__(
         self,

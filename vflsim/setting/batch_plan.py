@@ -1,4 +1,4 @@
-"""How much of the data a round takes: mini-batches, passes over the data, and messages."""
+"""The share of the data that a round takes: mini-batches, passes over the data, and messages."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ClientT = TypeVar("ClientT", bound=PartyLearner, covariant=True)
 
 
 Stacking: TypeAlias = Callable[[Setting, "Learners[Any, Any]"], list[str]]
-"""Computes alike clients together, and returns, in words, which clients cannot be stacked, and why."""
+"""Computes clients of one architecture together; describes the clients that cannot be stacked, with reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Learners(Generic[ServerT, ClientT]):
     server: ServerT
     clients: Mapping[int, ClientT]
     stacking: Stacking | None = None
-    """Computes clients together that a protocol has made; see ``stack``."""
+    """Stacks the clients that a protocol has made; see ``stack``."""
     lazy_values: tuple[type[KeptValue], ...] = ()
     """The types of lazy values in their handles. Checkpoints save how to compute them, not the values."""
 
@@ -59,7 +59,7 @@ class Learners(Generic[ServerT, ClientT]):
         return all(type(learner) is ClientLearner for learner in self.clients.values())
 
     def stack(self, setting: Setting, table: bool) -> list[str]:
-        """Compute alike clients together. Return, in words, which clients cannot be stacked, and why.
+        """Compute clients of one architecture together. Describe the clients that cannot be stacked, with reasons.
 
         ``table``: the server keeps the latest embedding of every row.
         """
@@ -75,7 +75,7 @@ SplitLearners: TypeAlias = Learners[ServerLearner, ClientLearner]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a client sends, receives and computes in a round on a batch: shapes of tensors, as in ``Message.carried``.
+    """The messages and steps of a client in a round on a batch, as shapes of tensors like ``Message.carried``.
 
     ``steps`` is how many client steps it takes on what it receives; with ``anew``, those after the first repeat the
     forward pass. ``passed_on`` names the tensors in ``down`` that the server forwards without
@@ -210,7 +210,7 @@ def _active_parts(setting: Setting, seed: int) -> ClientParts | None:
 
 
 def stack_split_learners(setting: Setting, learners: SplitLearners, table: bool) -> list[str]:
-    """Compute alike clients together; return, in words, the clients that cannot be, and why."""
+    """Compute clients of one architecture together; describe the clients that cannot be stacked, with reasons."""
     return stack_clients(
         learners.clients,
         {client: setting.models[client - 1] for client in learners.clients},
@@ -222,7 +222,7 @@ def stack_split_learners(setting: Setting, learners: SplitLearners, table: bool)
 
 
 def _flops_of(setting: Setting, clients: Mapping[int, ClientLearner]) -> Callable[[str, int], float]:
-    """Return a count of all clients' FLOPs in an operation of the server, of a kind and a number of rows."""
+    """Return a function that counts all clients' FLOPs in a server operation, by its kind and number of rows."""
 
     def flops(kind: str, rows: int) -> float:
         known: dict[object, float] = {}  # alike clients are counted once

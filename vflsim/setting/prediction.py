@@ -1,4 +1,4 @@
-"""The server's prediction as a function of the embeddings that it gets."""
+"""The server's prediction as a function of received embeddings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflsim.setting.learners import Learners
 
 @dataclass(frozen=True, slots=True)
 class ServerPrediction:
-    """What the server predicts when all embeddings are fresh, as in evaluation, differentiable in every embedding.
+    """The server's prediction from fresh embeddings, as in evaluation. It is differentiable in every embedding.
 
     ``predict`` takes embeddings of the same rows in party order, (rows, width) each, the server's own first if it holds
     features, and returns (rows, outputs). ``own`` embeds the server's features of all rows of a split. ``modules`` are

@@ -96,7 +96,7 @@ class Setting:
 
     @cached_property
     def present(self) -> dict[Split, torch.Tensor] | None:
-        """Which rows the ``joined`` parties hold, (rows, parties) by split; None if they hold all."""
+        """The rows that the ``joined`` parties hold, (rows, parties) by split; None if they hold all."""
         return self.data.present_at(*self.joined)
 
     @cached_property

@@ -34,7 +34,7 @@ class Immediate(Part):
     kind: Literal["immediate"] = "immediate"
 
     def process(self, seed: int, party: int) -> None:
-        """Give None: there is nothing to wait for."""
+        """Return None, because the client never waits for an activation."""
         return None
 
 
@@ -69,12 +69,12 @@ class Activation(Part, ABC):
 
     @property
     def last(self) -> float:
-        """When the last activation comes (s); inf where they never end."""
+        """The time of the last activation (s); inf if activations never end."""
         return math.inf
 
     @property
     def cycle_s(self) -> float:
-        """The time (s) after which its rate, or its times, repeat; 0 where they do not."""
+        """The period (s) of its rate or of its times; 0 without a period."""
         return 0.0
 
 

@@ -16,7 +16,7 @@ from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law, Point
 
 _STEPS = 4
-"""Floats by which rounding may take a quantile below an atom, at most."""
+"""The most floats by which rounding may move a quantile below an atom."""
 
 
 @final
@@ -112,7 +112,7 @@ class OfDelay(Law):
 
 
 def knows_quantiles(law: Law) -> bool:
-    """Tell whether quantiles have a formula and need no search."""
+    """Return whether quantiles have a formula and need no search."""
     return isinstance(law, OfDelay) and law.delay.uniforms == 1
 
 

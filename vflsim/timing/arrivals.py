@@ -70,7 +70,7 @@ class ActivationProcess:
         heappush(self._returned, activation)
 
     def _pass(self, now: float) -> None:
-        """Lose the arrivals that found the client busy: block by block, which makes long steps cheap."""
+        """Discard the arrivals that found the client busy, block by block, which makes long steps cheap."""
         if now > 0:
             while self._returned and self._returned[0].time <= now:
                 heappop(self._returned)

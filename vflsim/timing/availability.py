@@ -39,7 +39,7 @@ class Always(Part):
     kind: Literal["always"] = "always"
 
     def profile(self, seed: int, party: int) -> None:
-        """Give None: there is nothing to look up."""
+        """Return None, because the client is always up."""
         return None
 
 
@@ -62,7 +62,7 @@ class Availability(Part, ABC):
     kind: str
     """The name of this kind, as scenarios write it."""
 
-    if TYPE_CHECKING:  # each kind says where it stands among its keys
+    if TYPE_CHECKING:  # each kind chooses its place among its keys
 
         @property
         def interrupted(self) -> Interrupted:
@@ -74,7 +74,7 @@ class Availability(Part, ABC):
 
     @property
     def recurs(self) -> bool:
-        """Whether outages recur for ever: then they keep no run alive in which nothing else happens."""
+        """Whether outages recur for ever. Such outages do not keep a run alive in which nothing else happens."""
         return True
 
     @property
@@ -161,7 +161,7 @@ class Failure(Availability):
 
 
 Outage: TypeAlias = tuple[Seconds, Annotated[float, Quantity(TIME, at_least=0, unlimited=True)]]
-"""From when to when a client is down (``inf``: for good)."""
+"""The beginning and the end of an outage of a client (``inf``: it never ends)."""
 
 
 @final
@@ -225,7 +225,7 @@ class Intervals(Availability):
 
 @final
 class Turns(Profile):
-    """Alternately 1 and 0, for periods that are drawn when they are needed."""
+    """A profile that is alternately 1 and 0, for periods that it draws when they are needed."""
 
     def __init__(self, up: Sampler, down: Sampler, *, starts_up: bool) -> None:
         self._samplers = (up, down) if starts_up else (down, up)
@@ -257,7 +257,7 @@ class Turns(Profile):
 
 
 def _down_in(outages: Iterable[tuple[float, float]], period: float | None = None) -> Profile:
-    """0 in the outages, which are in order, and 1 between them."""
+    """A profile that is 0 in the outages, which are in order, and 1 between them."""
     steps = {0.0: 1.0}
     for start, end in outages:
         if start < end:

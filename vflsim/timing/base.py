@@ -62,7 +62,7 @@ class Delay(Part, Law):
 
     @property
     def cycle_s(self) -> float:
-        """The mean time (s) in which a delay that is ``in_time`` comes back to its rarest state; 0 for any other."""
+        """The mean time (s) in which a delay that is ``in_time`` returns to its rarest state; 0 for other delays."""
         return 0.0
 
     @property
@@ -145,10 +145,10 @@ class Delay(Part, Law):
 
 
 def _without_rounding(method: Callable[[Any, ArrayLike], ArrayLike]) -> Callable[[Any, ArrayLike], Floats]:
-    """Wrap a cdf or survival function from outside: what rounding puts beyond [0, 1] becomes 0 or 1.
+    """Wrap a cdf or survival function from outside; replace values that rounding moves beyond [0, 1] by 0 or 1.
 
-    Closed forms take logarithms and products of probabilities, where -1e-17 gives nan. 1e-12 is the accuracy that they
-    assume of a cdf; a value further out stays, and is refused at load.
+    Closed forms take logarithms and products of probabilities, where -1e-17 gives nan. They assume that a cdf is
+    accurate to 1e-12; a value further outside stays unchanged, and loading refuses it.
     """
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""The plainest delays: a constant, and families of one or two parameters without special functions in the cdf."""
+"""The simplest delays: a constant, and families of one or two parameters without special functions in the cdf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of a sum of independent times, taken apart by what adds up: atoms, and times with a density.
+"""The law of a sum of independent times, decomposed into atoms and times with a density.
 
 Every law consists of atoms and of continuous laws. So does a sum of two: it has the sums of their atoms, the continuous
 laws of each shifted by the other's atoms, and the convolutions of continuous laws. Constants and atoms are therefore
@@ -27,19 +27,19 @@ from vflsim.timing.law import Law, MixtureLaw
 from vflsim.timing.order import OrderStatistic
 
 _WHOLE: Final = 1 - 1e-12
-"""A mass that is 1 but for rounding."""
+"""The least mass that equals 1 except for rounding."""
 _MOST_PHASES: Final = 32
-"""Ways in which phases of exponentials may add up."""
+"""The most combinations of phases of exponentials in a sum."""
 _MOST_BRANCHES: Final = 16
-"""Branches with laws of their own; if there are more, they are convolved as one law."""
+"""The most branches with separate laws; more branches are convolved as one law."""
 _CELLS: Final = 2**20  # of a table that is made at once
 _FEW: Final = 16
-"""Values whose sums with the breaks of a continuous law are listed."""
+"""The most values whose sums with the breaks of a continuous law are listed."""
 _ZERO = Atoms.at(0.0)
 _LEVELS = np.linspace(0.0, 1.0, 66)[1:-1]
 
 Weights = Mapping[tuple[Law, ...], Atoms]
-"""What is added to the sum of some continuous laws, with the probabilities of both together."""
+"""The atoms that are added to the sum of some continuous laws, with the joint probabilities."""
 
 
 def sum_of(parts: Iterable[Law], most: int = MAX_ATOMS) -> Law:
@@ -64,7 +64,7 @@ def sum_of(parts: Iterable[Law], most: int = MAX_ATOMS) -> Law:
             others.append(law)
     most = most if phased or others else MAX_ATOMS
     fixed = reduce(lambda sum_, atoms: sum_.plus(atoms).lumped(most), discrete, _ZERO)
-    # Clients often differ in one part: the sum of those in common, which mostly come first, is computed once.
+    # Clients often differ in one part, so the sum of their common parts, which mostly come first, is computed once.
     others.sort(key=lambda law: (law.variance(), repr(law)))
     return _of_branches(_branches([*_sum_of_phases(phased), *others]), fixed, most)
 
@@ -175,7 +175,7 @@ class Branch(Law):
     @cached_property
     @override
     def accuracy(self) -> float:
-        """The law's, or how much half as many groups change the cdf."""
+        """The error of the law, or the change of the cdf with half as many groups."""
         if self.law is None:
             return super().accuracy
         if self.coarser is None:
@@ -273,6 +273,6 @@ class WithoutAtoms(Law):
 
     @cached_property
     def _atoms(self) -> tuple[Floats, Floats, float]:
-        """The atoms' values, the masses above each, and the probability of all else."""
+        """The atoms' values, the masses above each of them, and the probability of the continuous part."""
         values, masses = self.law.atoms()
         return values, np.concatenate([np.cumsum(masses[::-1])[::-1], [0.0]]), 1 - float(masses.sum())

@@ -48,7 +48,7 @@ class Capacity(Part, ABC):
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:
         if not type(self).__module__.startswith("vflsim."):
-            return self  # the trial tells
+            return self  # the trial reports the mistake
         if self.profile().finish(0.0, 0.0) == float("inf"):
             raise ValueError("every rate is 0: nothing would ever move; allowed: at least one rate above 0")
         return self

@@ -18,7 +18,7 @@ _TAIL: Final = 1e-15
 _JUMP: Final = 1e-9
 _NOISE: Final = 1e-9
 NARROW: Final = 1e-13
-"""Relative width of a panel that is not halved any further: a jump in it is put at its end."""
+"""Relative width below which panels are not halved; a jump in such a panel is moved to its end."""
 _MOST_HALVINGS: Final = 40
 _LEAST: Final = 1e-12
 _MOST_PANELS: Final = 4_000
@@ -27,7 +27,7 @@ _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
 _TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(_NODES, _DEGREE))
 
 Judge = Callable[["Panels"], Floats]
-"""Tells which errors are allowed in panels, (n,), and may replace their series."""
+"""Returns the allowed errors of panels, (n,), and may replace their series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Piecewise:
     ) -> Piecewise:
         """Halve panels until the last coefficients are as small as ``allowed`` (see ``Judge``).
 
-        Errors below ``noise`` that halving does not reduce are the function's own. With more than ``most`` panels all
-        are taken as they are. In panels too narrow to be halved the function keeps its value at the left end.
+        Errors below ``noise`` that halving does not reduce belong to the function itself. More than ``most`` panels are
+        accepted without halving. In panels too narrow to be halved the function keeps its value at the left end.
         """
         a, b = edges[:-1], edges[1:]
         before = np.full(len(a), math.inf)
@@ -72,7 +72,7 @@ class Piecewise:
             middle = a + (b - a) / 2
             narrow = rough & ((halving == _MOST_HALVINGS) | (middle <= a) | (middle >= b) | (b - a <= NARROW * b))
             if narrow.any():
-                # No polynomial follows a jump that no edge has announced: it is put at the panel's end.
+                # No polynomial can follow a jump within a panel, so the jump moves to the panel's end.
                 c[0, narrow], c[1:, narrow] = function(a[narrow]), 0.0
             rough &= ~narrow
             done.append((a[~rough], c[:, ~rough]))
@@ -137,7 +137,7 @@ class ChebyshevTable:
             return cls(np.array([low]), None)
         reach = floats(low + scale * 2.0 ** np.arange(-8, 200))
         left = 1 - cdf(reach)
-        last = int(np.argmax(left <= max(_TAIL, float(left.min()))))  # it may never quite get to 1
+        last = int(np.argmax(left <= max(_TAIL, float(left.min()))))  # rounding may keep it below 1
         edges = {low, *reach[: last + 1].tolist(), *breaks.tolist()}
         ends = np.array(sorted(x for x in edges if low <= x <= min(high, reach[last])))
         if high < reach[last]:

@@ -1,4 +1,4 @@
-"""Compute times: sampled from a delay, or from what an operation costs, such as its FLOPs and the device's speed.
+"""Compute times: sampled from a delay, or computed from the cost of an operation, such as its FLOPs.
 
 To add a kind: a final class like ``Flops``, and its name in ``ComputeKind``.
 """
@@ -22,7 +22,7 @@ _EXACTLY_ONCE = Constant(value=1.0)
 
 
 class ComputeModel(Part, ABC):
-    """How long operations take, from what they cost and one draw each.
+    """A model of the durations of operations, from their costs and one draw each.
 
     Example of a class of your own, for a device that needs some time to begin, and some for each row that it reads. A
     scenario names it by ``compute: {kind: module, path: "mine:Roofline", rate: 2 GFLOPS, a_row: 1 us, begin: 50 us}``::
@@ -40,7 +40,10 @@ class ComputeModel(Part, ABC):
     kind: str
     """The name of this kind, as scenarios write it."""
     proportional: ClassVar[bool] = False
-    """Whether seconds are proportional to the draw: closed forms and the vectorised path need it of random draws."""
+    """Whether seconds are proportional to the draw.
+
+    Closed forms and the vectorised path require this of random draws.
+    """
 
     def law(self) -> Delay:
         """Return the law of the draw for each operation; by default it is always 1."""
@@ -88,7 +91,7 @@ COMPUTES: tuple[type[Part], ...] = get_args(ComputeKind)
 
 
 def law(compute: Delay | ComputeModel) -> Delay:
-    """Give the law of the draw per operation: the duration itself, or what the compute model makes one of."""
+    """Return the law of the draw per operation, which is the duration itself or the input of the compute model."""
     return compute.law() if isinstance(compute, ComputeModel) else compute
 
 

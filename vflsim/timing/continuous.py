@@ -37,7 +37,7 @@ _TAIL = (0.999, 0.9999, 1 - 1e-6, 1 - 1e-8, 1 - 1e-10, 1 - 1e-13)
 
 @np.errstate(over="ignore")
 def grid(law: Law, tail: float = 1e300) -> Floats:
-    """Give points between which a law varies gently; next to nothing lies below the first of them.
+    """Return points between which a law varies slowly; almost no probability lies below the first of them.
 
     They are its breaks, quantiles, and powers of 4 away from the ends, up to ``tail`` for a heavy tail; of a mixture,
     those of its parts; of an interpolant, its panels.
@@ -81,7 +81,7 @@ class Fitted(Law):
         self._law, (self._low, self._high), self._error = law, law.support, max(error, 0.1 * law.accuracy)
         self._least = _LEAST if self.precise_tail else _LEAST_OF_DIFFERENCES
         inside = np.unique(np.append(edges[(edges > self._low) & (edges <= self._high)], self._low))
-        inside = inside[np.append(True, np.diff(inside) > _APART * inside[1:])]  # a piece of no width has no slope
+        inside = inside[np.append(True, np.diff(inside) > _APART * inside[1:])]  # a piece of zero width has no slope
         inside = inside[: 1 + max(1, int(np.count_nonzero(survival(inside) > self._least)))]
 
         def logarithm(x: Floats) -> Floats:
@@ -148,7 +148,7 @@ class Fitted(Law):
     def _allowed(self, panels: Panels) -> Floats:
         """Give the errors of the logarithm that are small; replace a series of rounding by a falling line."""
         values, error = panels.values, panels.error
-        # At the end of a bounded law its logarithm is never smooth, and nobody needs the digits of what is left.
+        # At the end of a bounded law the logarithm is never smooth, and the remaining probability needs no digits.
         # An error of 1 leaves it as small; a larger one could make it large.
         relative = 1e-9 if math.isinf(self._high) and self.precise_tail else 1.0
         allowed = np.minimum(self._error / np.exp(values.max(axis=1)), relative)
@@ -189,16 +189,16 @@ class Convolution(Law):
 
     @property
     def edges(self) -> Floats:
-        """Points between which the law varies gently, but for some panels that have to be halved."""
+        """Points between which the law varies slowly, except in some panels that have to be halved."""
         low_a, low_b = self._a.support[0], self._b.support[0]
         edges = np.unique(np.concatenate([self._grid_a + low_b, self._grid_b + low_a]))
-        end = self._grid_a[-1] + self._grid_b[-1]  # next to nothing lies beyond it
+        end = self._grid_a[-1] + self._grid_b[-1]  # almost no probability lies beyond it
         return np.concatenate([edges[::_EVERY], edges[-1:], self.breaks, [end]])
 
     @property
     @override
     def breaks(self) -> Floats:
-        """The sums of both laws' breaks: no kinks, but no smooth points either."""
+        """The sums of both laws' breaks, where the law has no kinks but is not smooth."""
         one, two = self._a.breaks, self._b.breaks
         if len(one) * len(two) > MOST_KINKS:
             one, two = one[[0, -1]], two[[0, -1]]
@@ -249,6 +249,6 @@ class Convolution(Law):
         y = edges[row, panel][:, None] + width[row, panel][:, None] * nodes
         height = b.survival(x[row][:, None] - y) * a.density(y)
         inner = np.bincount(row, weights=(height @ weights) * width[row, panel], minlength=len(x))
-        # Below the first point of the grid lies next to nothing, unless the density is infinite there.
+        # Almost no probability lies below the first point of the grid, unless the density is infinite there.
         first = self._grid_a[0]
         return a.survival(upper) + inner + a.cdf(first) * b.survival(x - first)

@@ -1,4 +1,4 @@
-"""How long a party's timing takes to come round: states of bursts, up and down, periods of traces and rates."""
+"""The cycle times of a party's timing: states of bursts, times up and down, periods of traces and rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def work_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
 
 
 def delays_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
-    """Yield what a party draws again and again, by its key: the times of its work, and how long it is up and down."""
+    """Yield, by key, the delays that a party draws repeatedly: times of its work, and times up and down."""
     yield from work_of(timing)
     if isinstance(timing.availability, Alternating):
         yield "availability.up", timing.availability.up
@@ -30,7 +30,7 @@ def delays_of(timing: PartyTiming) -> Iterator[tuple[str, Delay]]:
 
 @dataclass(frozen=True)
 class Cycle:
-    """What comes round in a party's timing, by its key: the mean time (s) that it takes, and whether it is a period."""
+    """A cycle in a party's timing, by its key: its mean duration (s), and whether it is a fixed period."""
 
     key: str
     seconds: float
@@ -38,7 +38,7 @@ class Cycle:
 
 
 def cycles_of(timing: PartyTiming) -> Iterator[Cycle]:
-    """Yield what comes round in a party's timing; 0 s where nothing does."""
+    """Yield the cycles in a party's timing; the duration is 0 s for keys without a cycle."""
     for key, delay in delays_of(timing):
         yield Cycle(key, delay.cycle_s, regular=False)
     for key, capacity in (("link.up", timing.link.up), ("link.down", timing.link.down)):

@@ -78,6 +78,6 @@ QUANTITY = Shorthand(
 AnyDelay = Annotated[DelayKind, Field(discriminator="kind"), OrModule(Delay), QUANTITY]
 """A field that takes any kind of delay, or a plain quantity for a constant one. Example: ``pause: AnyDelay``."""
 
-# Delays that contain delays: AnyDelay is defined only now.
+# Delays may contain delays, and AnyDelay is defined only here.
 for _kind in (Mixture, Sum, Maximum, State, MarkovModulated):
     _kind.model_rebuild(_types_namespace={"AnyDelay": AnyDelay})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FEW_STRETCHES = 16
 _CUTS = 512
 MAX_PIECES = 64
-"""Distinct values up to which the cdf is written as a formula."""
+"""The most distinct values for which the cdf is written as a formula."""
 
 
 @final
@@ -110,13 +110,13 @@ class Empirical(Delay):
 
     @override
     def nodes(self) -> Atoms | None:
-        """Give Gauss's nodes in place of interpolated stretches, if they are many."""
+        """Return Gauss's nodes in place of interpolated stretches if there are many."""
         values, masses = self.atoms()
         distinct, before, after = self._distinct
         if len(distinct) <= _FEW_STRETCHES:
             return None
         nodes, weights = gauss(4)
-        # Wide stretches are cut, so that what is added to them varies gently between nodes.
+        # Wide stretches are cut, so that a law added to them varies slowly between nodes.
         cuts = np.ceil(np.diff(distinct) / (distinct[-1] - distinct[0]) * _CUTS).astype(np.int64)
         place = np.arange(cuts.sum()) - np.repeat(np.cumsum(cuts) - cuts, cuts)
         width = np.repeat(np.diff(distinct) / cuts, cuts)

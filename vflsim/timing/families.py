@@ -82,7 +82,7 @@ class Normal(Delay):
 
     @override
     def inverse_cdf(self, u: Floats) -> Floats:
-        # From the nearer end, so that neither tail is lost to rounding.
+        # Compute from the nearer end, so that rounding loses neither tail.
         low = ndtri(np.minimum(ndtr(-self.mean / self.sd) + u * self._kept, 0.5))
         high = -ndtri(np.minimum((1 - u) * self._kept, 0.5))
         return np.where(u > 0, np.maximum(self.mean + self.sd * np.where(high > 0, high, low), 0.0), 0.0)

@@ -59,7 +59,7 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """One family fitted: its best member, or why there is none.
+    """The result of fitting one family: its best member, or why there is none.
 
     ``ks_p_value`` takes the fit into account, but not that the family may be the best of several; NaN for a family
     whose fit takes too long to repeat.
@@ -149,7 +149,7 @@ def rounded(delay: Delay, observed: Floats) -> Delay:
         for values in sorted(product(*choices), key=lambda each: sum(far for far, _ in each)):
             try:
                 found = type(delay).model_validate(fields | {n: v for n, (_, v) in zip(names, values, strict=True)})
-            except ValueError:  # a low end above the high one, say
+            except ValueError:  # for example, the low end is above the high one
                 continue
             if abs(log_likelihood(found, observed) - known) < _SAME:
                 return found
@@ -162,7 +162,7 @@ def _rounded(value: Any, digits: int) -> list[tuple[int, Any]]:
         unit = Decimal(1).scaleb(Decimal(value).adjusted() - digits + 1)
         nearest = Decimal(value).quantize(unit)
         return [(abs(steps), float(nearest + steps * unit)) for steps in (0, -1, 1)]
-    if math.isclose(sum(value), 1):  # shares: they still are after rounding
+    if math.isclose(sum(value), 1):  # shares still sum to 1 after rounding
         kept = [round(each, digits) for each in value[:-1]]
         return [(0, [*kept, round(1 - sum(kept), digits)])]
     return [(0, [_rounded(each, digits)[0][1] for each in value])]

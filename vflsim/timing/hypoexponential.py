@@ -1,4 +1,4 @@
-"""The sum of independent exponential times, in the form that loses no digits."""
+"""The sum of independent exponential times, in a numerically stable form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Hypoexponential(Law):
 
     @property
     def stable(self) -> bool:
-        """Whether the closed form loses no digits: equal means (Erlang), or means well apart (partial fractions)."""
+        """Whether the closed form is numerically stable: means are equal (Erlang) or well apart (partial fractions)."""
         return self._equal or bool(np.all(np.isfinite(self._factors)) and np.abs(self._factors).sum() < _CONDITION)
 
     @property
@@ -98,7 +98,7 @@ class Hypoexponential(Law):
 
 @lru_cache(1024)
 def exponentials(means: tuple[float, ...]) -> tuple[Law, ...]:
-    """Give laws whose sum is the sum of exponentials, each in a form that loses no digits.
+    """Return laws whose sum is the sum of exponentials, each in a numerically stable form.
 
     Partial fractions of nearly equal means would cancel: these means go through the chain of their stages.
     """

@@ -54,7 +54,7 @@ class Interpolated(Law):
 
     @override
     def error(self) -> float:
-        # An error of the cdf counts wherever there is probability: within some standard deviations.
+        # Errors of the cdf matter only where there is probability, within some standard deviations.
         known = math.isfinite(spread := math.sqrt(self.variance()))
         return super().error() + (self.law.accuracy * _WIDE * spread if known else 0.0)
 

@@ -1,4 +1,4 @@
-"""The distribution of a time. One formula, of the cdf or of its inverse, is enough: the rest follows numerically."""
+"""The distribution of a time. A formula of the cdf or of its inverse suffices; other quantities follow numerically."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vflsim.timing.moments import Moments, moments
 
 _NEXT_TO_NOTHING = 1e-9
 _LAST = 0.01
-"""The last part of the way from the median to a bound, where more than nothing is left: a light tail leaves less."""
+"""Share of the distance from the median to a bound, next to the bound. A bounded law has probability there."""
 
 
 class Law:
@@ -67,7 +67,7 @@ class Law:
 
     @property
     def standard(self) -> Law:
-        """A law that this one is a multiple of, the same for many of them: itself, if there is no other."""
+        """A law of which this law is a multiple, shared by many laws; the law itself if there is no other."""
         return self
 
     def density(self, x: ArrayLike) -> Floats:
@@ -103,7 +103,7 @@ class Law:
         return shortest if shortest > _NEXT_TO_NOTHING * median else 0.0, self._upper_bound(median)
 
     def _upper_bound(self, median: float) -> float:
-        """Find the time beyond which nothing is left; inf where a tail only gets too small for the floats."""
+        """Return the time beyond which the survival function is 0; inf if a tail is merely too small for floats."""
         end = float(first(lambda x: self.survival(x) <= 0, np.array([median]), np.array([sys.float_info.max]))[0])
         left = self.survival(np.array([end - _LAST * (end - median), end]))
         return end if left[1] <= 0 and (left[0] > _NEXT_TO_NOTHING or end == median) else math.inf
@@ -114,19 +114,19 @@ class Law:
         return np.unique([end for end in self.support if math.isfinite(end)])
 
     def atoms(self) -> Atoms:
-        """Give the times that have a probability of their own; none where they are not known one by one."""
+        """Return the times with positive probability; none if they cannot be listed."""
         return Atoms.none()
 
     def summands(self) -> tuple[Law, ...]:
-        """Give independent times that this one is the sum of: itself alone, where no others are known."""
+        """Return independent times whose sum is this time; only the law itself if no others are known."""
         return (self,)
 
     def alternatives(self) -> tuple[tuple[float, Law], ...]:
-        """Give the laws that this one is a mixture of, with their probabilities: itself alone, where it is none."""
+        """Return the components of this mixture with their probabilities; only the law itself if it is no mixture."""
         return ((1.0, self),)
 
     def phases(self) -> Mapping[float, float] | None:
-        """Give the probability of each mean of the exponentials that this law is a mixture of; None if it is none."""
+        """Return the probability of each mean if this law is a mixture of exponentials; otherwise None."""
         return None
 
     def nodes(self) -> Atoms | None:
@@ -135,7 +135,7 @@ class Law:
 
     @property
     def accuracy(self) -> float:
-        """The absolute error of the cdf; a table of it need not be more accurate."""
+        """The absolute error of the cdf; a table of the cdf need not be more accurate."""
         return 1e-12
 
     def expectation(self) -> float:
@@ -169,7 +169,7 @@ class Law:
 @final
 @dataclass(frozen=True)
 class Point(Law):
-    """Always the same time."""
+    """The law of a constant time."""
 
     value: float
 

@@ -26,5 +26,5 @@ class Link(Part):
 
     @property
     def limited(self) -> bool:
-        """Whether its bandwidth makes anything take time."""
+        """Whether its bandwidth is limited, so that transfers take time."""
         return not self.up == self.down == math.inf

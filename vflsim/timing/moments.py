@@ -64,7 +64,7 @@ def moments(law: Law) -> Moments:
     powers = 1 if math.isinf(tail.rest[1]) else 2
     edges = _edges(law, quantiles, centre, scale, tail.start)
     found, errors, fine = _integrals(law, centre, edges, powers, tail.blurred, _FEW_INTERVALS)
-    if not fine and len(jumps := _jumps(law, edges[-1])):  # jumps that nobody tells of
+    if not fine and len(jumps := _jumps(law, edges[-1])):  # the law does not list its jumps
         edges = np.union1d(edges, jumps)
         found, errors, _ = _integrals(law, centre, edges, powers, tail.blurred, _MANY_INTERVALS)
     errors += tail.doubt[:powers]

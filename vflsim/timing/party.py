@@ -11,7 +11,7 @@ from vflsim.vocabulary.base import Part
 
 
 class PartyTiming(Part):
-    """How fast one party is, every formula evaluated. What is not said takes no time."""
+    """The speed of one party, with every formula evaluated. Omitted activities take no time."""
 
     compute: AnyCompute = Constant(value=0.0)
     link: Link = Link()
@@ -20,7 +20,7 @@ class PartyTiming(Part):
     availability: AnyAvailability = Always()
 
     def refined(self, by: Part) -> PartyTiming:
-        """Replace what ``by``, a part with some of these fields, sets; refine the link key by key."""
+        """Replace the fields that ``by``, a part with some of these fields, sets; refine the link key by key."""
         given = {key: value for key in by.model_fields_set if (value := getattr(by, key)) is not None}
         if (link := given.get("link")) is not None:
             given["link"] = self.link.model_copy(update={key: getattr(link, key) for key in link.model_fields_set})

@@ -1,4 +1,4 @@
-"""Trial of availabilities, activations and capacities from outside: functions of (seed, party, time), possible ones."""
+"""Trial of availabilities, activations and capacities from outside: possible functions of (seed, party, time)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _pieces(profile: Profile, own: str) -> list[tuple[float, float]]:
 
 
 def _same(pieces: list[tuple[float, float]], again: Profile, own: str, of: str) -> None:
-    """Refuse a profile that is another one the second time, asked in another order."""
+    """Refuse a profile that differs when it is queried again in another order."""
     for t, value in reversed(pieces):
         if (found := again.value(t)) != value:
             what = f"{own}.profile is {value:g} at {t:.6g} s, and {found:g} when it is asked again {of}".rstrip()

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, final
 from typing_extensions import override
 
 TRACE = 1e-12
-"""The negligible share of an amount, which rounding may leave when its last bit is through."""
+"""The negligible share of an amount that rounding may leave after its last bit has been transferred."""
 NEVER_AFTER = 1_000_000
 """Changes in a row at value 0, after which a profile counts as 0 for ever."""
 
@@ -203,7 +203,7 @@ class StepProfile(Profile):
     @override
     def finish(self, start: float, amount: float) -> float:
         if 0 < self._total < math.inf and self._period < math.inf and amount > 2 * self._total:
-            turns = math.floor(amount / self._total) - 1  # whole periods; the rest is walked through
+            turns = math.floor(amount / self._total) - 1  # whole periods at once; the rest piece by piece
             return super().finish(start + turns * self._period, amount - turns * self._total)
         return super().finish(start, amount)
 

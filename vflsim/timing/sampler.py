@@ -1,4 +1,4 @@
-"""The only place that turns uniforms into delays, so that a draw always has the same bits."""
+"""Turns uniforms into delays. No other module does so, so that a draw always has the same bits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sampler:
         self._delay = delay
         self._first = _NOWHERE  # index of the first draw in the block at hand
         self._in_time: _InTime | None = None
-        if isinstance(delay, Constant):  # it needs no stream: a hundred thousand clients may have several each
+        if isinstance(delay, Constant):  # it needs no stream, which saves memory with a hundred thousand clients
             self._block = _constant_block(delay.value)
             return
         self._block = array("d")

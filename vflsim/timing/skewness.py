@@ -1,4 +1,4 @@
-"""How skewed a law is, for rules of thumb on how many draws a mean needs."""
+"""The skewness of a law, for rules of thumb on the number of draws that a mean needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vflsim.timing.law import Law
 
 _STEPS = 600
 _LEAST = 1e-13
-"""The smallest probability of slower times that is looked at: beyond it, cdfs are round-off."""
+"""The smallest probability of slower times that is used; below it, cdfs are round-off."""
 
 
 def skewness(law: Law) -> float:

@@ -40,7 +40,7 @@ def total(laws: Iterable[Law]) -> Law:
     if len(discrete) > 1 and all(law.scale == 1.0 for law in discrete):
         parts = tuple(sorted((law.delay for law in discrete), key=repr))
         discrete = [OfDelay(Sum.model_construct(parts=parts))]  # type: ignore[arg-type]
-    # The order of the terms does not matter. Common parts of clients mostly come first, and are convolved once.
+    # The order of terms does not matter. Common parts of clients mostly come first, and are convolved once.
     random = (*sorted(smooth, key=lambda law: (knows_quantiles(law), law.variance(), repr(law))), *discrete)
     if not random:
         return Point(constant)
@@ -142,5 +142,5 @@ def _sum_of(parts: tuple[Law, ...]) -> Law:
 
 @lru_cache(1024)
 def is_discrete(law: Law) -> bool:
-    """Tell whether the law is that of observed times or of sums of them, with nothing between the values."""
+    """Return whether the law is that of observed times or of their sums, without interpolation between values."""
     return isinstance(law, OfDelay) and all(part.atoms().mass > 1 - 1e-12 for part in law.summands())

@@ -1,4 +1,4 @@
-"""How much of a law's variance lies in its slowest draws, which a run of few draws may never see."""
+"""The share of a law's variance in its slowest draws, which may not occur in a run of few draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflsim.timing.law import Law
 from vflsim.timing.quadrature import integral
 
 FEWEST = 3
-"""Draws that count at least: the slowest third of a symmetric law has less than half of its variance."""
+"""The least number of draws: the slowest third of a symmetric law has less than half of its variance."""
 
 
 def tail_share(law: Law, draws: float) -> float:

@@ -1,4 +1,4 @@
-"""What an unbounded law has beyond the times at which its survival function can still be integrated.
+"""The tail of an unbounded law beyond the times at which its survival function can be integrated.
 
 There log S(c + z) is continued as a parabola in log z. It is straight for a power law, and bends downwards for lighter
 tails, such as the log-normal one. If it is straight and no steeper than z^−1, the mean is infinite; z^−2, the variance.
@@ -23,13 +23,13 @@ _PRECISE: Final = 1e-20
 """A survival function that falls below this is no rounded difference, 1 − cdf."""
 _LEAST: Final = 1e-280
 _NEGLIGIBLE: Final = 45.0
-"""A contribution below e^−45 of the largest one is nothing."""
+"""A contribution below e^−45 of the largest one is negligible."""
 _FROM: Final = 1e-11
 """A survival function that is 1 − cdf is continued from here, where rounding has reached its fifth digit."""
 _BENT: Final = 1e-3
 """A curvature below this is rounding, or the difference between x and x − c."""
 _OFF: Final = {True: 1e-9, False: 1e-4}
-"""By how much the slope of a power law may be off, by whether the survival function is precise."""
+"""The allowed error of the slope of a power law, by whether the survival function is precise."""
 _SAFETY: Final = 3.0
 
 _Both = tuple[float, float]
@@ -96,7 +96,7 @@ def tail_of(law: Law, centre: float, scale: float) -> Tail:
 def _precise(law: Law, centre: float, z: Floats, height: Floats) -> Tail:
     """Give the tail of a survival function that keeps its digits, known at the distances ``z``."""
     last, step = len(z) - 1, min(3, (len(z) - 1) // 4)
-    if step < 1:  # it falls from nearly 1 to nothing
+    if step < 1:  # it falls from nearly 1 to 0
         return Tail(float(2 * z[-1]) if len(z) else float(law.quantile(1 - 1e-15)) - centre, (0, 0), (0, 0), 0.0)
     early, late = (
         _Parabola.through(z[marks], height[marks])
@@ -126,7 +126,10 @@ def _of_differences(law: Law, centre: float) -> Tail:
 
 
 def _continued(law: Law, centre: float, early: _Parabola, late: _Parabola, precise: bool) -> Tail:
-    """Continue the tail from ``late.z``; doubt it by how well ``early`` would have foretold what is known since."""
+    """Continue the tail from ``late.z``.
+
+    Its doubt is the error with which ``early`` predicts the later known values.
+    """
     t = np.geomspace(early.z, late.z, 41)
     nodes, weights = gauss(20)
     between = t[:-1, None] + np.diff(t)[:, None] * nodes

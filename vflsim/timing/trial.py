@@ -15,7 +15,7 @@ from vflsim.timing.law import Law
 from vflsim.timing.moments import moments
 
 ROUNDING: Final = 1e-12
-"""What a cdf may leave [0, 1] by, or fall by: the accuracy that closed forms assume of a cdf."""
+"""The largest amount by which a cdf may leave [0, 1] or fall, which is the accuracy that closed forms assume."""
 _AGREE: Final = 1e-6
 _LEVELS = np.concatenate([[1e-9, 1e-6, 1e-3], np.linspace(0.01, 0.99, 99), [0.999, 1 - 1e-6, 1 - 1e-9]])
 _DRAWS: Final = 16 * BLOCK
