@@ -172,7 +172,7 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 
 def unsuitable(scenario: Scenario, name: str, error: UnsuitableError) -> Problem:
-    """Say that a protocol cannot run with its codec, its blinding or its loss."""
+    """Make the problem of a protocol that cannot run with its codec, its blinding or its loss."""
     if error.key == "blinding":
         return Problem.of_message(("protocols", name, "blinding"), str(error))
     if error.key == "loss":
@@ -182,7 +182,7 @@ def unsuitable(scenario: Scenario, name: str, error: UnsuitableError) -> Problem
 
 
 def broken(name: str, error: Exception) -> Problem:
-    """Say that a protocol's own code fails, and where."""
+    """Make the problem of a protocol whose own code fails, with the place."""
     return Problem(("protocols", name), reason(error), remedy=f"mend the protocol; raised in: {origin(error)}")
 
 
@@ -334,7 +334,7 @@ def _metrics(scenario: Scenario, task: str | None) -> Iterator[Problem]:
 
 
 def _end(scenario: Scenario, name: str) -> Iterator[Problem]:
-    """Refuse a run that only updates could end and that has none; its participants are known to be right."""
+    """Refuse a run that only updates could end and that has none. Its participants have been checked before."""
     nobody = not participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
     if nobody and scenario.stop_of(name).criteria.keys() == {"updates"}:
         what = f"protocol {name!r} would never end: no client takes part in it, so there are no updates"
@@ -343,7 +343,7 @@ def _end(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 
 def _evaluation(scenario: Scenario, name: str) -> Iterator[Problem]:
-    """Check that no evaluation that takes time is lost with the client that works on it."""
+    """Check that no client can crash while it works on an evaluation that takes time."""
     protocol = scenario.protocols[name].protocol
     if not scenario.evaluate_of(name).costs_time or protocol.traits.reference:
         return

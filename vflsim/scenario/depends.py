@@ -1,4 +1,4 @@
-"""What one run of a study depends on: the part of a scenario that can change its bytes."""
+"""The part of a scenario that one run of a study depends on, because it can change the run's bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
 
 
 def course_part(scenario: Scenario, protocol: str) -> dict[str, Any]:
-    """Return what a run depends on until its end: its part without stop rules, unless its noise follows from them."""
+    """Return the run's part of the scenario without stop rules, unless its noise follows from them."""
     mechanism = scenario.protocols[protocol].mechanism
     if mechanism is not None and mechanism.needs_plan:
         return run_part(scenario, protocol)
@@ -75,7 +75,7 @@ def part_of(raw: Mapping[str, Any], protocol: str, own: bool = False, without: C
         part["codec"] = codec
     part["protocol"] = entry
     part = {key: value for key, value in part.items() if key not in without}
-    if not own and not _names_a_module(part):  # own code may read any symbol
+    if not own and not _names_a_module(part):  # a user's class may read any symbol
         part.pop("modules", None)
         part |= _used_constants(part, part.pop("constants", None) or {})
     return {key: part[key] for key in sorted(part) if part[key] != {}}

@@ -26,7 +26,7 @@ _CLIENTS = ("timing", "clients")
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What a preset sets, where that was published, and what is ours; ``get`` tells how to get its files."""
+    """The settings of a preset, their source, and our additions; ``get`` says how to get its files."""
 
     name: str
     title: str
@@ -38,12 +38,12 @@ class Preset:
 
     @property
     def origin(self) -> str:
-        """What stands in place of a line in errors."""
+        """The text that replaces a line number in errors."""
         return f"preset {self.name}"
 
     @classmethod
     def read(cls, name: str) -> Preset:
-        """Read a preset that there is."""
+        """Read an existing preset."""
         return cls(name, **documents.read(FOLDER / f"{name}.yaml").raw)
 
 
@@ -55,8 +55,8 @@ def names() -> list[str]:
 def resolved(document: Document) -> Document:
     """Return the document with the keys of its preset, if it names one.
 
-    Raises ScenarioError for a preset that there is not, and for one whose files are absent. Problems with a key of the
-    preset have its name in place of a line.
+    Raises ScenarioError for an unknown preset, and for one whose files are absent. Problems with a key of the preset
+    have its name in place of a line.
     """
     own = document.raw.get("timing")
     name = own.get("preset") if isinstance(own, dict) else None

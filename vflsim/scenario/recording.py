@@ -1,4 +1,4 @@
-"""What a run keeps of itself."""
+"""Which tables and views a run records."""
 
 from __future__ import annotations
 

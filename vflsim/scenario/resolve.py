@@ -72,7 +72,7 @@ def _planned(scenario: Scenario, name: str, rows: int) -> Mechanism | None:
     try:
         batches = scenario.protocols[name].protocol.batch_plan().batches(rows, training, 0)
     except ValueError:
-        return mechanism  # a check of the data tells about the batches
+        return mechanism  # a check of the data reports mistakes in the batches
     return mechanism.planned(
         Plan(batches.size / rows, batches.per_epoch, planned_rounds(scenario, name, batches.per_epoch))
     )

@@ -33,7 +33,7 @@ _NEEDED = {  # by the beginning of pydantic's error type
     "mapping": "a mapping of keys to values",
     "none": "null",
 }
-_SECTIONS = {  # what a missing section of a scenario may look like
+_SECTIONS = {  # example of a missing section of a scenario
     "name": "study",
     "data": "{name: digits}",
     "partition": "{clients: 4}",
@@ -56,7 +56,7 @@ def problems_of(error: ValidationError, raw: Any, known: Known) -> list[Problem]
             continue
         problem = _problem(detail, raw, known)
         if inner["type"] == "too_short" and len(_value_at(problem.loc, raw)) >= inner["ctx"]["min_length"]:
-            continue  # pydantic counts only the entries without a problem of their own
+            continue  # pydantic counts only the entries without problems
         found.setdefault(problem.loc, []).append(problem)
     problems = [problem for there in found.values() for problem in _alternatives_joined(there)]
     return [problem for problem in problems if not _misspelt(problem, problems, raw)]

@@ -22,7 +22,7 @@ _CODE = re.compile(r"``(.*?)``", re.DOTALL)
 
 def examples_of(part: type[BaseModel]) -> list[Any]:
     """Read the examples of a part, in YAML, from ``Example: …`` or ``Examples: …`` at the end of its docstring."""
-    from ruamel.yaml import YAML  # `vflsim list` does without
+    from ruamel.yaml import YAML  # `vflsim list` does not need it
 
     found = _EXAMPLES.search(inspect.cleandoc(part.__doc__ or ""))
     return [YAML(typ="safe").load(text) for text in _CODE.findall(found[1])] if found else []
@@ -68,7 +68,7 @@ def _read(node: ast.AST, scope: str, found: dict[str, dict[str, str]]) -> None:
 
 
 def _complete(schema: JsonSchemaValue, part: type[BaseModel]) -> None:
-    """Complete the JSON Schema of a part by what is not in its fields.
+    """Complete the JSON Schema of a part by facts that its fields do not contain.
 
     A file must have ``kind``, which Python may leave to its default. Every key has its meaning and the values of the
     part's examples.

@@ -9,7 +9,7 @@ EngineName: TypeAlias = Literal["processes", "ray"]
 
 
 class ExecutionOptions(TypedDict, total=False):
-    """How the runs of a study are carried out. Each option may be left out: see ``DEFAULTS``.
+    """Options for executing the runs of a study. Each option may be omitted: see ``DEFAULTS``.
 
     ``workers``: runs at a time, each in its own process; a script needs ``if __name__ == "__main__":`` around the call.
     ``resume``: refuse a folder with results of another scenario. ``anew``: keep no earlier run; move all of them aside.
@@ -53,4 +53,4 @@ DEFAULTS: Final[ExecutionOptions] = {
     "num_gpus": None,
     "max_retries": 3,
 }
-"""What holds for an option that is left out."""
+"""The values of omitted options."""

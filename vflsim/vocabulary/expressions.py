@@ -242,7 +242,7 @@ def _anything(value: Any) -> Any:
 
 
 def _real(value: Any) -> Any:
-    """Let a real, finite number of moderate size through; otherwise raise ValueError or OverflowError."""
+    """Return a real, finite number of moderate size unchanged; otherwise raise ValueError or OverflowError."""
     if isinstance(value, complex):
         raise ValueError("a negative number to a fractional power is not a real number")
     if isinstance(value, float):

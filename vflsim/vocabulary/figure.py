@@ -1,4 +1,4 @@
-"""What a figure from outside is: a class whose fields are its options, and which draws results."""
+"""The base class of figures from outside. The fields of a class are its options, and its method draws results."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def imported(path: str) -> Any:
 
 
 def own_kind(name: str) -> str:
-    """Say how to name an imported class of the user's own with this kind or name; empty if there is none."""
+    """Say how to name an imported class of the user's own with this kind or name; return an empty text for none."""
     for part in _derived(Part):
         kind = part.model_fields.get("kind")
         path = f"{part.__module__}:{part.__qualname__}"
@@ -67,7 +67,7 @@ def own_kind(name: str) -> str:
 
 
 def built_in_kinds() -> frozenset[str]:
-    """Return the names of all kinds that vflsim itself has, of what has been imported."""
+    """Return the names of all kinds of vflsim whose modules have been imported."""
     fields = (part.model_fields.get("kind") for part in _derived(Part) if part.__module__.startswith("vflsim."))
     return frozenset(field.default for field in fields if field is not None and isinstance(field.default, str))
 
@@ -79,19 +79,19 @@ def _derived(part: type[Part]) -> Iterator[type[Part]]:
 
 
 def reason(error: BaseException) -> str:
-    """Give an exception of the user's code in one line."""
+    """Describe an exception of the user's code in one line."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def origin(error: BaseException) -> str:
-    """Where in the user's code an exception comes from: the innermost frame outside installed packages."""
+    """Return the place in the user's code that raised an exception: the innermost frame outside installed packages."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     return f"{own[-1].filename}:{own[-1].lineno}, {own[-1].name}" if own else type(error).__name__
 
 
 def tried_out(part: Part, trial: Callable[[], None]) -> Part:
-    """Try out a part of a user's own class, and return it. Raises ValueError for what is wrong, and where."""
+    """Try out a part of a user's own class, and return it. Raises ValueError with the mistake and its place."""
     try:
         trial()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a measure of the summary is: one number about a finished run, estimated over seeds like the built-in ones.
+"""The base class of measures: one number about a finished run, estimated over seeds like the built-in measures.
 
 To add one to vflsim: a final class in ``measures.py``, and its name in ``MeasureKind`` there.
 """
@@ -34,7 +34,7 @@ class MeasuredValue(BaseModel):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a measure sees of a run: its tables, as ``docs/results.md`` has them. No method may change one.
+    """The tables of a run that a measure gets, as ``docs/results.md`` describes them. No method may change a table.
 
     ``rounds`` and ``events`` are None where the scenario's ``record`` does not keep them.
 
@@ -77,7 +77,7 @@ class Measure(Part, ABC):
         return ()
 
     def measured(self, run: FinishedRun) -> MeasuredValue:
-        """Return what ``run.json`` keeps. Raises ``RunError``, with the place in the code, for what goes wrong."""
+        """Return the value for ``run.json``. Raises ``RunError``, with the place in the code, for any failure."""
         try:
             found = as_number(self.value(run), type(self).__name__)
         except Exception as error:  # the user's code may raise anything

@@ -1,4 +1,4 @@
-"""Trial of a measure on small tables with the columns of a scenario: one number, the same every time."""
+"""Trial of a measure on small tables with the columns of a scenario: it must give one number, and repeat it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROWS = 8
 
 
 def try_out(measure: Measure, columns: Mapping[str, Sequence[str]]) -> None:
-    """Measure runs with these columns of metrics, rounds and events. Raises ValueError for what is wrong."""
+    """Measure runs with these columns of metrics, rounds and events. Raises ValueError for the first mistake."""
     name, unit = type(measure).__name__, measure.unit
     if not isinstance(unit, str):
         raise ValueError(f"{name}.unit is {unit!r}; allowed: a text, empty for none; mend 'unit' of the class")

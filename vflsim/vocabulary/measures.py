@@ -1,4 +1,4 @@
-"""The measures of the summary that a scenario may ask for, beside those that every summary has."""
+"""The measures that a scenario may add to those of every summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a metric is: a number about a model's predictions, with a range, a better direction, and the tasks that have it.
+"""The base class of metrics: a number about a model's predictions, with a range, a better direction, and its tasks.
 
 To add one to vflsim: a final class in ``metrics.py``, and its name in ``MetricKind`` there.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TaskName: TypeAlias = Literal["multiclass", "binary", "regression"]
-"""What is predicted. Example: ``tasks: ClassVar[tuple[TaskName, ...]] = ("binary",)``."""
+"""The task of a model. Example: ``tasks: ClassVar[tuple[TaskName, ...]] = ("binary",)``."""
 Better: TypeAlias = Literal["higher", "lower"]
-"""Which values of a metric are better. Example: ``better: ClassVar[Better] = "lower"``."""
+"""The better values of a metric. Example: ``better: ClassVar[Better] = "lower"``."""
 
 
 class MetricFacts(BaseModel):
-    """What tables and figures have to know of a metric.
+    """Facts about a metric that tables and figures need.
 
     ``least`` and ``most`` are the ends of its range (None: unlimited), ``unit`` is that of its values, ``undefined``
     says when it has no value (empty: never).
@@ -138,7 +138,7 @@ class Metric(Part, ABC):
 
     @property
     def facts(self) -> MetricFacts:
-        """What tables and figures have to know."""
+        """The facts that tables and figures need."""
         return MetricFacts(
             better=self.better, least=self.least, most=self.most, unit=self.unit, undefined=self.undefined
         )

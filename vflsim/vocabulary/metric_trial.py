@@ -1,4 +1,4 @@
-"""Trial of a metric from outside: on random predictions it gives one number, in its range, the same every time."""
+"""Trial of a metric from outside: on random predictions it must give one number in its range, and repeat it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS, _CLASSES = 24, 3
 
 
 def try_out(metric: Metric) -> None:
-    """Compute a metric of random, of perfect and of one-sided predictions. Raises ValueError for what is wrong."""
+    """Compute a metric of random, of perfect and of one-sided predictions. Raises ValueError for the first mistake."""
     _facts(metric)
     for task in metric.tasks:
         for what, prediction, target in _cases(task):

@@ -1,4 +1,4 @@
-"""What a stop rule on metrics is: asked after each row of metrics, it says whether the run ends, and why.
+"""The base class of stop rules on metrics. After each row of metrics a rule decides whether the run ends, and why.
 
 To add one to vflsim: a final class in ``stop_rules.py``, and its name in ``StopRuleKind`` there.
 """

@@ -1,4 +1,4 @@
-"""Trial of a stop rule on the columns of a scenario: it answers with text, and the same every time."""
+"""Trial of a stop rule on the columns of a scenario: it must answer with text, and repeat its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROWS = 12
 
 
 def try_out(rule: StopRule, columns: Sequence[str]) -> None:
-    """Ask a rule about rows with these columns. Raises ValueError for what is wrong."""
+    """Ask a rule about rows with these columns. Raises ValueError for the first mistake."""
     name, rows = type(rule).__name__, list[Row]()
     known = rule.columns
     if not isinstance(known, tuple) or not all(isinstance(each, str) for each in known):
