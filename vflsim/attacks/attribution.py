@@ -24,7 +24,7 @@ from vflsim.vocabulary.quantities import Count
 
 Method: TypeAlias = Literal["integrated_gradients", "deeplift", "ablation"]
 COMPLETE = 1e-3
-"""How far DeepLIFT's attributions may be from adding up to what they explain, relative to the largest of that."""
+"""The allowed difference of the sum of DeepLIFT's attributions and the explained value, relative to its maximum."""
 
 
 @final
@@ -61,7 +61,7 @@ class Attribution(Attack):
     )
 
     def check(self, results: Results, scenario: Scenario) -> None:
-        """The reference must exist."""
+        """Raise ``ValueError`` if the reference does not exist."""
         if self.reference is not None and self.reference not in results.protocols:
             raise ValueError(f"there is no protocol {self.reference!r}; allowed: {', '.join(results.protocols)}")
 
@@ -135,7 +135,7 @@ def attributions(uploads: Uploads, task: PredictionTask, method: Method, steps: 
     model = LabelLogits(uploads, task)
     together = torch.cat([*uploads.sent.values()], 1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there are hooks for as long as it takes
+        warnings.simplefilter("ignore")  # captum warns of its temporary hooks
         if method == "integrated_gradients":
             found = IntegratedGradients(model).attribute(together, n_steps=steps)
         elif method == "ablation":

@@ -1,4 +1,4 @@
-"""The base class of attacks, and what they are given."""
+"""The base class of attacks, and their inputs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AttackedRun:
         raise ValueError(f"there is no finished run with seed {self.run.seed}")
 
     def uploads(self, count: int, split: Split = "test") -> Uploads:
-        """Return what the server gets for up to ``count`` rows of a split: the same rows for all protocols of a seed.
+        """Return the server's inputs for up to ``count`` rows of a split: the same rows for all protocols of a seed.
 
         Raises ``ValueError`` if the server's prediction is no function of embeddings.
         """

@@ -1,4 +1,4 @@
-"""Features from all coded embeddings of a batch together, those that a server decodes sums from."""
+"""Reconstruction of features from all coded embeddings of a batch, from which a server decodes sums."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class CodedAnswers:
 
     @property
     def numbers(self) -> Floats:
-        """The elements as real numbers and their bits."""
+        """The elements as real numbers, followed by their bits."""
         return numbers(self.elements)
 
 
@@ -194,7 +194,7 @@ def solved(
         if not len(own) or not len(unknown):
             continue
         echelon = eliminated(field, torch.cat([x[own], integers[own]], 1), x.shape[1])
-        if not len(echelon.rest):  # as many equations as known rows: nothing tells whether they hold
+        if not len(echelon.rest):  # with as many equations as known rows, nothing shows whether they hold
             continue
         varies = (integers[own] != integers[own][0]).any(0)
         fits = (varies & ~echelon.rest[:, x.shape[1] :].any(0)).numpy()

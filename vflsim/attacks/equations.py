@@ -25,7 +25,7 @@ from vflsim.vocabulary.quantities import Count
 Knows: TypeAlias = Literal["nothing", "means"]
 View: TypeAlias = Literal["upload", "sum", "prediction"]
 _TOLERANCE = 1e-3
-"""How far, relative to its values, a function of float32 may be from the affine one that it is taken for."""
+"""The allowed relative difference of a float32 function from its affine approximation."""
 _SMALLEST = 1e-5
 """Singular values below this share of the largest are 0."""
 
@@ -48,7 +48,7 @@ class Equations:
 
     @property
     def count(self) -> int:
-        """How many of the equations are independent of each other."""
+        """The number of independent equations."""
         w = np.concatenate([*self.weights.values()])
         return int(np.linalg.matrix_rank(w, tol=_SMALLEST * float(np.linalg.norm(w, 2))))
 
@@ -127,9 +127,9 @@ class EquationSolving(AttackOfClients):
 
 
 def maps_of(attacked: AttackedRun) -> dict[int, Affine]:
-    """Return what every client uploads as an affine function of its features, read off at 0 and at unit vectors.
+    """Return every client's upload as an affine function of its features, from its values at 0 and unit vectors.
 
-    Raises ``ValueError`` if it is none.
+    Raises ``ValueError`` if it is not affine.
     """
     models = attacked.models
     widths = {client: columns.stop - columns.start for client, columns in enumerate(models.data.columns, 1)}
@@ -155,7 +155,7 @@ def maps_of(attacked: AttackedRun) -> dict[int, Affine]:
 
 
 def predicted(uploads: Uploads, maps: Mapping[int, Affine], classes: bool) -> Equations:
-    """Return what predictions say of features.
+    """Return the equations that predictions give for features.
 
     Of ``classes`` the attacker has probabilities, so differences of logits. Raises ``ValueError`` if predictions are
     not affine in the uploads.

@@ -1,4 +1,4 @@
-"""Attack finished runs, and collect what the attacks measure."""
+"""Attacks finished runs, and collects the measures of the attacks."""
 
 from __future__ import annotations
 

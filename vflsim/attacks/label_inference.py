@@ -25,7 +25,7 @@ from vflsim.vocabulary.quantities import Quantity
 
 Method: TypeAlias = Literal["sign", "norm", "clusters", "cosine", "completion", "untrained"]
 _UNAIDED = ("sign", "norm", "clusters")
-"""Methods that need no row's label."""
+"""Methods that need no labels."""
 Classes: TypeAlias = NDArray[np.int64]
 
 
@@ -126,7 +126,7 @@ class LabelInference(AttackOfClients):
 
 
 def is_gradient(view: PartyView) -> bool:
-    """Return whether a client may have received it for a step: from the server, real, and no party's embedding."""
+    """Return whether a tensor may serve a client's step: it comes from the server, is real, and is no embedding."""
     passed_on = view.name == "server" or view.name.startswith("client-")
     return view.sender == "server" and not passed_on and view.values.dtype.is_floating_point
 
@@ -155,7 +155,7 @@ def known_rows(labels: Classes, classes: int, known: int, bits: np.random.Genera
 
 
 def unaided_scores(x: Floats, counts: Classes, method: Method, seed: int) -> Floats:
-    """Return for every row of ``x`` (rows, inputs) a score for each class, from no labels: (rows, classes).
+    """Return scores of classes for every row of ``x`` (rows, inputs), without any labels: (rows, classes).
 
     ``counts`` are the rows of each class, whose order alone is used: which of two classes is the rarer one.
     """
@@ -188,7 +188,7 @@ def class_scores(x: Floats, y: Classes, known: Indices, classes: int, method: Me
 
 
 def _along(length: Floats, means: Floats) -> Floats:
-    """Score two classes by length: one is longer."""
+    """Score two classes by the length of gradients: those of one class are longer."""
     towards = length * np.sign(means[1] - means[0])
     return np.concatenate([-towards, towards], axis=1)
 
@@ -233,7 +233,7 @@ def named_accuracy(scores: Floats, truth: Classes, rows: Indices | slice = slice
 
 
 def _embeddings(learner: object) -> Tensor:
-    """Return what a client's model makes of all training rows, (rows, width)."""
+    """Return the outputs of a client's model for all training rows, (rows, width)."""
     operation = learner.embed_split("train")  # type: ignore[attr-defined]
     operation.run()
     h: Tensor = operation.result.value

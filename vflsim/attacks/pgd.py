@@ -90,7 +90,7 @@ class Pgd(AttackOfClients):
         return classes_of(uploads.predict({**uploads.received, client: received}), task)
 
     def perturbed(self, uploads: Uploads, client: int, omega: float, step: float, task: PredictionTask) -> Tensor:
-        """Return what arrives of the upload of ``client`` after its last step, (rows, width)."""
+        """Return the received upload of ``client`` after its last step, (rows, width)."""
 
         def loss(received: Tensor) -> Tensor:
             return total_loss(uploads.predict({**uploads.received, client: received}), uploads.labels, task)

@@ -1,4 +1,4 @@
-"""Probes: guess features of unknown rows from what an attacker has, after a fit to the rows that it knows."""
+"""Probes: guess features of unknown rows from an attacker's view, after a fit to the rows that it knows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflsim.timing.floats import Floats
 
 _PENALTIES = np.logspace(-6, 6, 25)
 _WEIGHTS = (1.0, 0.0, 0.01, 0.1, 10.0)
-"""How much a view may count beside features; with 0 it is ignored."""
+"""The weights of a view relative to features; with 0 the view is ignored."""
 _WIDTHS = (0.1, 1.0, 10.0)
 """Squared widths of a kernel, relative to the median squared distance of two known rows."""
 _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 500, 30, 5
@@ -83,7 +83,7 @@ def decoded(x: Floats, y: Floats, known: Indices, others: Indices, hidden: int, 
 
 
 def _inputs(x: Floats, known: Indices, beside: Floats | None) -> list[Floats]:
-    """Return what a probe may be fitted to: a view, or features and a view of each weight."""
+    """Return the possible inputs of a probe: a view, or features and the view with each weight."""
     x = scaled(x, known)
     return [x] if beside is None else [np.hstack([scaled(beside, known), weight * x]) for weight in _WEIGHTS]
 

@@ -1,4 +1,4 @@
-"""What attacks on recorded views have in common: numbers of what was received, known rows, intervals over rows."""
+"""Common parts of attacks on recorded views: received values as numbers, known rows, intervals over rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Indices = NDArray[np.int64]
 RESAMPLED = 500
 """Samples of a bootstrap and of a permutation test."""
 FARTHEST = 5.0
-"""How many standard deviations from its mean an input of a probe may lie."""
+"""The most standard deviations by which an input of a probe may differ from its mean."""
 
 
 class AttackOfClients(Attack, ABC):
@@ -29,7 +29,7 @@ class AttackOfClients(Attack, ABC):
     """The client."""
 
     def check(self, results: Results, scenario: Scenario) -> None:
-        """The client must exist."""
+        """Raise ``ValueError`` if the client does not exist."""
         if self.client != "each" and self.client > scenario.clients:
             raise ValueError(f"there is no client {self.client}; allowed: 1 to {scenario.clients}, or each")
 
@@ -76,7 +76,7 @@ def spread_of(score: Callable[[Indices], float], rows: int, bits: np.random.Gene
 
 
 def by_chance(score: Callable[[Indices], float], rows: int, bits: np.random.Generator) -> tuple[float, float]:
-    """Return where a score lies in 95 % of random orders of the rows' truth (permutation test)."""
+    """Return the interval that holds a score in 95 % of random orders of the rows' truth (permutation test)."""
     return _middle([score(bits.permutation(rows)) for _ in range(RESAMPLED)])
 
 

@@ -1,4 +1,4 @@
-"""Reconstruction of parties' features from what other parties have received."""
+"""Reconstruction of parties' features from tensors that other parties have received."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Beside: TypeAlias = Literal["none", "own", "others"]
 RIDGES = {"linear": linear, "kernel": kernelled}
 """Probes that take features beside a view."""
 FEWEST = 20
-"""Recorded rows of a view that must have arrived."""
+"""The fewest recorded rows of a view that must have arrived."""
 
 
 @final
@@ -68,7 +68,7 @@ class Reconstruction(AttackOfClients):
             attackers = [SERVER, *attacked.models.learners.clients]
             attackers = [each for each in attackers if each != party]
             server, clients = [each for each in attackers if each == SERVER], [each for each in attackers if each]
-            for attacker in [*server, *clients[:1]]:  # the first client stands for all
+            for attacker in [*server, *clients[:1]]:  # the first client represents all clients
                 beside = {kind: self._beside(attacked, kind, party, attacker, views.rows) for kind in self.features}
                 for seen in seen_of(views.views, party_name(party), party_name(attacker)):
                     rows = np.flatnonzero(seen.received)
@@ -140,7 +140,7 @@ class Reconstruction(AttackOfClients):
         for holder in chosen:
             try:
                 found.append(numeric(_of(data, holder)[rows], _shape(data, holder)))
-            except ValueError:  # only categories
+            except ValueError:  # there are only categories
                 continue
         return np.hstack(found) if found else None
 
@@ -154,7 +154,7 @@ class Explained(NamedTuple):
 
 
 def explained(guess: Floats, truth: Floats, base: Floats, bits: np.random.Generator) -> Explained:
-    """Return how much of the square deviation from ``base`` a guess explains, over all rows and features.
+    """Return the share of the square deviation from ``base`` that a guess explains, over all rows and features.
 
     ``base`` is a mean, or another guess: then it is the partial R² of what the guess knows beyond that.
     """

@@ -1,4 +1,4 @@
-"""How far rounding moves a prediction of a trained server, beside Thm 1 (Qiu et al. 2024)."""
+"""The effect of rounding on predictions of a trained server, compared with Thm 1 (Qiu et al. 2024)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attacker has about a party's features: views, one by one and together, of the last or of all epochs."""
+"""An attacker's views of a party's features, one by one and together, of the last or of all epochs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Seen:
 
     @property
     def path(self) -> str:
-        """What the attack's random numbers are keyed by."""
+        """The key of the attack's random numbers."""
         return self.views[0].path if self.name != EVERYTHING else f"{self.attacker}/{EVERYTHING}"
 
     def inputs(self, epochs: Epochs) -> Floats | None:
@@ -58,7 +58,7 @@ def _all(view: PartyView) -> Floats | None:
 
 
 def seen_of(views: Collection[PartyView], party: str, attacker: str) -> Iterator[Seen]:
-    """Yield what ``attacker`` has that is about the features of ``party``, view by view, and then everything.
+    """Yield the attacker's views that depend on the features of ``party`` one by one, and then all together.
 
     The server has the party's own messages, and what it computes from all clients' messages. A client has the party's
     messages to it, what others pass on under the party's name, and all else that comes from the server, which depends

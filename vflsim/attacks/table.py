@@ -1,4 +1,4 @@
-"""The attacks that there are, and their options by name."""
+"""All attacks, and their options by name."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from vflsim.scenario.models import Scenario
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the models of a study's runs say of its clients.
+    """The findings about a study's clients from the models of its runs.
 
     ``clients`` has a row per protocol, seed and participant: ``weight_norm`` ‖W_k‖ (Frobenius), its ``share`` of their
     sum, its ``rank`` from 1 for the largest, ``noisy_features`` (in the scenario's ``data.noise``), the task's first
