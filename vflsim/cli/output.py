@@ -1,4 +1,4 @@
-"""Shared by ``vflsim explain`` and ``vflsim evaluate``: which runs, where to, and how findings are shown."""
+"""Shared by ``vflsim explain`` and ``vflsim evaluate``: the choice of runs, the output folder, and the output."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 
 _UNCOUNTED = "transfer.evaluation"
-"""No step waits for evaluation, which runs beside the protocol."""
+"""Evaluation runs beside the protocol, so no step waits for it."""
 
 
 @final

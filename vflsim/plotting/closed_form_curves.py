@@ -26,7 +26,7 @@ BOUNDS_LABEL = "between the bounds of a closed form"
 _BEGINNING = 1e-3
 """Below this value a curve would run along the figure's edge."""
 EVERYBODY = -1
-"""Client number of a closed form that is not about one client."""
+"""Client number of a closed form that belongs to no single client."""
 
 
 @final

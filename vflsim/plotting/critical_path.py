@@ -58,7 +58,7 @@ def critical_path(causes: Causes, start: Floats, ready: Floats, client: Ints) ->
 
 
 class _Walk:
-    """All rounds at once: each is at a party and an instant, after its first ``place`` events."""
+    """The state of all rounds together: each is at a party and an instant, after the first ``place`` events."""
 
     def __init__(self, causes: Causes, start: Floats) -> None:
         self.causes, self.events, self.start = causes, causes.events, start

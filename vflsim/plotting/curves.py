@@ -152,8 +152,8 @@ def without_references(
 ) -> tuple[dict[str, Runs], dict[str, float]]:
     """Split off the references, such as training with all features in one place: the mean plateau of each.
 
-    Their time and bytes are not those of a distributed system, so they are levels on such an axis. Without another
-    protocol they stay curves.
+    Their time and bytes are not those of a distributed system, so the figure shows them as levels. Without another
+    protocol they remain curves.
     """
     names = {run.protocol for run in results.runs if run.info.reference and run.protocol in curves}
     if len(names) == len(curves):
@@ -184,7 +184,7 @@ def runs_of(results: Results, protocol: str, column: str, metric: str) -> Runs:
     failed = {run.seed for run in results.failed if run.protocol == protocol}
     frame = results.metrics[results.metrics["protocol"] == protocol]
     frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"] + frame["bytes_peer"])
-    if column not in frame:  # no mechanism, no ε
+    if column not in frame:  # protocols without a mechanism have no ε
         return {}
     frame = frame[~frame["seed"].isin(failed) & frame[metric].notna() & frame[column].notna()]
     return {own["seed"].iloc[0].item(): _columns(own, column, metric) for _, own in frame.groupby("seed", sort=True)}

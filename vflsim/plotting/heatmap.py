@@ -26,7 +26,7 @@ _CELL = (0.5, 0.36)
 _LIGHT = 0.5
 """The share of the colour scale above which text is black."""
 _EMPTY = "#dddddd"
-_BLACK, _WHITE = "#000001", "#fffffe"  # no greys: a report on a dark page turns those round, but no colour map
+_BLACK, _WHITE = "#000001", "#fffffe"  # no greys: a report on a dark page inverts greys, but not colour maps
 
 
 def heat_map(sweep: Sweep, found: pd.DataFrame, label: str, note: str) -> Picture:
@@ -106,7 +106,7 @@ def _bounds(rows: Any) -> Any:
 
 
 def _why(sweep: Sweep, position: int, name: str) -> str:
-    """Say why a point has no value for a protocol."""
+    """State why a point has no value for a protocol."""
     lost = [run for run in sweep.results[position].failed if run.protocol == name]
     return "—" if not lost else "diverged" if all(run.diverged for run in lost) else "failed"
 

@@ -1,4 +1,4 @@
-"""How figures look beside their content: named styles, Matplotlib style files, size and title."""
+"""The appearance of figures: named styles, Matplotlib style files, size and title."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from vflsim.timing.floats import Floats
 from vflsim.vocabulary.quantities import TIME, Dimension, Quantity
 
 Place = float | str | None
-"""A place on an axis: a number in SI units, or text with a unit; None: where the axis begins, or ends."""
+"""A place on an axis: a number in SI units, or text with a unit. None is the beginning or the end of the axis."""
 
 
 @dataclass(frozen=True)

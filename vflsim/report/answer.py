@@ -128,7 +128,7 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
 
 
 def _missed(results: Results, summary: pd.DataFrame, target: str, time: Ranking | None) -> list[str]:
-    """Name the protocols of which some run did not reach the target, and what is known of them."""
+    """Name the protocols with runs that did not reach the target, with the bounds of their costs."""
     rows = select(summary, "time_to_target", target)
     sentences = []
     for _, row in rows[rows["baseline"].isna() & (rows["reached"] < rows["n"])].iterrows():

@@ -1,4 +1,4 @@
-"""What was compared, in words: the scenario of a results folder, and what differs between its protocols."""
+"""Describes the scenario of a results folder in words, and the differences between its protocols."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def timing(results: Results) -> Sheet | None:
 
 
 def protocols(results: Results) -> Sheet:
-    """Make the table of the protocols: what each is, and what differs between them."""
+    """Make the table of the protocols: a description of each, and their differences."""
     meaning = {
         str(kind.model_fields["kind"].default): (kind.__doc__ or "").strip().splitlines()[0].replace("``", "")
         for kind in TABLES["protocols"]
@@ -99,6 +99,6 @@ def protocols(results: Results) -> Sheet:
 
 
 def conditions(results: Results) -> Sheet | None:
-    """Make the table of what differs beside timing: features, labels, optimisers and local steps."""
+    """Make the table of differences besides timing: features, labels, optimisers and local steps."""
     table = conditions_of_results(results)
     return None if table is None else Sheet.of(table)

@@ -60,7 +60,7 @@ class Drawn:
 @final
 @dataclass
 class Ink:
-    """What all figures of a page share: the shapes of letters by id, and the greys in use."""
+    """The common parts of all figures of a page: the shapes of letters by id, and the greys in use."""
 
     glyphs: dict[str, str] = field(default_factory=dict)
     greys: set[str] = field(default_factory=set)

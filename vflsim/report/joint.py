@@ -1,4 +1,4 @@
-"""What a report says about several studies together, before the sections of each."""
+"""The section of a report about several studies together, before the section of each study."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def joint(results: JoinedResults, ink: Ink, share: float) -> Together:
 
 
 def _not_common(results: JoinedResults) -> Iterator[str]:
-    """Say which metrics or targets keep the studies from a closer comparison."""
+    """State which metrics or targets prevent a closer comparison of the studies."""
     metrics = {study.name: ", ".join(study.evaluated) or "none" for study in results.studies}
     if not results.evaluated and {*metrics.values()} != {"none"}:
         own = "; ".join(f"{name}: {own}" for name, own in metrics.items())

@@ -1,4 +1,4 @@
-"""Everything that a report says about one results folder."""
+"""The section of a report about one results folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a report says about a sweep: which protocol is first at which point, tables, figures, the points."""
+"""The section of a report about a sweep: the first protocol at each point, tables, figures, and the points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why rounds last: the clients that they wait for, and the activities on their critical path."""
+"""The reasons for the duration of rounds: the clients that they wait for, and activities on their critical path."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Follower:
         self._page, self._made_of, self._next = "", "", 0.0
 
     def state(self) -> str:
-        """Return a text that changes when a new page would be another, and may be made already."""
+        """Return a text that changes when a new page would differ and may be made."""
         now = self._content()
         soon = time.monotonic() < self._next and not self._complete()
         return (self._made_of or now) if soon else now
