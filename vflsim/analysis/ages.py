@@ -79,7 +79,7 @@ def used_probabilities(laws: Sequence[Law], t: int) -> list[float]:
 
 
 ROUNDING = 1e-12
-"""The relative difference of times that are sums of the same terms in another order."""
+"""The largest relative difference of times that are sums of the same terms in another order."""
 
 
 _U, _W = double_exponential(0.09)

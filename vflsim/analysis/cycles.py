@@ -30,7 +30,7 @@ from vflsim.world.messages import Embedding, Message
 
 
 class Unanalysable(Exception):  # noqa: N818  not an error: the reason why there is no closed form
-    """There is no closed form, for the reason given.
+    """Raised with the reason if there is no closed form.
 
     Example::
 
@@ -216,7 +216,7 @@ class Cycles(Stages):
         return total(self.downlink(client, turn.before)), total(self.steps(client, turn.before))
 
     def beside(self, turn: Turn) -> list[Law]:
-        """Return the laws of what a server step of all clients awaits beside their cycles: nothing here."""
+        """Return the laws of times that a server step awaits besides the clients' cycles; by default none."""
         return []
 
     def steps(self, client: int, rows: int) -> list[Law]:

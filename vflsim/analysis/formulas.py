@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_PARTS = 16
 """The most kinds of clients whose cdf is written out."""
 Groups = Sequence[tuple[Law, int]]
-"""Kinds of times, and the number of each."""
+"""The kinds of times, and the number of times of each kind."""
 
 
 def round_formulas(groups: Groups, names: Sequence[str], t: int, service: Law) -> tuple[Formula, ...]:

@@ -30,7 +30,7 @@ def exponential_rate(law: Law) -> float | None:
 
 
 def has_settling_phase(law: Law) -> bool:
-    """Tell whether a clock that renews itself by ``law`` forgets when it began.
+    """Return whether a renewal process with intervals of ``law`` forgets its beginning.
 
     A law whose times are multiples of a common step, such as observed times of few digits, never does: it strikes on a
     lattice. Others do, unless they have so few values (ten in a hundred quantiles) that it takes very long.
@@ -44,7 +44,7 @@ def lattice_step(law: Law) -> float:
     """Give the largest step of which all times are multiples, to within a millionth; 0 for a law that has a density."""
     try:
         atoms = law.atoms()
-    except TooLargeError:  # so many that no step is worth mentioning
+    except TooLargeError:  # there are too many values for a common step that matters
         return 0.0
     if atoms.mass < 1 - 1e-12:
         return 0.0
@@ -180,9 +180,10 @@ class Residual(Law):
 
     @cached_property
     def _up_to(self) -> tuple[Floats, Floats]:
-        """Times between which P(X > y) is smooth on its own scale, jumps of it included, and ∫ P(X > y) dy up to each.
+        """Return times, and ∫ P(X > y) dy up to each of them.
 
-        A sum may not know where its cdf jumps; its table does.
+        Between them P(X > y) is smooth on its own scale, its jumps included. A sum may not list the jumps of its cdf; its
+        table does.
         """
         edges = np.unique([*self.law.table.edges, 0.0, *self.law.breaks])
         if math.isinf(self.law.support[1]):
@@ -205,7 +206,7 @@ def _between(law: Law, low: Floats, high: Floats) -> Floats:
 
 
 _FINE = 1e-3
-"""Of its mean: steps so small that clocks on them hardly ever strike together."""
+"""The share of the mean below which a common step is ignored: such processes hardly ever coincide."""
 _SAME = 1e-6
 _TOGETHER = 4_096
 _U, _W = gauss(10)

@@ -74,7 +74,7 @@ class Codec(Part, ABC):
         return self
 
     def promise(self, elements: int) -> str:
-        """State what an upload with so many elements a row guarantees, in words; empty for nothing."""
+        """Describe the guarantees of an upload with this many elements a row; return an empty text for none."""
         return ""
 
     # --- one tensor --------------------------------------------------------------------------------------------------

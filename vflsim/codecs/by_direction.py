@@ -45,7 +45,7 @@ class ByDirection(Codec):
 
     @property
     def remembers(self) -> bool:
-        """Whether either does."""
+        """Whether either codec keeps a memory."""
         return self.up.remembers or self.down.remembers
 
     # Without a receiver a message goes up.

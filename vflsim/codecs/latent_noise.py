@@ -1,4 +1,4 @@
-"""What Laplace noise on rounded embeddings guarantees (Qiu et al. 2024, Eq. 9, 10), and what it does not.
+"""The guarantees of Laplace noise on rounded embeddings (Qiu et al. 2024, Eq. 9, 10), and their limits.
 
 A client releases [[x] + Lap(1/ε)], with all numbers held within ±m. The paper calls the sensitivity of rounding 1. That
 is the case of **one element whose rounded value moves by at most 1**, as it does if the element moves by less than 1:

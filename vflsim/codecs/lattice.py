@@ -35,7 +35,7 @@ class LatticeQuantiser(Compressor):
 
     @property
     def elementwise(self) -> bool:
-        """False: the range is the tensor's."""
+        """False, because the range is that of the whole tensor."""
         return False
 
     def keyed(self, key: int) -> Self:

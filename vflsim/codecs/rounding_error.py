@@ -1,4 +1,4 @@
-"""How far rounding moves a prediction (Qiu et al. 2024, Thm 1): Taylor's first-order term and a remainder.
+"""The effect of rounding on a prediction (Qiu et al. 2024, Thm 1): Taylor's first-order term and a remainder.
 
 With x = z + r, z whole and every |r_i| ≤ 1/2, |g(x) − g(z)| ≤ ½ Σ_i |∂g(z)/∂z_i| + remainder. The remainder is at most
 ⅛ max_y Σ_ij |∂²g(y)/∂y_i∂y_j| over the cube |y_i − z_i| ≤ 1/2, where x and every point between lie: Lagrange's form is
@@ -32,7 +32,7 @@ class RoundingError(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The sum of both."""
+        """The sum of first-order term and remainder."""
         return self.first_order + self.remainder
 
 

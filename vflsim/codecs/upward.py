@@ -1,4 +1,4 @@
-"""The base class of codecs for what goes up: embeddings, logits, predictions."""
+"""The base class of codecs for uploads: embeddings, logits, predictions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Upward(Codec):
     """A codec of messages to the server; messages to clients stay plain, unless ``gradients`` asks for both.
 
     Its levels are those of a model's outputs. Gradients are smaller by orders of magnitude: they would all become 0, or
-    all ±1. In ``by_direction`` each direction is asked for by itself.
+    all ±1. In ``by_direction`` a scenario names the codec of each direction separately.
     """
 
     gradients: bool = False

@@ -15,7 +15,7 @@ from vflsim.codecs.lattice import LatticeQuantiser
 HEIGHT = sqrt(3) / 2
 """The distance of two rows of a lattice whose points are 1 apart; odd rows are shifted by 1/2."""
 REACH = 1 / 2, 1 / sqrt(3)
-"""How far a cell extends from its point along a row, and across the rows."""
+"""The extent of a cell from its point along a row, and across the rows."""
 
 
 class Block(NamedTuple):

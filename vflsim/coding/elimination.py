@@ -25,7 +25,7 @@ class Echelon:
     rest: Tensor
 
     def explained(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Write vectors (n, ``columns``) as combinations of the rows, as far as that is possible.
+        """Write vectors (n, ``columns``) as combinations of the rows as far as possible.
 
         Returns the same combinations of the remaining columns, (n, all − ``columns``), and which vectors are exactly a
         combination, (n,).

@@ -87,7 +87,7 @@ class Quantiser:
         return _weight_limit(weight_bound, self.weight_bits)
 
     def _split(self, name: str, values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-        """⌊2^bits · values⌋ and what is left, in [0, 1], both float64."""
+        """Return ⌊2^bits · values⌋ and the remainder, in [0, 1], both float64."""
         scaled = values.detach().to(torch.float64) * 2.0**bits
         # One comparison finds values that are too large, infinite or NaN.
         if not bool((scaled.abs() < self.field.largest).all()):
