@@ -73,8 +73,8 @@ class RayEngine:
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         with _handlers_kept(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray warns of what it says in its errors, too
-            self._ray = import_module("ray")  # which mypy need not find
+            warnings.simplefilter("ignore")  # Ray repeats these warnings in its errors
+            self._ray = import_module("ray")  # mypy need not find it
             if not self._ray.is_initialized():
                 self._connect()
                 self._ours = True

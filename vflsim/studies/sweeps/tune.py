@@ -85,7 +85,7 @@ def tune_protocols(
         load(text)  # check before writing
     places = {name: write_file(folder / f"{name}.yaml", text) for name, text in texts.items()}
     if tuning.common is None:
-        (folder / f"{COMMON}.yaml").unlink(missing_ok=True)  # an earlier tuning's
+        (folder / f"{COMMON}.yaml").unlink(missing_ok=True)  # of an earlier tuning
     write_file(folder / "tuning.parquet", tuning.table())
     write_file(folder / "tuning.md", tuning_markdown(tuning))
     write_file(folder / TUNING, tuning.page())  # written last, because it marks a complete tuning
