@@ -161,7 +161,7 @@ class Stages:
         return operation.flops()
 
     def _received(self, client: int, batch: Batch) -> Message:
-        """A message such as a client step takes, of ``batch``."""
+        """Return a message about ``batch`` such as a client step takes."""
         down = self._exchange(client, len(batch)).down
         handles = {name: Handle[Any](shape, self._training.torch_dtype) for name, shape in down.items()}
         return Message(batch, handles.pop(ONLY, None), tensors=handles)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Waiting for the first t against waiting for all; every round starts both afresh."""
+    """A comparison of waiting for the first t clients and for all; both restart with every round."""
 
     fastest: Law
     everybody: Law

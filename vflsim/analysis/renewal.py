@@ -182,8 +182,8 @@ class Residual(Law):
     def _up_to(self) -> tuple[Floats, Floats]:
         """Return times, and ∫ P(X > y) dy up to each of them.
 
-        Between them P(X > y) is smooth on its own scale, its jumps included. A sum may not list the jumps of its cdf; its
-        table does.
+        Between them P(X > y) is smooth on its own scale, its jumps included. A sum may not list the jumps of its cdf;
+        its table does.
         """
         edges = np.unique([*self.law.table.edges, 0.0, *self.law.breaks])
         if math.isinf(self.law.support[1]):

@@ -38,8 +38,8 @@ class CodedEmbeddings(AttackOfClients):
 
     It knows the features of some auxiliary rows. ``linear`` is ridge regression on sums, coded embeddings and their
     bits. ``field`` solves for features exactly: linear regression over F_p, on rows that were in the same batches.
-    Where no solution fits all known rows, or where it does not determine a row, it takes what ridge regression finds in
-    the sums.
+    Where no solution fits all known rows, or where it does not determine a row, it uses the result of ridge regression
+    on the sums.
     """
 
     kind: Literal["coded_embeddings"] = "coded_embeddings"

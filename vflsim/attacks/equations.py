@@ -66,9 +66,9 @@ class EquationSolving(AttackOfClients):
     """The server knows all clients' final models, which are linear, and solves for the features of new rows.
 
     This is the equality solving attack (Luo et al. 2021). The server has what clients upload for a prediction, where it
-    sees single uploads (``upload``), else their sum (``sum``). Whoever has the model and the class probabilities of a
-    prediction alone has differences of logits (``prediction``), where they are linear in all uploads. Equations are
-    solved by the pseudo-inverse. As many independent ones as features have one solution.
+    sees single uploads (``upload``), else their sum (``sum``). A party with only the model and the class probabilities
+    of a prediction has differences of logits (``prediction``), if they are linear in all uploads. Equations are solved
+    by the pseudo-inverse. As many independent ones as features have one solution.
     """
 
     kind: Literal["equations"] = "equations"

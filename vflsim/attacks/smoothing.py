@@ -93,7 +93,7 @@ def certified_radii(hits: Sequence[int], n: int, alpha: float, sigma: float) -> 
 def class_counts(
     uploads: Uploads, task: PredictionTask, sigma: float, number: int, bits: np.random.Generator, place: str
 ) -> Tensor:
-    """Count the classes that the server predicts of ``number`` noisy samples of every row: (rows, classes), int64."""
+    """Count the classes that the server predicts for ``number`` noisy samples of every row: (rows, classes), int64."""
     clients, rows = list(uploads.sent), len(uploads.labels)
     widths = [uploads.sent[client].shape[1] for client in clients]
     together = torch.cat([uploads.sent[client] for client in clients], 1)

@@ -13,7 +13,7 @@ from vflsim.timing.base import Floats
 
 Ints = NDArray[np.int64]
 _TOGETHER = 32
-"""Clients whose draws are transposed at a time: their rows fit into a cache."""
+"""The number of clients whose draws are transposed together, so that their rows fit into a cache."""
 
 
 class Source(Protocol):

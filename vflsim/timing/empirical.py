@@ -150,7 +150,7 @@ class Empirical(Delay):
         values, count = self._sorted, len(self._sorted)
         if self._steps:
             place = np.clip(np.ceil(u * count).astype(np.int64) - 1, 0, count - 1)
-            # u · count is rounded: the levels of the cdf itself decide.
+            # u · count is rounded, so compare with the levels of the cdf itself.
             place = np.where((place > 0) & (place / count >= u), place - 1, place)
             place = np.where((place + 1) / count < u, np.minimum(place + 1, count - 1), place)
             return values[place]

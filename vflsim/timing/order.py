@@ -17,7 +17,7 @@ from vflsim.timing.floats import Floats, floats
 from vflsim.timing.law import Law, Point, union
 
 _NOTHING: Final = 1e-15
-"""A jump of a cdf that is rounding."""
+"""The largest jump of a cdf that counts as rounding."""
 
 
 def order_statistic(laws: Iterable[Law], t: int) -> Law:
@@ -30,7 +30,7 @@ def order_statistic(laws: Iterable[Law], t: int) -> Law:
         return groups[0][0]
     found = OrderStatistic(groups, t)
     shortest, longest = found.support
-    return Point(shortest) if shortest == longest else found  # t constants decide alone
+    return Point(shortest) if shortest == longest else found  # t constants alone determine the law
 
 
 def maximum(laws: Sequence[Law]) -> Law:

@@ -15,7 +15,7 @@ from vflsim.vocabulary.quantities import BANDWIDTH, TIME
 PACKET_BITS = 8 * 1500
 """The bits of one line of a Mahimahi trace."""
 MAX_WINDOWS = 10_000_000
-"""Of a trace: 11 days in windows of 0.1 s."""
+"""The most windows of a trace: 11 days in windows of 0.1 s."""
 _KEPT = 1024  # traces
 
 Stamp = tuple[int, int]

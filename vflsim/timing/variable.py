@@ -102,7 +102,7 @@ class HyperExponential(Derived):
 
     kind: Literal["hyper_exponential"] = "hyper_exponential"
     probabilities: Annotated[tuple[Fraction01, ...], Field(min_length=1, max_length=64)]
-    """How likely each of them is; they sum to 1."""
+    """The probability of each of them; they sum to 1."""
     means: Annotated[tuple[PositiveSeconds, ...], Field(min_length=1, max_length=64)]
     """Mean of each, in the same order."""
 

@@ -127,7 +127,7 @@ class Metric(Part, ABC):
     undefined: ClassVar[str] = ""
     """When it has no value, which is NaN then: ``where only one class is there``. Empty: it always has one."""
     always: ClassVar[bool] = False
-    """Whether each run of such a task reports it. Others are reported where the scenario's ``metrics`` names them."""
+    """Whether every run of such a task reports it. Others are reported where the scenario's ``metrics`` names them."""
 
     @abstractmethod
     def value(self, scored: Scored) -> float:

@@ -49,7 +49,7 @@ class BlockServer(ServerLearner):
             shared[party_name(SERVER)] = self.promise(len(embeddings[0].batch), self._widths[0])
 
         def run() -> None:
-            self.top.train()  # replaces the weights that the step uses
+            self.top.train()  # sets the weights on which the step works
             weights.set(parameters_to_vector([w.detach() for w in self._shared]) if self._shared else torch.empty(0))
             self._own = shared.get(party_name(SERVER))
             step()

@@ -55,7 +55,7 @@ def run_size(scenario: Scenario, name: str, setting: Setting) -> Size:
 
 
 def arrivals_of_a_row(protocol: Protocol, setting: Setting, scenario: Scenario, name: str) -> int:
-    """Return how often a message about a row arrives at most until the run's end, per kind and sender.
+    """Return the most arrivals of messages about a row until the run's end, per kind and sender.
 
     Counted from the limits in epochs, rounds and updates; at least 1.
     """
