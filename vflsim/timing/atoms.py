@@ -75,5 +75,5 @@ class Atoms(NamedTuple):
         """Give P(X ≤ x), elementwise."""
         heights = np.concatenate([[0.0], np.cumsum(self.masses)])
         heights[-1] = self.masses.sum()
-        heights = np.minimum(heights, 1.0)  # sums of rounded masses may exceed 1 by a few units of the last place
+        np.minimum(heights, 1.0, out=heights)  # sums of rounded masses may exceed 1 by a few units of the last place
         return heights[np.searchsorted(self.values, floats(x), side="right")]
