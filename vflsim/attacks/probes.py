@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,16 +40,16 @@ def kernelled(x: Floats, y: Floats, known: Indices, others: Indices, beside: Flo
     """
     z, mean, unit = _standard(y)
     best, found = np.inf, np.zeros((len(others), z.shape[1]))
-    for each in _inputs(x, known, beside):
-        between = _squared_distances(each[known], each[known])
-        towards, middle = _squared_distances(each[others], each[known]), float(np.median(between)) or 1.0
+    for between, towards in _kernel_distances(x, known, others, beside):
+        middle = float(np.median(between)) or 1.0
         for width in _WIDTHS:
             values, vectors = np.linalg.eigh(np.exp(-between / (width * middle)))
+            shrunk = 1 / (np.maximum(values, 0)[:, None] + _PENALTIES)
+            spread = vectors**2 @ shrunk  # (known, penalties)
             turned = vectors.T @ z
-            for penalty in _PENALTIES:
-                shrunk = 1 / (np.maximum(values, 0) + penalty)
-                dual = vectors @ (shrunk[:, None] * turned)
-                left_out = float(np.square(dual / (vectors**2 @ shrunk)[:, None]).sum())
+            for penalty, each in enumerate(shrunk.T):
+                dual = vectors @ (each[:, None] * turned)
+                left_out = float(np.square(dual / spread[:, penalty, None]).sum())
                 if left_out < best:
                     best, found = left_out, np.exp(-towards / (width * middle)) @ dual
     guess: Floats = mean + unit * found
@@ -86,6 +87,21 @@ def _inputs(x: Floats, known: Indices, beside: Floats | None) -> list[Floats]:
     """Return the possible inputs of a probe: a view, or features and the view with each weight."""
     x = scaled(x, known)
     return [x] if beside is None else [np.hstack([scaled(beside, known), weight * x]) for weight in _WEIGHTS]
+
+
+def _kernel_distances(
+    x: Floats, known: Indices, others: Indices, beside: Floats | None
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield squared distances among the known rows, and from the others to them, for each of ``_inputs``."""
+    x = scaled(x, known)
+    between, towards = (_squared_distances(x[rows], x[known]) for rows in (known, others))
+    if beside is None:
+        yield between, towards
+        return
+    beside = scaled(beside, known)
+    near, far = (_squared_distances(beside[rows], beside[known]) for rows in (known, others))
+    for weight in _WEIGHTS:
+        yield near + weight**2 * between, far + weight**2 * towards
 
 
 def _squared_distances(a: Floats, b: Floats) -> Floats:
