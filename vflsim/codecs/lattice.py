@@ -110,8 +110,8 @@ class LatticeQuantiser(Compressor):
         x = x.to(_working(x.dtype))
         least, most = x.aminmax()
         step = (most - least) / self.span
-        scale = torch.stack([least, step]) if torch.isfinite(step) else x.new_full((2,), torch.nan)
-        flat = (x.reshape(-1) - least) / step if float(step) else x.new_zeros(x.numel())  # a constant has no step
+        scale = torch.where(torch.isfinite(step), torch.stack([least, step]), torch.nan)
+        flat = torch.where(step == 0, 0.0, (x.reshape(-1) - least) / step)  # a constant has no step
         pairs = torch.cat([flat, flat.new_zeros(spare)]).nan_to_num(0.0, 0.0, 0.0).reshape(count, self.together)
         dither = self._dither(self._key, count, x)
         return scale, self.codes(pairs, dither), dither

@@ -18,7 +18,7 @@ from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.execution.executor import placed
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.graphs import LOCAL, RECEIVED, check_finite
+from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
 from vflsim.learning.learners.joint import ClientStack, Joint
 from vflsim.learning.learners.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
 from vflsim.learning.stacked_optimizers import STACKED

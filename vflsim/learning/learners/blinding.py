@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import Batch
-from vflsim.learning.learners.graphs import DIVERGED
+from vflsim.learning.learners.finite import DIVERGED
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.blinding.keys import private_key, shared_secret
 from vflsim.learning.privacy.blinding.masks import Masks, operations

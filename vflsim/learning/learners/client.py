@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from vflsim.learning.batches import Batch
 from vflsim.learning.batches import Split as Split
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.graphs import LOCAL, KeptGraph, check_finite
+from vflsim.learning.learners.finite import LOCAL, check_finite
+from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.party_parts import PartyParts

@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflsim.errors import NonFiniteError, RunError
+from vflsim.errors import RunError
 from vflsim.learning.batches import CPU, Batch
+from vflsim.learning.learners.finite import check_finite
 from vflsim.learning.learners.party_model import PartyModel, descend, spare_buffers
 from vflsim.learning.randomness import draw_from, drawing_from, generators_of
 from vflsim.learning.states import State, named, under
-
-DIVERGED = "a smaller learning rate, or scaled features"
-"""The remedy for values that are not finite."""
-RECEIVED, LOCAL = "the gradient received", "the gradient of the local objective"
 
 
 class KeptGraph:
@@ -132,12 +129,6 @@ class KeptGraph:
 
     def _output(self, batch: Batch, received: tuple[Tensor, ...]) -> Tensor:
         return self._function(*(() if self._x_of is None else (self._x_of(batch),)), *received)
-
-
-def check_finite(gradient: Tensor, what: str = RECEIVED) -> None:
-    """Raise ``NonFiniteError`` for a gradient that is not finite."""
-    if not torch.isfinite(gradient).all():
-        raise NonFiniteError(f"{what} is not finite", remedy=DIVERGED)
 
 
 def backward(batch: Batch, *pairs: tuple[KeptGraph, Tensor]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -10,11 +9,12 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from vflsim.errors import NonFiniteError, RunError
+from vflsim.errors import RunError
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation, check_kept, nothing
 from vflsim.learning.learners.blinding import Blinder
-from vflsim.learning.learners.graphs import DIVERGED, KeptGraph
+from vflsim.learning.learners.finite import finite_loss
+from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.joint import ClientStack
 from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.party_parts import PartyParts
@@ -286,19 +286,6 @@ class PartyLearner:
         """Give large memory back: the run is over."""
         self.graphs.clear()
         self.kept.clear()
-
-
-def finite_loss(loss: Tensor, where: str = "") -> float:
-    """Return the loss as a number. Raises ``NonFiniteError`` if it is none.
-
-    Example::
-
-        finite_loss(torch.tensor(0.5))  # 0.5
-    """
-    value = float(loss)
-    if not math.isfinite(value):
-        raise NonFiniteError(f"the training loss became {value}", where, remedy=DIVERGED)
-    return value
 
 
 def _held(what: T | None, name: str, party: int) -> T:

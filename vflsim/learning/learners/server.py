@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
 
-from vflsim.learning.batches import CPU, Batch, Split
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
 from vflsim.learning.learners.embedding_table import EmbeddingTable
+from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.flat import FlatModel
 from vflsim.learning.learners.joining import Joining
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.learning.learners.party import finite_loss as finite_loss
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.received import Received
@@ -273,10 +273,7 @@ class ServerLearner(PartyLearner):
         losses = [self.parts.task.loss(top(each.joined), self.y(each.batch)) for each in used]
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
         mean = total.detach() / len(losses)
-        if device == CPU:
-            loss.set(finite_loss(mean))
-        else:  # do not wait for the device: check the loss when it is read
-            loss.defer(partial(finite_loss, mean, where))
+        set_loss(loss, mean, where)
         gradient, others = top.gradients(total, [*(leaf for each in used for leaf in each.leaves), *mixed])
         top.step(gradient / len(losses) if len(losses) > 1 else gradient)
         own: list[tuple[Tensor, Tensor]] = []

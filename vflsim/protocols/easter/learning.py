@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.party import finite_loss
+from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.easter.nets import TwoNets, of_parties
@@ -123,7 +123,7 @@ class ActiveParty(EasterParty):
         def run() -> None:
             leaves = [self.leaf(prediction) for prediction in predictions.values()]
             losses = torch.stack([self.loss(leaf, batch) for leaf in leaves])
-            loss.set(finite_loss(losses.detach().mean()))
+            set_loss(loss, losses.detach().mean())
             own, *others = torch.autograd.grad(losses.sum(), leaves)  # each loss depends on one prediction
             for gradient, slope in zip(gradients.values(), others, strict=True):
                 gradient.set(slope)

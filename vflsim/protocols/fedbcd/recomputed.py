@@ -11,7 +11,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.graphs import LOCAL, check_finite
+from vflsim.learning.learners.finite import LOCAL, check_finite
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerParts

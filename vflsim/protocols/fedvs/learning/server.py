@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.execution.operations import Handle, Operation
-from vflsim.learning.learners.server import ServerLearner, ServerParts, finite_loss
+from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.server import ServerLearner, ServerParts
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.protocols.fedvs.learning.plan import CodingPlan, flops
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
@@ -76,7 +77,7 @@ class CodedServerLearner(ServerLearner):
             flat.train()
             leaf = decoded.value.clone().requires_grad_()
             value = self.parts.task.loss(flat(leaf), self.parts.labels["train"][batch.tensor()])
-            loss.set(finite_loss(value.detach()))
+            set_loss(loss, value.detach())
             gradient, (received,) = flat.gradients(value, [leaf])
             flat.step(gradient)
             result.set(received / count)

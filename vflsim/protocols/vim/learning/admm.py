@@ -11,6 +11,7 @@ from torch import Tensor
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerParts, ServerStep
 from vflsim.protocols.vim.learning.duals import Duals
@@ -66,7 +67,7 @@ class AdmmServer(HeadsServer):
 
         def run(batch: Batch, h: Tensor) -> None:
             a = self.top(h)
-            step.loss.set(float(self.loss_of(a.detach(), batch)))
+            set_loss(step.loss, self.loss_of(a.detach(), batch))
             z, duals = self.duals.update(batch, a.detach())
             parts = [] if self.residual_heads == "new" else self._outputs(h)
             gradient, _ = self.top.gradients(lagrangian(a, duals, z, self.rho), [])

@@ -11,7 +11,7 @@ from torch.nn import functional
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientParts
-from vflsim.learning.learners.graphs import LOCAL, check_finite
+from vflsim.learning.learners.finite import LOCAL, check_finite, set_loss
 from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.received import Received
 from vflsim.protocols.vim.learning.admm import AdmmStep
@@ -40,7 +40,7 @@ class JointAdmmServer(LogitsServer):
         step.residuals = {message.sender: self.promise(rows, self.outputs) for message in ordered}
 
         def run(batch: Batch, prediction: Tensor) -> None:
-            step.loss.set(float(self.task.loss(prediction, self.y(batch))))
+            set_loss(step.loss, self.task.loss(prediction, self.y(batch)).detach())
             z, duals = self.duals.update(batch, prediction)
             step.duals.set(duals)
             for message in ordered:

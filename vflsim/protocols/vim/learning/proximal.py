@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import NonFiniteError
-from vflsim.learning.learners.graphs import DIVERGED
+from vflsim.learning.learners.finite import DIVERGED
 from vflsim.learning.tasks import PredictionTask
 
 Solve: TypeAlias = Callable[[Tensor], Tensor]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order
@@ -27,7 +28,7 @@ class HeadsFirstServer(HeadsServer):
 
         def run(batch: Batch, h: Tensor) -> None:
             loss = self.loss_of(self.top(h), batch)
-            step.loss.set(float(loss.detach()))
+            set_loss(step.loss, loss.detach())
             gradient, _ = self.top.gradients(loss, [])
             self.top.step(gradient)
             h.requires_grad_()

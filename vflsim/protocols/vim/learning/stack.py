@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflsim.learning.batching.stack import Backward, Stack, checked
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.graphs import LOCAL
+from vflsim.learning.learners.finite import LOCAL
 from vflsim.learning.learners.work import ByEmbeddings
 from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under

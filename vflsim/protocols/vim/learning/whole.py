@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
-from vflsim.learning.learners.party import PartyLearner, finite_loss
+from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.party_model import PartyModel
 from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.perturbation import affine_layers
@@ -110,7 +111,7 @@ class LogitsServer(PartyLearner):
         def run(batch: Batch, prediction: Tensor) -> None:
             prediction.requires_grad_()
             loss = self.task.loss(prediction, self.y(batch))
-            step.loss.set(finite_loss(loss.detach()))
+            set_loss(step.loss, loss.detach())
             (gradient,) = torch.autograd.grad(loss, prediction)
             received = gradient / len(ordered) if self._combine == "mean" else gradient
             for handle in promised:

@@ -1,0 +1,105 @@
+"""Every kind runs on a device that is not the CPU; the host reads only what the documentation names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from device_rehearsal import Rehearsal
+from pages import ROOT
+from protocols_by_kind import KINDS
+from tiny_worlds import data_of, tiny
+from torch import Tensor
+
+from vflsim.learning.batches import Batch
+from vflsim.learning.learners.graphs import KeptGraph
+from vflsim.simulation.execution import Execution
+from vflsim.simulation.run import Outcome, run_protocol
+
+ROUNDS, EVERY = 6, 3
+EVALUATION = {"vocabulary/metrics.py", "learning/learners/finite.py"}
+SET_UP = {"learning/batching/features.py"}
+END = {"simulation/run.py"}
+IN_ROUNDS = {
+    "learning/learners/blinding.py": "blinded uploads",
+    "learning/privacy/blinding/fixed_point.py": "blinded uploads",
+    "protocols/vim/learning/proximal.py": "the z-step",
+    "learning/privacy/base.py": "mechanisms",
+    "codecs/binarise.py": "`binarise`",
+}
+"""Files that read values in rounds, and what docs/performance.md says who reads."""
+PARTS: dict[str, dict[str, Any]] = {
+    f"codec-{kind}": {"kind": "synchronous", "codec": {"kind": kind, **more}}
+    for kind, more in {
+        "float16": {},
+        "bfloat16": {},
+        "round": {},
+        "top_k": {"fraction": 0.5},
+        "scalar_quantiser": {"bits": 4},
+        "vector_quantiser": {"bits": 4},
+        "binarise": {},
+    }.items()
+} | {
+    "mechanism": {
+        "kind": "synchronous",
+        "mechanism": {"kind": "gaussian", "clip": 1, "noise_multiplier": 1, "delta": 1e-5},
+    },
+}
+
+
+def test_what_reads_in_rounds_is_documented() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+    named = page[page.index("In rounds the host waits") :].split("\n\n", 1)[0]
+    assert all(word in named for word in IN_ROUNDS.values())
+
+
+def rehearse(entry: dict[str, Any], *, eager: bool = False) -> tuple[Outcome, Rehearsal]:
+    scenario = tiny({"it": entry}, stop={"rounds": ROUNDS}, evaluate={"every": f"{EVERY} rounds"})
+    data = data_of(scenario, "it")
+    with Rehearsal() as rehearsal:
+        outcome = run_protocol(scenario, "it", 0, data, execution=Execution(eager, device="meta"))  # type: ignore[arg-type]
+    return outcome, rehearsal
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["batched", "eager"])
+@pytest.mark.parametrize("name", [*KINDS, *PARTS])
+def test_every_kind_runs_away_from_the_cpu_and_reads_what_is_documented(name: str, eager: bool) -> None:
+    outcome, rehearsal = rehearse({**KINDS, **PARTS}[name], eager=eager)
+    assert outcome.error is None
+    assert outcome.info.counts["rounds"] == ROUNDS
+    assert rehearsal.mixed == []
+    assert set(rehearsal.reads) <= EVALUATION | SET_UP | END | set(IN_ROUNDS)
+    assert all(rehearsal.reads[each] <= 1 for each in SET_UP)
+
+
+def test_a_synchronous_run_reads_losses_when_it_evaluates_and_nothing_else() -> None:
+    _, rehearsal = rehearse({"kind": "synchronous"})
+    rows = 1 + ROUNDS // EVERY
+    assert rehearsal.reads == {
+        "learning/learners/finite.py": ROUNDS,
+        "vocabulary/metrics.py": 2 * rows + 2 * rows * ("validation" in rehearsal.reads),
+        "learning/batching/features.py": 1,
+    }
+
+
+def test_a_read_in_a_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = KeptGraph.take
+
+    def reading(graph: KeptGraph, batch: Batch, gradient: Tensor | None = None) -> Tensor:
+        output = take(graph, batch, gradient)
+        float(output.sum())
+        return output
+
+    monkeypatch.setattr(KeptGraph, "take", reading)
+    _, rehearsal = rehearse({"kind": "synchronous"}, eager=True)
+    assert not set(rehearsal.reads) <= EVALUATION | SET_UP | END | set(IN_ROUNDS)
+
+
+def test_mixed_devices_are_found() -> None:
+    with Rehearsal() as rehearsal:
+        away: Tensor = torch.ones(3, device="meta")
+        away.add_(1.0)
+        with pytest.raises(RuntimeError, match="device"):
+            away + torch.ones(3)
+    assert len(rehearsal.mixed) == 1
