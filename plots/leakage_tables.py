@@ -30,13 +30,13 @@ UNAIDED = ("sign", "clusters")
 """Methods that need no label."""
 
 
-def features(results: Results, folder: Path) -> pd.DataFrame:
+def features(results: Results, folder: Path, method: str = "linear") -> pd.DataFrame:
     """Return a row per protocol and attacker: its view, and R² and partial R², means over parties, then seeds.
 
     The view is the one with the largest R² of all epochs, or of the last where a run kept no more, without features.
     What an attacker has not, such as features of its own, is NaN.
     """
-    found = _table(folder, "reconstruction").query("method == 'linear'")
+    found = _table(folder, "reconstruction").query("method == @method")
     keys = ["protocol", "attacker", "view", "epochs", "features", "measure"]
     means = found.groupby([*keys, "seed"])[["value", "chance"]].mean().groupby(keys).mean()
     alone = means.xs(("none", "r2"), level=("features", "measure"))["value"].unstack("epochs")
@@ -92,16 +92,25 @@ def _cells(row: tuple[object, ...]) -> list[str]:
     ]
 
 
+def _beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.resolve().name}-evaluated")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", help="folders that vflsim run has written")
+    parser.add_argument("--evaluated", type=Path, action="append", default=[], help="the attacks' folder, of each")
+    parser.add_argument("--method", default="linear", help="the probe of features (default: linear, with labels)")
+    said = parser.parse_args()
+    if said.evaluated and len(said.evaluated) != len(said.results):
+        parser.error("--evaluated: give one folder for each of the results")
     try:
-        for folder in parser.parse_args().results:
-            results, evaluated = Results.open(folder), folder.with_name(f"{folder.resolve().name}-evaluated")
-            for title, table in (
-                ("features, R²", features(results, evaluated)),
-                ("labels", labels(results, evaluated)),
-            ):
+        for folder, evaluated in zip(said.results, said.evaluated or map(_beside, said.results), strict=True):
+            results = Results.open(folder)
+            tables = {"features, R²": features(results, evaluated, said.method)}
+            if said.method == "linear":
+                tables["labels"] = labels(results, evaluated)
+            for title, table in tables.items():
                 cells = [_cells(row) for row in table.itertuples(index=False, name=None)]
                 print(f"{folder.name}: {title}\n", *markdown_table([name.strip() for name in table], cells), sep="\n")
                 print()

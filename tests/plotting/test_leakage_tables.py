@@ -79,6 +79,29 @@ def test_tables_are_printed(
     assert "-0.00" not in "".join(lines)
 
 
+def test_another_probe_has_a_table_of_features_alone(
+    study: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ["reconstruction.method=kernel", "reconstruction.features=none", "reconstruction.client=1"]
+    save(evaluate(study, chosen(["reconstruction"], said)), tmp_path / "kernel")
+    arguments = [str(study.folder), "--evaluated", str(tmp_path / "kernel"), "--method", "kernel"]
+    monkeypatch.setattr("sys.argv", ["leakage_tables.py", *arguments])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    found = pd.read_parquet(tmp_path / "kernel" / "reconstruction.parquet").query("method == 'kernel'")
+    means = found.query("protocol == 'plain' and attacker == 'server'").groupby(["view", "epochs"])["value"].mean()
+    row = next(line for line in lines if line.startswith("| plain | server |"))
+    assert f"| {means[row.split(' | ')[2], 'all']:.2f} |" in row
+    assert "study: labels" not in lines
+
+
+def test_every_result_has_its_attacks(study: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [str(study.folder), "--evaluated", "one", "--evaluated", "another"]
+    monkeypatch.setattr("sys.argv", ["leakage_tables.py", *arguments])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
 def test_results_without_attacks_name_the_command(study: Results, tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="vflsim evaluate RESULTS --attack reconstruction"):
         runpy.run_path(str(SCRIPT))["features"](study, tmp_path)
