@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import compress
 from typing import final
 
@@ -49,12 +48,13 @@ class FairSharing(Carrier):
 
     @override
     def enter(self, transfer: Transfer) -> None:
-        now = transfer.began = self._world.now()
+        now = transfer.began = self._world.instant
         transfer.state = "moving"
         path = transfer.path
         rate = path.profile.value(now) if path.rate is None else path.rate
         if rate == math.inf or (rate > 0 and not transfer.size):
-            transfer.timer = self._world.after(0.0, partial(self._arrived, transfer))
+            transfer.then, transfer.place = self._arrived, -1
+            self._world.schedule(transfer, 0.0)
             return
         transfer.place = self._number
         self._number += 1
@@ -66,7 +66,7 @@ class FairSharing(Carrier):
         slot = self._flows.slot(transfer)
         if slot is None:
             return 0
-        bits = self._flows.through(slot, self._world.now())
+        bits = self._flows.through(slot, self._world.instant)
         return max(0, min(transfer.size, int(bits / 8 * (1 + TRACE))))
 
     @override
@@ -88,7 +88,7 @@ class FairSharing(Carrier):
     def _share(self) -> None:
         """Solve for the rates after all changes of this instant, and set the alarm for the next change."""
         self._to_share = False
-        flows, now = self._flows, self._world.now()
+        flows, now = self._flows, self._world.instant
         flows.progress(now)
         flows.change([transfer for transfer in self._entered if transfer.state == "moving"])
         self._entered.clear()
@@ -110,11 +110,11 @@ class FairSharing(Carrier):
             self._alarm = None
         if self._alarm is None and due < math.inf:
             self._rings = due
-            self._alarm = self._world.after(max(0.0, due - self._world.now()), self._ring)
+            self._alarm = self._world.after(max(0.0, due - self._world.instant), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
-        now = self._world.now()
+        now = self._world.instant
         if now < self._due:
             self._set_alarm(self._due)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import TypeVar
 
@@ -62,3 +63,8 @@ class FreeNode(Node[L]):
     async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
         if turn := self._enter():
             await turn
+
+    @override
+    def _enter(self) -> Awaitable[None] | None:
+        self.world.stand_still()
+        return super()._enter()

@@ -47,6 +47,18 @@ class Timer(Protocol):
         """Cancel the callback, unless it has been called."""
 
 
+class Due(Protocol):
+    """What ``World.schedule`` takes: an object that something happens to later, and that needs no other timer.
+
+    ``due`` says whether it is still to happen; the world alone sets it.
+    """
+
+    due: bool
+
+    def happen(self) -> object:
+        """Called when the time has come, unless the world was told to cancel it."""
+
+
 class _Nothing:
     """An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
 
@@ -60,7 +72,8 @@ NOTHING = _Nothing()
 class Signal:
     """An event that one coroutine waits for, and that is set at most once. Verbs yield nothing else.
 
-    ``about``, as text, names the event in error messages.
+    ``about``, as text, names the event in error messages. A kind that has to tidy up when its waiter is abandoned
+    overrides ``forsake``.
     """
 
     __slots__ = ("_value", "_waiter", "_world", "about", "done")
@@ -76,6 +89,9 @@ class Signal:
             self.done, self._value = True, value
             if self._waiter is not None:
                 self._world.soon(self._wake)
+
+    def forsake(self) -> None:
+        """Called when an error or the end of the run is about to take the waiter away."""
 
     def _wake(self) -> None:
         task = self._waiter
@@ -96,13 +112,15 @@ class Task:
     in the instant, where a message could overtake them; ``interrupt`` here abandons work at once, in both worlds alike.
     """
 
-    __slots__ = ("_context", "_coroutine", "_send", "_world", "done", "observer", "party", "waiting", "who")
+    __slots__ = ("_coroutine", "_run", "_send", "_world", "done", "observer", "party", "pause", "waiting", "who")
 
     def __init__(self, world: World, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool) -> None:
         self._world, self._coroutine, self._send = world, coroutine, coroutine.send
-        self._context = contextvars.copy_context()
+        self._run = contextvars.copy_context().run
         self.who, self.party, self.observer, self.done = who, party, observer, False
         self.waiting: Signal | None = None
+        self.pause: Signal | None = None
+        """A signal that its world keeps for its next wait for a time."""
 
     def begin(self) -> None:
         """Run up to the first wait, unless closed before."""
@@ -113,16 +131,18 @@ class Task:
         """Resume the coroutine with ``value``, or throw ``error`` in, until its next wait."""
         world = self._world
         outer, world._current = world._current, self
-        self.waiting = None
+        waiting, self.waiting = self.waiting, None
         try:
             if error is None:
-                waited = self._context.run(self._send, value)
+                waited = self._run(self._send, value)
             else:
-                waited = self._context.run(self._coroutine.throw, error)
+                if waiting is not None:
+                    waiting.forsake()
+                waited = self._run(self._coroutine.throw, error)
             while not isinstance(waited, Signal):
                 kind = type(waited)
                 error = foreign(f"{kind.__module__}.{kind.__qualname__}")
-                waited = self._context.run(self._coroutine.throw, error)
+                waited = self._run(self._coroutine.throw, error)
             waited._waiter, self.waiting = self, waited
         except (StopIteration, Abandoned):
             self._end()
@@ -142,6 +162,8 @@ class Task:
         if not self.done:
             self.step(error=Abandoned())
         if not self.done:
+            if self.waiting is not None:
+                self.waiting.forsake()
             self._end()
             self._coroutine.close()
         self._world.forget(self)  # even if an interrupt from outside cut its end short
@@ -159,14 +181,18 @@ class World(ABC):
     ``conclude``, or a run that failed, no coroutine is pending.
     """
 
+    takes_turns = False
+    """Whether a verb awaits its turn before it does anything (``breathe``)."""
+
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
+        self.instant = 0.0
+        """What ``now()`` gives within an event: seconds since the start."""
         self.over = False
         """Whether the run has ended: work abandoned from then on counts as unfinished."""
         self.ending: Callable[[], object] | None = None
         """Called when the run has ended without a failure, while its tasks still wait."""
         self.events = 0
-        self._live = 0  # callbacks and computations to come that are not an observer's
         self._tasks: dict[Task, None] = {}  # a set that keeps its order
         self._current: Task | None = None
         self._last: Task | None = None
@@ -186,6 +212,14 @@ class World(ABC):
     ) -> Timer:
         """Call ``callback`` in ``delay`` seconds. An ``observer``'s timer does not keep a deadlocked run alive."""
 
+    @abstractmethod
+    def schedule(self, event: Due, seconds: float) -> None:
+        """Have ``event`` happen in ``seconds`` (``Moment.EVENT``): a timer without an object of its own."""
+
+    @abstractmethod
+    def cancel(self, event: Due) -> None:
+        """Have a scheduled ``event`` not happen; nothing if it is not due. It must not be scheduled again."""
+
     def soon(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` in this instant, before all other callbacks of it (``Moment.RESUME``)."""
         self.after(0.0, callback, Moment.RESUME)
@@ -198,13 +232,19 @@ class World(ABC):
     def perform(self, operation: Operation[Any]) -> Awaitable[None] | None:
         """Hand an operation, whose time has passed, to the executor; return an awaitable if the caller must wait."""
 
-    @abstractmethod
-    def breathe(self) -> Awaitable[None] | None:
-        """Called by every verb: in virtual time it counts against standstill; in real time the verb awaits a turn."""
+    def breathe(self) -> Awaitable[None]:
+        """Let others run, in a world that ``takes_turns``: every verb awaits this first."""
+        return NOTHING
+
+    def stand_still(self) -> None:
+        """Called by every verb that lets no time pass, and makes no event: in virtual time they are limited."""
 
     def pause(self, seconds: float, about: str) -> Awaitable[None]:
         """Let ``seconds`` pass."""
-        return self._wait(seconds, about) if seconds > 0 else NOTHING
+        if seconds > 0:
+            return self._wait(seconds, about)
+        self.stand_still()
+        return NOTHING
 
     async def _wait(self, seconds: float, about: str) -> None:
         signal = Signal(self, about)

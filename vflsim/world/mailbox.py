@@ -41,7 +41,7 @@ class Wanted(Signal):
         super().__init__(world)
         self._mailbox = mailbox
         self.kind, self.round, self.senders, self.count, self.turn = kind, round_, senders, count, turn
-        self.since, self.patient = world.now(), False
+        self.since, self.patient = world.instant, False
         self.timed_out, self.hung_up, self.met = False, False, 0
         self.heard: set[int] = _NOBODY if senders is None else set()
 
@@ -136,7 +136,7 @@ class Mailbox:
 
     def deliver(self, message: Message) -> None:
         """Take in a message: it ends ``until`` blocks at once, and is handed out as the instant ends."""
-        message.arrived = self.world.now()
+        message.arrived = self.world.instant
         self._put(message)
         if watches := self._watches.get(message.kind):
             for watch in [w for w in watches if w.round is None or w.round == message.round]:
@@ -289,7 +289,7 @@ class Mailbox:
         return picked
 
     def _note_read(self, messages: Iterable[Message]) -> None:
-        now = self.world.now()
+        now = self.world.instant
         for message in messages:
             self.read[message.sender] = now
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
 
 from pydantic import Field
@@ -129,21 +128,22 @@ class Unshared(Carrier):
 
     @override
     def enter(self, transfer: Transfer) -> None:
-        transfer.state = "moving"
-        now = transfer.began = self._world.now()
+        transfer.state, transfer.then = "moving", self._finish
+        world = self._world
+        now = transfer.began = world.instant
         path = transfer.path
         if path.rate:
-            transfer.timer = self._world.after(8 * transfer.size / path.rate, partial(self._finish, transfer))
+            world.schedule(transfer, 8 * transfer.size / path.rate)
             return
         seconds = path.profile.finish(now, 8.0 * transfer.size) - now
         if seconds < float("inf"):  # else it is stuck, which shows as a deadlock if all is
-            transfer.timer = self._world.after(seconds, partial(self._finish, transfer))
+            world.schedule(transfer, seconds)
 
     @override
     def sent(self, transfer: Transfer) -> int:
         if transfer.state != "moving":
             return 0
-        began, now, size, rate = transfer.began, self._world.now(), transfer.size, transfer.path.rate
+        began, now, size, rate = transfer.began, self._world.instant, transfer.size, transfer.path.rate
         if now <= began:
             return 0  # the rate may be inf
         if rate is not None:

@@ -78,7 +78,9 @@ class Node(Generic[L]):
             await turn
         process, gate = self.state.clock.activation, self._gate
         if process is None:
-            if gate is not None:
+            if gate is None:
+                self.world.stand_still()
+            else:
                 await gate.up()
             return
         start = self.now
@@ -145,6 +147,7 @@ class Node(Generic[L]):
         """
         if turn := self._enter():
             await turn
+        self.world.stand_still()
         if self._outages is not None:
             await self._outages.back(client)
 
@@ -204,8 +207,7 @@ class Node(Generic[L]):
                 if self._gate is not None:
                     seconds = await self._gate.lasting(seconds, "its computation to end")
                 operation.at = self.shared.recorder.rounds, start + seconds
-                if seconds > 0:
-                    await self.world.pause(seconds, "its computation to end")
+                await self.world.pause(seconds, "its computation to end")
                 if self.watch is not None:
                     self.watch.over(operation)
                 if working := self.world.perform(operation):
@@ -231,6 +233,7 @@ class Node(Generic[L]):
         """
         if turn := self._enter():
             await turn
+        self.world.stand_still()
         transfer = self.state.send(to, message)
         if self._scopes.open:
             self._scopes.hold(transfer)
@@ -388,7 +391,7 @@ class Node(Generic[L]):
         """Every verb begins with this, and awaits its turn where there is one."""
         if self._scopes.open:
             self._scopes.check()
-        return self.world.breathe()
+        return self.world.breathe() if self.world.takes_turns else None
 
 
 ServerNode: TypeAlias = Node[ServerLearner]

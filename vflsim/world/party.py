@@ -155,7 +155,7 @@ class Party:
         receiver = self.receiver(to, message)
         if message.sender >= 0 or not self.run.wires.codec.lossless:
             message = copy(message)  # broadcast or passed on: the first one may still be under way
-        message.sender, message.receiver, message.sent = self.number, receiver, self.run.world.now()
+        message.sender, message.receiver, message.sent = self.number, receiver, self.run.world.instant
         return message
 
     def receiver(self, to: int | str, message: Message) -> int:
@@ -231,7 +231,7 @@ class Party:
         run = self.run
         crashed = not done and run.outages is not None and run.outages.crashed(self.number)
         outcome = "done" if done else "unfinished" if run.world.over else "lost" if crashed else "abandoned"
-        run.recorder.event(start, run.world.now(), self.number, purpose, round_, peer, 0, index, drawn, outcome)
+        run.recorder.event(start, run.world.instant, self.number, purpose, round_, peer, 0, index, drawn, outcome)
 
     def begin(self, operation: Operation[Any]) -> None:
         """Begin an operation. Raises ``ProtocolError`` for anything else."""
@@ -262,7 +262,7 @@ class Party:
             if operation.counts == "update":
                 run.recorder.updates += 1
             else:
-                run.recorder.step(_step_facts(operation, facts), run.world.now())
+                run.recorder.step(_step_facts(operation, facts), run.world.instant)
             if run.progressed is not None:
                 run.progressed()
         if run.computed is not None:

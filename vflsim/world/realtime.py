@@ -11,7 +11,7 @@ from typing import Any
 from vflsim.errors import RunError
 from vflsim.learning.execution.executor import Executor, ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.kernel import Moment, World
+from vflsim.world.kernel import Due, Moment, World
 
 
 class RealTimer:
@@ -52,6 +52,8 @@ class RealTimeWorld(World):
     machine's, and results are not reproducible. Raises ``RunError`` for a speed that is not positive.
     """
 
+    takes_turns = True
+
     def __init__(self, executor: Executor | None = None, speed: float = 1.0) -> None:
         super().__init__(executor or ImmediateExecutor())
         if not 0 < speed < float("inf"):
@@ -62,6 +64,8 @@ class RealTimeWorld(World):
         self._stopped: float | None = None
         self._turn: float | None = None
         self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._live = 0  # callbacks and computations to come that are not an observer's
+        self._due: dict[Due, RealTimer] = {}
 
     def now(self) -> float:
         """Simulated seconds since the start; the clock stands still during a turn, and stops with the run."""
@@ -80,6 +84,22 @@ class RealTimeWorld(World):
     ) -> RealTimer:
         """Call ``callback`` in ``delay`` simulated seconds (the loop keeps no finer order within an instant)."""
         return RealTimer(self, delay, callback, not observer)
+
+    def schedule(self, event: Due, seconds: float) -> None:
+        """Have ``event`` happen in ``seconds`` simulated seconds."""
+        event.due = True
+        self._due[event] = RealTimer(self, seconds, partial(self._happen, event), True)
+
+    def cancel(self, event: Due) -> None:
+        """Have a scheduled ``event`` not happen."""
+        if event.due:
+            event.due = False
+            self._due.pop(event).cancel()
+
+    def _happen(self, event: Due) -> None:
+        del self._due[event]
+        event.due = False
+        event.happen()
 
     async def perform(self, operation: Operation[Any]) -> None:
         """Run the operation in its party's thread."""
@@ -111,7 +131,7 @@ class RealTimeWorld(World):
 
     def finish(self, reason: str) -> None:
         """End the run, and stop the clock."""
-        self._stopped = self.now()
+        self._stopped = self.instant = self.now()
         super().finish(reason)
 
     def close(self) -> None:
@@ -127,7 +147,7 @@ class RealTimeWorld(World):
         if not self._halted:
             self._loop.call_soon(self._dispatch, lambda: None)  # there may be nothing to wait for
             self._loop.run_forever()
-        self._stopped = self.now()
+        self._stopped = self.instant = self.now()
         self._raise_failure()
 
     def _dispatch(self, call: Callable[[], object]) -> None:
@@ -136,6 +156,7 @@ class RealTimeWorld(World):
             self._loop.call_soon(self._dispatch, call)
             return
         self._turn = self._loop.time()  # all that one turn does has one time, however slow the machine
+        self.instant = self.now()
         try:
             call()
             self.events += 1

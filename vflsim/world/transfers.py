@@ -16,28 +16,38 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler
-from vflsim.world.kernel import Timer
 from vflsim.world.messages import Message
 
 State = Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished", "lost"]
 UNDER_WAY = frozenset({"latency", "queued", "moving"})
+_NO_LATENCY = (-1, 0.0)
+_NEVER = float("nan")
 
 
-@dataclass(eq=False, slots=True)
 class Transfer:
-    """One message under way. ``state``: latency, queued, moving; then delivered, abandoned, unfinished or lost."""
+    """One message under way. ``state``: latency, queued, moving; then delivered, abandoned, unfinished or lost.
 
-    message: Message
-    size: int
-    path: Route
-    index: int
-    deliver: Callable[[Message], None]
-    latency: tuple[int, float] = (-1, 0.0)  # index and seconds of its draw
-    state: State = "latency"
-    began: float = float("nan")
-    timer: Timer | None = None
-    place: int = -1
+    It is its own event: ``then`` is called with it when the time of its latency, or of its bytes, is over.
+    """
+
+    __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "size", "state", "then")
+    then: Callable[[Transfer], None]
+    place: int
     """Its number among those that share the links (of networks that share them)."""
+
+    def __init__(
+        self, message: Message, size: int, path: Route, index: int, deliver: Callable[[Message], None]
+    ) -> None:
+        self.message, self.size, self.path, self.index, self.deliver = message, size, path, index, deliver
+        self.latency: tuple[int, float] = _NO_LATENCY
+        """Index and seconds of its draw."""
+        self.state: State = "latency"
+        self.began = _NEVER
+        self.due = False
+
+    def happen(self) -> None:
+        """Go on: its latency is over, or its last bit is through."""
+        self.then(self)
 
     @property
     def under_way(self) -> bool:

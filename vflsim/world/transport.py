@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Literal
 
 from vflsim.errors import ProtocolError
@@ -65,7 +64,8 @@ class Transport:
             return transfer
         transfer.latency = drawn = path.latency.draw(message.sent)
         if drawn[1] > 0:
-            transfer.timer = self._world.after(drawn[1], partial(self._after_latency, transfer))
+            transfer.then = self._after_latency
+            self._world.schedule(transfer, drawn[1])
         else:
             if path.latency.constant is None:  # a draw of 0 is a draw
                 self._record_latency(transfer, "done")
@@ -126,13 +126,12 @@ class Transport:
 
     def _after_latency(self, transfer: Transfer) -> None:
         self._record_latency(transfer, "done")
-        transfer.timer = None
         self._carrier.enter(transfer)
 
     def _record_latency(self, transfer: Transfer, outcome: str) -> None:
         message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
         self._recorder.event(
-            message.sent, self._world.now(), path.sender, path.latency.purpose, message.round, path.receiver, 0, index,
+            message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0, index,
             drawn, outcome,
         )  # fmt: skip
 
@@ -143,8 +142,7 @@ class Transport:
 
     def _cut(self, transfer: Transfer, outcome: Cut) -> bool:
         """End a transfer under way; returns whether it had a place on its links."""
-        if transfer.timer is not None:  # it may be due at this very instant
-            transfer.timer.cancel()
+        self._world.cancel(transfer)  # it may be due at this very instant
         on_links = transfer.state != "latency"
         if not on_links:
             self._record_latency(transfer, outcome)
@@ -155,4 +153,4 @@ class Transport:
 
     def _close(self, transfer: Transfer, sent: int, outcome: str) -> None:
         del self._open[transfer]
-        self._recorder.transfer(transfer.message, transfer.index, transfer.began, self._world.now(), sent, outcome)
+        self._recorder.transfer(transfer.message, transfer.index, transfer.began, self._world.instant, sent, outcome)

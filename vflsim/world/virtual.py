@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from heapq import heappop
+from collections.abc import Awaitable, Callable
+from heapq import heappop, heappush
 from typing import Any
 
 import simpy
@@ -13,7 +13,7 @@ import simpy
 from vflsim.errors import StandstillError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.kernel import NOTHING, Moment, Signal, World
+from vflsim.world.kernel import NOTHING, Due, Moment, Signal, World
 
 EVENT = Moment.EVENT
 STANDSTILL = 1_000_000
@@ -21,75 +21,57 @@ STANDSTILL = 1_000_000
 
 
 class VirtualTimer:
-    """A scheduled callback.
+    """A scheduled callback."""
 
-    SimPy cannot take an event back, so a cancelled one is passed over when its time comes.
-    """
+    __slots__ = ("_call", "_observes", "_world", "due")
 
-    __slots__ = ("_call", "_counts", "_world")
-
-    def __init__(self, world: VirtualWorld, call: Callable[[], object], counts: bool) -> None:
-        self._world, self._counts = world, counts
-        self._call: Callable[[], object] | None = call
-        world._live += counts
+    def __init__(self, world: VirtualWorld, call: Callable[[], object], observes: bool) -> None:
+        self._world, self._call, self._observes = world, call, observes
+        self.due = True
+        world._idle += observes
 
     def happen(self) -> None:
-        """Make the call, unless it was cancelled."""
-        call = self._call
-        if call is not None:
-            self._call = None
-            self._world._live -= self._counts
-            call()
+        """Make the call."""
+        self._world._idle -= self._observes
+        self._call()
 
     def cancel(self) -> None:
         """Cancel the callback, unless it has been called."""
-        if self._call is not None:
-            self._call = None
-            self._world._live -= self._counts
+        if self.due:
+            self.due = False
+            self._world._idle += not self._observes
 
 
 class Pause(Signal):
     """A wait for a time: one object is both the coroutine's signal and SimPy's event.
 
-    The event resumes its waiter directly: a ``Moment.RESUME`` in between could find nothing else to run.
+    The event resumes its waiter directly: a ``Moment.RESUME`` in between could find nothing else to run. A task waits
+    for one time after the other, so it has one pause, which it uses again unless it was abandoned.
     """
 
-    __slots__ = ("_seconds",)
+    __slots__ = ("due",)
     _world: VirtualWorld
 
-    def __init__(self, world: VirtualWorld, seconds: float, about: str) -> None:
-        self._world, self._seconds, self.about, self.done = world, seconds, about, False
-
     def happen(self) -> None:
-        """Resume the waiter, unless the wait was abandoned."""
-        if not self.done:
-            self._waiter.step()  # type: ignore[union-attr]  # set when it began to wait
+        """Resume the waiter."""
+        self._waiter.step()  # type: ignore[union-attr]  # set when it began to wait
 
-    def __await__(self) -> Generator[Signal, Any, None]:
-        world = self._world
-        world._calendar.schedule(self, EVENT, self._seconds)  # type: ignore[arg-type]
-        world._live += 1
-        try:
-            yield self
-        finally:
-            world._live -= 1
-            self.done = True
+    def forsake(self) -> None:
+        """Stay in SimPy's queue, where nothing resumes the waiter any more."""
+        self._world.cancel(self)
+        self._waiter.pause = None  # type: ignore[union-attr]
 
 
 class Calendar(simpy.Environment):
     """SimPy's environment: its clock, and its queue of events by (time, priority, order of scheduling).
 
-    Two things differ from SimPy. ``step`` calls the event itself instead of a list of callbacks, and ``holds`` looks at
-    the priority of the next event, which SimPy does not publish. Both read SimPy's private fields. SimPy's ``Process``,
+    Two things differ from SimPy. The world takes the events from the queue itself, and calls them instead of lists of
+    callbacks; and ``holds`` looks at the priority of the next event, which SimPy does not publish. Both read SimPy's
+    private fields. SimPy's ``Process``,
     ``Timeout`` and conditions are not used: their interrupts arrive later in the instant, where a message could
     overtake them, and a wait that they abandon stays behind. SimPy's own ``step`` with lists of callbacks, and all
     callbacks of an instant in its heap, give the same event table at 0.76 to 0.93 of the speed.
     """
-
-    def step(self) -> None:
-        """Take the next event from the queue and call it."""
-        self._now, _, _, event = heappop(self._queue)
-        event.happen()  # type: ignore[attr-defined]
 
     def holds(self, before: Moment) -> bool:
         """Whether something is still to happen in this instant, at an earlier moment than ``before``."""
@@ -102,6 +84,9 @@ class VirtualWorld(World):
     def __init__(self, executor: Executor) -> None:
         super().__init__(executor)
         self._calendar = Calendar()
+        self._queue: list[tuple[float, int, int, Any]] = self._calendar._queue  # type: ignore[assignment]
+        self._number = self._calendar._eid
+        self._idle = 0  # events in the queue that were cancelled, or are an observer's
         # Callbacks of this instant stay out of SimPy's heap: those that come first in it, and those that end it.
         self._soon: deque[Callable[[], object]] = deque()
         self._at_end: deque[Callable[[], object]] = deque()
@@ -111,15 +96,27 @@ class VirtualWorld(World):
 
     def now(self) -> float:
         """Virtual seconds since the start."""
-        return self._calendar._now
+        return self.instant
 
     def after(
         self, delay: float, callback: Callable[[], object], moment: Moment = Moment.EVENT, observer: bool = False
     ) -> VirtualTimer:
         """Call ``callback`` in ``delay`` virtual seconds."""
-        timer = VirtualTimer(self, callback, not observer)
+        timer = VirtualTimer(self, callback, observer)
         self._calendar.schedule(timer, moment, delay)  # type: ignore[arg-type]
         return timer
+
+    def schedule(self, event: Due, seconds: float) -> None:
+        """Have ``event`` happen in ``seconds``: the event is SimPy's."""
+        event.due = True
+        # What SimPy's schedule does, without a call of it: most events come from here.
+        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), event))  # type: ignore[misc]
+
+    def cancel(self, event: Due) -> None:
+        """Have a scheduled ``event`` not happen. SimPy cannot take it back: it is passed over when its time comes."""
+        if event.due:
+            event.due = False
+            self._idle += 1
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` before all other callbacks of this instant."""
@@ -131,14 +128,23 @@ class VirtualWorld(World):
 
     def pause(self, seconds: float, about: str) -> Awaitable[None]:
         """Let ``seconds`` pass."""
-        return Pause(self, seconds, about) if seconds > 0 else NOTHING
+        if not seconds > 0:
+            self.stand_still()
+            return NOTHING
+        task = self._current or self.current()
+        pause = task.pause
+        if pause is None:
+            pause = task.pause = Pause(self)
+        pause.about, pause.due = about, True  # type: ignore[attr-defined]
+        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause))  # type: ignore[misc]
+        return pause
 
     def perform(self, operation: Operation[Any]) -> None:
         """Queue the operation."""
         self.executor.submit(operation)
 
-    def breathe(self) -> None:
-        """Yield to nobody, but count: a coroutine whose verbs take no time makes no events."""
+    def stand_still(self) -> None:
+        """Count: a coroutine whose verbs take no time makes no events."""
         self._still += 1
         if self._still > STANDSTILL:
             raise _stuck()
@@ -167,19 +173,27 @@ class VirtualWorld(World):
 
     def _deal_with_events(self, until: int) -> None:
         """Handle events until ``_halted``, or until the count of events is ``until``."""
-        calendar, soon, at_end = self._calendar, self._soon, self._at_end
+        calendar, queue, soon, at_end = self._calendar, self._queue, self._soon, self._at_end
         first = self.events + 1
         for self.events in range(first, until + 1):
-            self._still += 1
             if soon:
+                self._still += 1
                 soon.popleft()()
             elif at_end and not calendar.holds(Moment.COLLECT):
+                self._still += 1
                 at_end.popleft()()
-            elif self._live or at_end:
-                now = calendar._now
-                calendar.step()
-                if calendar._now != now:
+            elif len(queue) > self._idle or at_end:
+                instant, _, _, event = heappop(queue)
+                if instant != self.instant:
+                    self.instant = calendar._now = instant
                     self._still = 0
+                else:
+                    self._still += 1
+                if event.due:
+                    event.due = False
+                    event.happen()
+                else:
+                    self._idle -= 1
             else:
                 raise self._deadlock()
             if self._still > STANDSTILL:
