@@ -43,6 +43,11 @@ class Sampler:
         if regimes is not None:
             self._in_time = _InTime(regimes, self._uniforms, delay.uniforms)
 
+    @property
+    def in_time(self) -> bool:
+        """Whether a draw depends on the instant when its activity begins."""
+        return self._in_time is not None
+
     def draw(self, index: int, now: float = 0.0) -> float:
         """Give draw ``index`` ≥ 0 in seconds, for an activity that begins at ``now`` (seconds since the start).
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import partial
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ from typing_extensions import override
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.messages import Message
 from vflsim.world.node import L, Node
+from vflsim.world.party import no_operation
 
 T = TypeVar("T")
 
@@ -26,17 +26,17 @@ class FreeNode(Node[L]):
 
     @override
     async def activated(self) -> None:
-        if turn := self._enter():
-            await turn
+        await self._enter()
 
     @override
     async def compute(self, operation: Operation[T]) -> T:
         """Do the operation in no time, beside the party's processor (unless only messages are free)."""
         if self._messages_only:
             return await self._timed.compute(operation)
-        self.state.begin(operation)
-        if turn := self._enter():
-            await turn
+        if not isinstance(operation, Operation):
+            raise no_operation(operation)
+        operation.begin()
+        await self._enter()
         operation.at = self.shared.recorder.rounds, self.now
         if self.watch is not None:
             self.watch.over(operation, free=True)
@@ -48,9 +48,8 @@ class FreeNode(Node[L]):
     @override
     async def send(self, to: int | str, message: Message) -> None:
         """Deliver within this instant; no bytes."""
-        if turn := self._enter():
-            await turn
-        message = self.state.addressed(to, message)
+        await self._enter()
+        message = self.state.addressed(self.state.receiver(to, message), message)
         if self._wired:
             self.state.wire.carry(message, remember=False)
         self.world.after(0.0, partial(self.state.deliver, message))
@@ -61,10 +60,9 @@ class FreeNode(Node[L]):
 
     @override
     async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
-        if turn := self._enter():
-            await turn
+        await self._enter()
 
     @override
-    def _enter(self) -> Awaitable[None] | None:
+    async def _enter(self) -> None:
         self.world.stand_still()
-        return super()._enter()
+        await super()._enter()

@@ -37,9 +37,8 @@ class Wanted(Signal):
     def __init__(
         self, mailbox: Mailbox, kind: str, round_: int | None, senders: frozenset[int] | None, count: int, turn: int
     ) -> None:
-        world = mailbox.world
-        super().__init__(world)
-        self._mailbox = mailbox
+        self._world = world = mailbox.world
+        self._mailbox, self._waiter, self._value, self.done = mailbox, None, None, False
         self.kind, self.round, self.senders, self.count, self.turn = kind, round_, senders, count, turn
         self.since, self.patient = world.instant, False
         self.timed_out, self.hung_up, self.met = False, False, 0
@@ -58,13 +57,19 @@ class Wanted(Signal):
 
     def note(self, message: Message) -> bool:
         """Count an arrival, of several of one awaited sender the first; returns whether this receive is ready."""
-        if self.matches(message):
+        if self.round is None or message.round == self.round:
             if self.senders is None:
                 self.met += 1
-            else:
+            elif message.sender in self.senders:
                 self.heard.add(message.sender)
                 self.met = len(self.heard)
         return self.met >= self.count or self.timed_out
+
+    def forsake(self) -> None:
+        """Withdraw, and give back what was handed over in the very instant in which the wait was abandoned."""
+        self._mailbox.withdraw(self)
+        if self.done:
+            self._mailbox.give_back(self._value)
 
     def recount(self, messages: Iterable[Message]) -> None:
         """Count the messages that are here, up to ``count``."""
@@ -138,7 +143,7 @@ class Mailbox:
         """Take in a message: it ends ``until`` blocks at once, and is handed out as the instant ends."""
         message.arrived = self.world.instant
         self._put(message)
-        if watches := self._watches.get(message.kind):
+        if self._watches and (watches := self._watches.get(message.kind)):
             for watch in [w for w in watches if w.round is None or w.round == message.round]:
                 if watch in watches:  # the end of an outer block may have withdrawn it
                     watches.remove(watch)
@@ -241,26 +246,32 @@ class Mailbox:
         return removed
 
     def _put(self, message: Message) -> None:
-        here = self._messages.get(message.kind)
+        kind = message.kind
+        here = self._messages.get(kind)
         if not here:
-            self._messages[message.kind] = [message]
+            if here is None:
+                here = self._messages[kind] = []
+            here.append(message)
         elif here[-1].arrived < message.arrived:  # mostly: time has passed
             here.append(message)
         else:
             insort(here, message, key=_order)
-        for wanted in self._wanted.get(message.kind, ()):
+        for wanted in self._wanted.get(kind, ()):
             if wanted.note(message):
                 self.collect()
 
     def _resolve(self) -> None:
         self._collecting = False
         ready = [wanted for waiting in self._wanted.values() for wanted in waiting if wanted.ready]
-        ready.sort(key=_turn)  # the longest wait is answered first
+        if len(ready) > 1:
+            ready.sort(key=_turn)  # the longest wait is answered first
         for wanted in ready:
             if wanted.ready:  # the receives before it may have taken its messages
-                self._wanted[wanted.kind].remove(wanted)
+                waiting = self._wanted[wanted.kind]
+                waiting.remove(wanted)
                 wanted.set(self._pick(wanted))
-                self._recount(wanted.kind)
+                if waiting:
+                    self._recount(wanted.kind)
 
     def _recount(self, kind: str) -> None:
         """Let the receives count anew after some messages were taken."""
@@ -270,18 +281,22 @@ class Mailbox:
     def _pick(self, wanted: Wanted) -> list[Message]:
         picked: list[Message] = []
         passed: list[Message] = []
-        heard: set[int] = set()
         messages = self._messages.setdefault(wanted.kind, [])
+        count, round_, senders = wanted.count, wanted.round, wanted.senders
+        heard: set[int] = set()
         looked = 0
         for message in messages:
-            if len(picked) == wanted.count:
+            if len(picked) == count:
                 break
             looked += 1
-            if wanted.matches(message) and not (wanted.senders is not None and message.sender in heard):
-                heard.add(message.sender)
-                picked.append(message)
-            else:
+            sender = message.sender
+            if (round_ is not None and message.round != round_) or (
+                senders is not None and (sender not in senders or sender in heard)
+            ):
                 passed.append(message)
+            else:
+                heard.add(sender)
+                picked.append(message)
         messages[:looked] = passed
         if picked and picked[-1].arrived > self._received.get(wanted.kind, -1.0):
             self._received[wanted.kind] = picked[-1].arrived
@@ -289,9 +304,9 @@ class Mailbox:
         return picked
 
     def _note_read(self, messages: Iterable[Message]) -> None:
-        now = self.world.instant
+        read, now = self.read, self.world.instant
         for message in messages:
-            self.read[message.sender] = now
+            read[message.sender] = now
 
 
 _turn = attrgetter("turn")

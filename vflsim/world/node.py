@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
 from torch import Tensor
@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 
 from vflsim.codecs.frame import ONLY
 from vflsim.learning.batches import Batch
-from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.execution.operations import Handle, Operation, nothing
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.learners.watch import Watch
@@ -19,7 +19,7 @@ from vflsim.timing.compute import duration
 from vflsim.world.kernel import Abandoned, Task, all_of
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
-from vflsim.world.party import Party, checked_seconds
+from vflsim.world.party import Party, Purposes, checked_seconds, no_operation
 from vflsim.world.scopes import Until
 
 T = TypeVar("T")
@@ -46,7 +46,8 @@ class Node(Generic[L]):
         self.state, self.learner, self.watch = state, learner, watch
         self.party, self.shared = state.number, state.run
         self.world, self.clients = state.run.world, state.run.clients
-        self._scopes = state.scopes
+        self._scopes, self._open = state.scopes, state.scopes.open
+        self._turns = state.run.world.takes_turns
         self._outages: Outages | None = state.run.outages
         self._gate = None if self._outages is None else self._outages.gate(self.world, self.party)
 
@@ -62,8 +63,8 @@ class Node(Generic[L]):
 
         Example: ``await node.sleep(0.5)``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         seconds = checked_seconds("sleep", seconds)
         if self._gate is not None:
             seconds = await self._gate.lasting(seconds, "its sleep to end")
@@ -74,8 +75,8 @@ class Node(Generic[L]):
 
         Example: ``await node.activated()``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         process, gate = self.state.clock.activation, self._gate
         if process is None:
             if gate is None:
@@ -119,7 +120,7 @@ class Node(Generic[L]):
         while True:
             yield number
             ended = [] if over is None else self.arrived(over)
-            number = 1 + max([number, *(message.round for message in ended)])
+            number = 1 + max([number, *[message.round for message in ended]]) if ended else 1 + number
 
     def skip_round(self) -> None:
         """Give up the round in progress: it has no server step, and the next one begins.
@@ -145,8 +146,8 @@ class Node(Generic[L]):
 
         Example: ``await node.back(3)``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         self.world.stand_still()
         if self._outages is not None:
             await self._outages.back(client)
@@ -189,35 +190,40 @@ class Node(Generic[L]):
 
         Example: ``h = await node.compute(node.learner.embed(batch))``
         """
-        self.state.begin(operation)
-        if turn := self._enter():
-            await turn
-        state = self.state
-        if state.processor.busy:
-            await state.processor.free()
-        state.processor.busy = True
+        if not isinstance(operation, Operation):
+            raise no_operation(operation)
+        if operation.begin is not nothing:
+            operation.begin()
+        if self._open or self._turns:
+            await self._enter()
+        state, world, gate = self.state, self.world, self._gate
+        processor, recorder = state.processor, state.run.recorder
+        if processor.busy:
+            await processor.free()
+        processor.busy = True
         try:
-            if self.world.over:  # an observer's turn came with the end of the run
+            if world.over:  # an observer's turn came with the end of the run
                 raise Abandoned
-            start, done = self.world.now(), False
-            purpose, model = f"compute.{operation.kind}", state.clock.compute
+            start, purpose = world.instant, _COMPUTATIONS[operation.kind]
             index, drawn = state.draws.next(purpose, state.compute_law, start)
-            seconds = duration(model, drawn, operation)
+            model = state.models_compute
+            seconds = duration(state.clock.compute, drawn, operation) if model else drawn * operation.units
             try:
-                if self._gate is not None:
-                    seconds = await self._gate.lasting(seconds, "its computation to end")
-                operation.at = self.shared.recorder.rounds, start + seconds
-                await self.world.pause(seconds, "its computation to end")
+                if gate is not None:
+                    seconds = await gate.lasting(seconds, "its computation to end")
+                operation.at = recorder.rounds, start + seconds
+                await world.pause(seconds, "its computation to end")
                 if self.watch is not None:
                     self.watch.over(operation)
-                if working := self.world.perform(operation):
+                if working := world.perform(operation):
                     await working
-                facts = state.committed(operation)
-                done = True
-            finally:
-                state.record(start, purpose, operation.round, -1, index, drawn, done)
+                facts = None if operation.commit is None else state.committed(operation)
+            except BaseException:
+                state.cut_short(start, purpose, operation.round, -1, index, drawn)
+                raise
+            recorder.event(start, world.instant, self.party, purpose, operation.round, -1, 0, index, drawn)
         finally:
-            state.processor.release()
+            processor.release()
         state.count(operation, facts)
         return operation.result
 
@@ -231,44 +237,51 @@ class Node(Generic[L]):
 
         Example: ``await node.send(message.sender, Gradient(batch, gradient, round=k))``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         self.world.stand_still()
-        transfer = self.state.send(to, message)
-        if self._scopes.open:
-            self._scopes.hold(transfer)
+        self._post(self.state.receiver(to, message), message)
 
     async def upload(self, to: int | str, message: Message) -> None:
         """Wait for the party's upload delay, then ``send``.
 
         Example: ``await node.upload("server", Embedding(batch, h, round=k))``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         peer = self.state.receiver(to, message)
-        purpose = "upload" if message.embedding else f"upload.{message.kind}"
+        purpose = "upload" if message.embedding else _UPLOADS[message.kind]
         await self._delay(purpose, "its upload delay", 1.0, message.round, peer)
-        await self.send(to, message)
+        if self._turns:
+            await self._enter()
+        self._post(peer, message)
 
     async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
         """Wait ``factor`` times a draw of the upload delay; each ``kind`` has its own draws and events.
 
         Example: ``await node.delay("encoding", 2.0, round=k)``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         await self._delay(kind, f"its {kind} delay", factor, round, -1)
 
     async def _delay(self, purpose: str, about: str, factor: float, round_: int, peer: int) -> None:
-        start, done = self.world.now(), False
-        index, drawn = self.state.draws.next(purpose, self.state.clock.upload_delay, start)
+        state, world, gate = self.state, self.world, self._gate
+        start = world.instant
+        index, drawn = state.draws.next(purpose, state.clock.upload_delay, start)
         drawn = checked_seconds(about, drawn * factor)
         try:
-            seconds = drawn if self._gate is None else await self._gate.lasting(drawn, about)
-            await self.world.pause(seconds, about)
-            done = True
-        finally:
-            self.state.record(start, purpose, round_, peer, index, drawn, done)
+            seconds = drawn if gate is None else await gate.lasting(drawn, about)
+            await world.pause(seconds, about)
+        except BaseException:
+            state.cut_short(start, purpose, round_, peer, index, drawn)
+            raise
+        state.run.recorder.event(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
+
+    def _post(self, receiver: int, message: Message) -> None:
+        transfer = self.state.send(receiver, message)
+        if self._open:
+            self._scopes.hold(transfer)
 
     async def recv(
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None
@@ -280,8 +293,8 @@ class Node(Generic[L]):
 
         Example: ``gradient = await node.recv("gradient", round=k, timeout=5.0)``
         """
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         senders = None if sender is None else (sender,)
         messages = await self.state.receive(kind, 1, senders, round, timeout, self._outages, sender)
         if messages:
@@ -302,8 +315,8 @@ class Node(Generic[L]):
         Example: ``first = await node.gather("embedding", count=3, round=k)``
         """
         self.state.check_gather(count, senders, forgoing)
-        if turn := self._enter():
-            await turn
+        if self._open or self._turns:
+            await self._enter()
         return await self.state.receive(kind, count, senders, round, timeout, self._outages, None, forgoing)
 
     def arrived(self, kind: str, round: int | None = None) -> list[Message]:
@@ -387,12 +400,14 @@ class Node(Generic[L]):
 
         return FreeNode(self, messages_only, wired)
 
-    def _enter(self) -> Awaitable[None] | None:
-        """Every verb begins with this, and awaits its turn where there is one."""
-        if self._scopes.open:
+    async def _enter(self) -> None:
+        """Begin a verb where there is something to do: in an ``until`` block, or in a world that takes turns."""
+        if self._open:
             self._scopes.check()
-        return self.world.breathe() if self.world.takes_turns else None
+        await self.world.breathe()
 
+
+_COMPUTATIONS, _UPLOADS = Purposes("compute"), Purposes("upload")
 
 ServerNode: TypeAlias = Node[ServerLearner]
 """The server's node in protocols that split a plain model.

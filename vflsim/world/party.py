@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import chain, count, repeat
 from typing import Any
 
 from vflsim.errors import DisconnectedError, ProtocolError
@@ -14,11 +16,11 @@ from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.compute import AnyCompute, law
-from vflsim.timing.delays import Delay
+from vflsim.timing.compute import AnyCompute, ComputeModel, law
+from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.sampler import Sampler
 from vflsim.world.kernel import Abandoned, Moment, Signal, World
-from vflsim.world.mailbox import Mailbox
+from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
 from vflsim.world.record import Recorder
@@ -69,25 +71,32 @@ class Draws:
     """A party's random times. The index of a draw is how often the party *began* that kind of activity, so the k-th
     draw is the same number under every protocol (common random numbers)."""
 
-    __slots__ = ("_begun", "_party", "_samplers", "_seed")
+    __slots__ = ("_now", "_party", "_seed", "_streams")
 
     def __init__(self, seed: int, party: int) -> None:
         self._seed, self._party = seed, party
-        self._samplers: dict[str, Sampler] = {}
-        self._begun: dict[str, int] = {}
+        self._streams: dict[str, Iterator[tuple[int, float]]] = {}
+        self._now = 0.0
 
     def next(self, purpose: str, delay: Delay, now: float = 0.0) -> tuple[int, float]:
         """Index and seconds of the next draw for ``purpose``, an activity that begins ``now``.
 
         Abandoned work uses up its draw.
         """
-        sampler = self._samplers.get(purpose)
-        if sampler is None:
-            sampler = self._samplers[purpose] = Sampler(delay, self._seed, self._party, purpose)
-            self._begun[purpose] = 0
-        index = self._begun[purpose]
-        self._begun[purpose] = index + 1
-        return index, sampler.draw(index, now)
+        self._now = now
+        stream = self._streams.get(purpose)
+        if stream is None:
+            stream = self._streams[purpose] = self._stream(purpose, delay)
+        return next(stream)
+
+    def _stream(self, purpose: str, delay: Delay) -> Iterator[tuple[int, float]]:
+        """Number the draws for ``purpose``; one by one only where they depend on the instant."""
+        if isinstance(delay, Constant):
+            return enumerate(repeat(delay.value))
+        sampler = Sampler(delay, self._seed, self._party, purpose)
+        if sampler.in_time:
+            return ((index, sampler.draw(index, self._now)) for index in count())
+        return enumerate(chain.from_iterable(array("d", sampler.blocks(k, 1).tobytes()) for k in count()))
 
 
 class Processor:
@@ -130,6 +139,8 @@ class Party:
     def __init__(self, number: int, run: RunContext, clock: PartyClock, draws: Draws, batches: BatchSequence) -> None:
         self.number, self.run, self.clock, self.draws = number, run, clock, draws
         self.compute_law = law(clock.compute)
+        self.models_compute = isinstance(clock.compute, ComputeModel)
+        """Whether compute times come from a model of the operation's cost; otherwise its size scales a draw."""
         self.mailbox = run.mailboxes.setdefault(number, Mailbox(run.world))
         self.scopes = Scopes(run.world, self.mailbox, run.transport)
         self.processor = Processor(run.world)
@@ -141,19 +152,19 @@ class Party:
         self._begun += 1
         return self._batches.batch(self._begun - 1)
 
-    def send(self, to: int | str, message: Message) -> Transfer:
-        """Put a message on the link; its bytes are those of the codec's output."""
-        message = self.addressed(to, message)
+    def send(self, receiver: int, message: Message) -> Transfer:
+        """Put a message on the link to another party; its bytes are those of the codec's output."""
         run = self.run
+        message = self.addressed(receiver, message)
         size = run.wires.size(message)
-        if not run.wires.codec.lossless:
+        if not run.wires.lossless:
             self.wire.carry(message)
-        return run.transport.send(message, size, self.deliver if run.views is None else self._seen)
+        deliver = run.mailboxes[receiver].deliver if run.views is None else self._seen
+        return run.transport.send(message, size, deliver)
 
-    def addressed(self, to: int | str, message: Message) -> Message:
+    def addressed(self, receiver: int, message: Message) -> Message:
         """The message with sender, receiver and time: a copy if it was sent or received before."""
-        receiver = self.receiver(to, message)
-        if message.sender >= 0 or not self.run.wires.codec.lossless:
+        if message.sender >= 0 or not self.run.wires.lossless:
             message = copy(message)  # broadcast or passed on: the first one may still be under way
         message.sender, message.receiver, message.sent = self.number, receiver, self.run.world.instant
         return message
@@ -187,23 +198,31 @@ class Party:
         if count is not None and not 0 <= count <= (math.inf if senders is None else len(senders)):
             limit = "" if senders is None else f" and ≤ {len(senders)}, the number of senders"
             raise ProtocolError(f"gather(count={count})", allowed=f"a count ≥ 0{limit}")
-        strangers = [sender for sender in senders or () if sender not in self.run.mailboxes]
-        if strangers:
+        if senders is not None and not self.run.mailboxes.keys() >= set(senders):
+            strangers = [sender for sender in senders if sender not in self.run.mailboxes]
             raise ProtocolError(
                 f"gather from {strangers}", allowed=f"0 (the server) and the clients {self.run.clients}"
             )
 
-    async def receive(
+    def receive(
         self, kind: str, count: int | None, senders: Collection[int] | None, round_: int | None,
         timeout: float | None, outages: Outages | None, sender: int | None = None,
         forgoing: bool = False,
-    ) -> list[Message]:  # fmt: skip
+    ) -> Awaitable[list[Message]]:  # fmt: skip
         """Wait for messages as ``Node.gather`` does.
 
         Raises ``DisconnectedError`` if ``sender`` is given and crashes first.
         """
+        if timeout is None and outages is None:
+            return self.mailbox.want(kind, count, senders, round_)
         limit = None if timeout is None else checked_seconds("a timeout of", timeout)
         wanted = self.mailbox.want(kind, count, senders, round_)
+        return self._receive(wanted, limit, outages, sender, forgoing)
+
+    async def _receive(
+        self, wanted: Wanted, limit: float | None, outages: Outages | None, sender: int | None, forgoing: bool
+    ) -> list[Message]:
+        """Wait for messages until a time limit ends it, and while others may go down."""
         timer = None
         if limit is not None:
             wanted.patient = True
@@ -212,36 +231,21 @@ class Party:
             outages.listen(self.number, wanted, sender, forgoing)
         try:
             messages: list[Message] = await wanted
-        except BaseException:
-            self.mailbox.withdraw(wanted)
-            if wanted.done:  # handed over in the very instant in which the wait was abandoned
-                self.mailbox.give_back(await wanted)
-            raise
         finally:
             if timer is not None:
                 timer.cancel()
             if outages is not None:
                 outages.stop_listening(wanted)
         if wanted.hung_up and not messages:  # the sender may be back already
-            raise DisconnectedError(f"client {sender} went down before it sent {kind!r}")
+            raise DisconnectedError(f"client {sender} went down before it sent {wanted.kind!r}")
         return messages
 
-    def record(self, start: float, purpose: str, round_: int, peer: int, index: int, drawn: float, done: bool) -> None:
-        """Record an activity with a draw that ends now: done, or cut short by the reason that holds now."""
+    def cut_short(self, start: float, purpose: str, round_: int, peer: int, index: int, drawn: float) -> None:
+        """Record an activity with a draw that ends now before it is done, for the reason that holds now."""
         run = self.run
-        crashed = not done and run.outages is not None and run.outages.crashed(self.number)
-        outcome = "done" if done else "unfinished" if run.world.over else "lost" if crashed else "abandoned"
+        crashed = run.outages is not None and run.outages.crashed(self.number)
+        outcome = "unfinished" if run.world.over else "lost" if crashed else "abandoned"
         run.recorder.event(start, run.world.instant, self.number, purpose, round_, peer, 0, index, drawn, outcome)
-
-    def begin(self, operation: Operation[Any]) -> None:
-        """Begin an operation. Raises ``ProtocolError`` for anything else."""
-        if not isinstance(operation, Operation):
-            raise ProtocolError(
-                f"node.compute got a value of type {type(operation).__name__}",
-                allowed="an Operation: what a method of the learner returns (PartyLearner.operation)",
-                remedy="call the learner's method without await, and have it return the operation that it makes",
-            )
-        operation.begin()
 
     def committed(self, operation: Operation[Any]) -> Any:
         """Commit an operation that has been performed; return what its ``commit`` does.
@@ -287,3 +291,24 @@ def _step_facts(operation: Operation[Any], facts: Any) -> StepFacts:
             remedy="give it commit=lambda: self.staleness.complete([(batch, clients)], loss), with its own Staleness",
         )
     return facts
+
+
+def no_operation(value: object) -> ProtocolError:
+    """Return the error for ``node.compute(value)`` with anything else than an operation."""
+    return ProtocolError(
+        f"node.compute got a value of type {type(value).__name__}",
+        allowed="an Operation: what a method of the learner returns (PartyLearner.operation)",
+        remedy="call the learner's method without await, and have it return the operation that it makes",
+    )
+
+
+class Purposes(dict[str, str]):
+    """The purposes of one family by what they are for, ``compute.embed`` by ``embed``: made once each."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__()
+        self._family = family
+
+    def __missing__(self, what: str) -> str:
+        purpose = self[what] = f"{self._family}.{what}"
+        return purpose

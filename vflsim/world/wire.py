@@ -37,6 +37,8 @@ class Wires:
 
     def __init__(self, codec: Codec, executor: Executor, seed: int = 0) -> None:
         self.codec, self.executor, self.seed = codec, executor, seed
+        self.lossless = codec.lossless
+        self._one = type(codec).towards is Codec.towards  # for all receivers
         self.arrived: WeakKeyDictionary[Handle[Any], Codec] = WeakKeyDictionary()
         """The tensors that have been sent, and by which codec. Passed on, they keep their bytes."""
         self.widest = 0
@@ -48,11 +50,12 @@ class Wires:
         """Count the bytes of a message on the wire. Messages of one shape are counted once."""
         value, batch = message.value, message.batch
         ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
-        codec = self.codec.towards(message.receiver)
+        codec = self.codec if self._one else self.codec.towards(message.receiver)
         if message.tensors:
             passed_on = {name: self.arrived[each] for name, each in message.carried.items() if each in self.arrived}
             return codec.size_of(specs_of(message), ids, passed_on)
-        codec = codec if value is None else self.arrived.get(value, codec)
+        if not self._one and value is not None:
+            codec = self.arrived.get(value, codec)
         key = ids if value is None else (id(codec), value.shape, value.dtype, ids)
         size = self._sizes.get(key)
         if size is None:
