@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
@@ -50,20 +50,22 @@ class Timer(Protocol):
 class Due(Protocol):
     """What ``World.schedule`` takes: an object that something happens to later, and that needs no other timer.
 
-    ``due`` says whether it is still to happen; the world alone sets it.
+    The world calls ``then`` with it when the time has come, unless it was told to cancel it. ``due`` says whether it is
+    still to happen; the world alone sets it.
     """
 
     due: bool
 
-    def happen(self) -> object:
-        """Called when the time has come, unless the world was told to cancel it."""
+    @property
+    def then(self) -> Callable[[Any], object]:
+        """What to call."""
 
 
 class _Nothing:
     """An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
 
-    def __await__(self) -> Generator[Any, Any, None]:
-        return iter(())  # type: ignore[return-value]  # at its end from the start: nothing is ever sent to it
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
 
 
 NOTHING = _Nothing()
@@ -76,30 +78,32 @@ class Signal:
     overrides ``forsake``.
     """
 
-    __slots__ = ("_value", "_waiter", "_world", "about", "done")
+    __slots__ = ("_waiter", "_world", "about", "done", "value")
 
     def __init__(self, world: World, about: object = "something") -> None:
         self._world, self.about, self.done = world, about, False
-        self._value: Any = None
+        self.value: Any = None
         self._waiter: Task | None = None
 
     def set(self, value: Any = None) -> None:
-        """Resume the waiter with ``value``, later in this instant; do nothing if set before."""
+        """Resume the waiter, who finds ``value`` here, later in this instant; do nothing if set before."""
         if not self.done:
-            self.done, self._value = True, value
+            self.done, self.value = True, value
             if self._waiter is not None:
-                self._world.soon(self._wake)
+                self._world.soon(self.wake)
+
+    def wake(self) -> None:
+        """Resume the waiter of a signal that is set, unless it was interrupted in between."""
+        task = self._waiter
+        if task is not None and task.waiting is self:
+            task.step()
 
     def forsake(self) -> None:
         """Called when an error or the end of the run is about to take the waiter away."""
 
-    def _wake(self) -> None:
-        task = self._waiter
-        if task is not None and task.waiting is self:  # not if it was interrupted in between
-            task.step(self._value)
-
-    def __await__(self) -> Generator[Signal, Any, Any]:
-        return self._value if self.done else (yield self)
+    def __await__(self) -> Iterator[Signal]:
+        # Of a tuple: it yields this signal once, for less than a generator.
+        return iter(() if self.done else (self,))
 
     def __str__(self) -> str:
         return str(self.about)
@@ -127,14 +131,14 @@ class Task:
         if not self.done:
             self.step()
 
-    def step(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Resume the coroutine with ``value``, or throw ``error`` in, until its next wait."""
+    def step(self, waited: object = None, error: BaseException | None = None) -> None:
+        """Resume the coroutine, which has ``waited`` long enough, or throw ``error`` in, until its next wait."""
         world = self._world
         outer, world._current = world._current, self
         waiting, self.waiting = self.waiting, None
         try:
             if error is None:
-                waited = self._run(self._send, value)
+                waited = self._run(self._send, None)
             else:
                 if waiting is not None:
                     waiting.forsake()

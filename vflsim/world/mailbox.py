@@ -38,7 +38,7 @@ class Wanted(Signal):
         self, mailbox: Mailbox, kind: str, round_: int | None, senders: frozenset[int] | None, count: int, turn: int
     ) -> None:
         self._world = world = mailbox.world
-        self._mailbox, self._waiter, self._value, self.done = mailbox, None, None, False
+        self._mailbox, self._waiter, self.value, self.done = mailbox, None, [], False
         self.kind, self.round, self.senders, self.count, self.turn = kind, round_, senders, count, turn
         self.since, self.patient = world.instant, False
         self.timed_out, self.hung_up, self.met = False, False, 0
@@ -69,7 +69,7 @@ class Wanted(Signal):
         """Withdraw, and give back what was handed over in the very instant in which the wait was abandoned."""
         self._mailbox.withdraw(self)
         if self.done:
-            self._mailbox.give_back(self._value)
+            self._mailbox.give_back(self.value)
 
     def recount(self, messages: Iterable[Message]) -> None:
         """Count the messages that are here, up to ``count``."""
@@ -262,14 +262,18 @@ class Mailbox:
 
     def _resolve(self) -> None:
         self._collecting = False
-        ready = [wanted for waiting in self._wanted.values() for wanted in waiting if wanted.ready]
+        ready = [
+            wanted for waiting in self._wanted.values() for wanted in waiting
+            if wanted.met >= wanted.count or wanted.timed_out
+        ]  # fmt: skip
         if len(ready) > 1:
             ready.sort(key=_turn)  # the longest wait is answered first
         for wanted in ready:
             if wanted.ready:  # the receives before it may have taken its messages
                 waiting = self._wanted[wanted.kind]
                 waiting.remove(wanted)
-                wanted.set(self._pick(wanted))
+                wanted.value, wanted.done = self._pick(wanted), True
+                self.world.soon(wanted.wake)
                 if waiting:
                     self._recount(wanted.kind)
 

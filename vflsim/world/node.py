@@ -223,7 +223,10 @@ class Node(Generic[L]):
                 raise
             recorder.event(start, world.instant, self.party, purpose, operation.round, -1, 0, index, drawn)
         finally:
-            processor.release()
+            if processor.queue:
+                processor.release()
+            else:
+                processor.busy = False
         state.count(operation, facts)
         return operation.result
 
@@ -295,10 +298,14 @@ class Node(Generic[L]):
         """
         if self._open or self._turns:
             await self._enter()
-        senders = None if sender is None else (sender,)
-        messages = await self.state.receive(kind, 1, senders, round, timeout, self._outages, sender)
-        if messages:
-            return messages[0]
+        limit = None if timeout is None else checked_seconds("a timeout of", timeout)
+        wanted = self.state.mailbox.want(kind, 1, None if sender is None else (sender,), round)
+        if limit is None and self._outages is None:
+            await wanted
+        else:
+            await self.state.receive(wanted, limit, self._outages, sender, False)
+        if wanted.value:
+            return wanted.value[0]
         raise TimeoutError(f"no {kind!r} message within {timeout} s")
 
     async def gather(
@@ -317,7 +324,13 @@ class Node(Generic[L]):
         self.state.check_gather(count, senders, forgoing)
         if self._open or self._turns:
             await self._enter()
-        return await self.state.receive(kind, count, senders, round, timeout, self._outages, None, forgoing)
+        limit = None if timeout is None else checked_seconds("a timeout of", timeout)
+        wanted = self.state.mailbox.want(kind, count, senders, round)
+        if limit is None and self._outages is None:
+            await wanted
+        else:
+            await self.state.receive(wanted, limit, self._outages, None, forgoing)
+        return wanted.value
 
     def arrived(self, kind: str, round: int | None = None) -> list[Message]:
         """Take the messages of ``kind`` that are here (of one round), without waiting.

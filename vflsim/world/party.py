@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
@@ -105,30 +105,31 @@ class Processor:
     Invariant: at most one holder; an abandoned wait or computation frees its place at once.
     """
 
-    __slots__ = ("_queue", "_world", "busy")
+    __slots__ = ("_world", "busy", "queue")
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.busy = False
-        self._queue: deque[Signal] = deque()
+        self.queue: deque[Signal] = deque()
+        """Those who wait for it."""
 
     async def free(self) -> None:
         """Wait for the hand-over: the processor is not released in between, so nobody else can take it."""
         signal = self._world.signal("its processor")
-        self._queue.append(signal)
+        self.queue.append(signal)
         try:
             await signal
         except BaseException:
             if signal.done:  # handed over in the very instant in which the wait was abandoned
                 self.release()
             else:
-                self._queue.remove(signal)
+                self.queue.remove(signal)
             raise
 
     def release(self) -> None:
         """Hand the processor to the next in line."""
-        if self._queue:
-            self._queue.popleft().set()
+        if self.queue:
+            self.queue.popleft().set()
         else:
             self.busy = False
 
@@ -204,41 +205,28 @@ class Party:
                 f"gather from {strangers}", allowed=f"0 (the server) and the clients {self.run.clients}"
             )
 
-    def receive(
-        self, kind: str, count: int | None, senders: Collection[int] | None, round_: int | None,
-        timeout: float | None, outages: Outages | None, sender: int | None = None,
-        forgoing: bool = False,
-    ) -> Awaitable[list[Message]]:  # fmt: skip
-        """Wait for messages as ``Node.gather`` does.
+    async def receive(
+        self, wanted: Wanted, timeout: float | None, outages: Outages | None, sender: int | None, forgoing: bool
+    ) -> None:
+        """Wait until a receive is answered, at most ``timeout`` seconds, while others may go down.
 
         Raises ``DisconnectedError`` if ``sender`` is given and crashes first.
         """
-        if timeout is None and outages is None:
-            return self.mailbox.want(kind, count, senders, round_)
-        limit = None if timeout is None else checked_seconds("a timeout of", timeout)
-        wanted = self.mailbox.want(kind, count, senders, round_)
-        return self._receive(wanted, limit, outages, sender, forgoing)
-
-    async def _receive(
-        self, wanted: Wanted, limit: float | None, outages: Outages | None, sender: int | None, forgoing: bool
-    ) -> list[Message]:
-        """Wait for messages until a time limit ends it, and while others may go down."""
         timer = None
-        if limit is not None:
+        if timeout is not None:
             wanted.patient = True
-            timer = self.run.world.after(limit, wanted.time_out, Moment.TIMEOUT)
+            timer = self.run.world.after(timeout, wanted.time_out, Moment.TIMEOUT)
         if outages is not None:
             outages.listen(self.number, wanted, sender, forgoing)
         try:
-            messages: list[Message] = await wanted
+            await wanted
         finally:
             if timer is not None:
                 timer.cancel()
             if outages is not None:
                 outages.stop_listening(wanted)
-        if wanted.hung_up and not messages:  # the sender may be back already
+        if wanted.hung_up and not wanted.value:  # the sender may be back already
             raise DisconnectedError(f"client {sender} went down before it sent {wanted.kind!r}")
-        return messages
 
     def cut_short(self, start: float, purpose: str, round_: int, peer: int, index: int, drawn: float) -> None:
         """Record an activity with a draw that ends now before it is done, for the reason that holds now."""

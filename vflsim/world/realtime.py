@@ -99,7 +99,7 @@ class RealTimeWorld(World):
     def _happen(self, event: Due) -> None:
         del self._due[event]
         event.due = False
-        event.happen()
+        event.then(event)
 
     async def perform(self, operation: Operation[Any]) -> None:
         """Run the operation in its party's thread."""
@@ -116,12 +116,12 @@ class RealTimeWorld(World):
         work = pool.submit(self.executor.submit, operation)
         work.add_done_callback(report)
         try:
-            error = await ended
+            await ended
         finally:
             work.cancel()  # abandoned before its thread took it up: it never runs
             self._live -= 1
-        if error is not None:
-            raise error
+        if ended.value is not None:
+            raise ended.value
 
     async def breathe(self) -> None:
         """Let others run."""

@@ -45,10 +45,6 @@ class Transfer:
         self.began = _NEVER
         self.due = False
 
-    def happen(self) -> None:
-        """Go on: its latency is over, or its last bit is through."""
-        self.then(self)
-
     @property
     def under_way(self) -> bool:
         """Whether it can still be abandoned."""

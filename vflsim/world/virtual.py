@@ -13,7 +13,7 @@ import simpy
 from vflsim.errors import StandstillError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.kernel import NOTHING, Due, Moment, Signal, World
+from vflsim.world.kernel import NOTHING, Due, Moment, Signal, Task, World
 
 EVENT = Moment.EVENT
 STANDSTILL = 1_000_000
@@ -30,10 +30,11 @@ class VirtualTimer:
         self.due = True
         world._idle += observes
 
-    def happen(self) -> None:
+    @staticmethod
+    def then(timer: VirtualTimer) -> None:
         """Make the call."""
-        self._world._idle -= self._observes
-        self._call()
+        timer._world._idle -= timer._observes
+        timer._call()
 
     def cancel(self) -> None:
         """Cancel the callback, unless it has been called."""
@@ -43,23 +44,22 @@ class VirtualTimer:
 
 
 class Pause(Signal):
-    """A wait for a time: one object is both the coroutine's signal and SimPy's event.
+    """A task's wait for a time: one object is both the coroutine's signal and SimPy's event.
 
     The event resumes its waiter directly: a ``Moment.RESUME`` in between could find nothing else to run. A task waits
     for one time after the other, so it has one pause, which it uses again unless it was abandoned.
     """
 
-    __slots__ = ("due",)
-    _world: VirtualWorld
+    __slots__ = ("due", "then")
 
-    def happen(self) -> None:
-        """Resume the waiter."""
-        self._waiter.step()  # type: ignore[union-attr]  # set when it began to wait
+    def __init__(self, world: World, task: Task) -> None:
+        super().__init__(world)
+        self.then = task.step
 
     def forsake(self) -> None:
         """Stay in SimPy's queue, where nothing resumes the waiter any more."""
         self._world.cancel(self)
-        self._waiter.pause = None  # type: ignore[union-attr]
+        self._waiter.pause = None  # type: ignore[union-attr]  # set when it began to wait
 
 
 class Calendar(simpy.Environment):
@@ -134,7 +134,7 @@ class VirtualWorld(World):
         task = self._current or self.current()
         pause = task.pause
         if pause is None:
-            pause = task.pause = Pause(self)
+            pause = task.pause = Pause(self, task)
         pause.about, pause.due = about, True  # type: ignore[attr-defined]
         heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause))  # type: ignore[misc]
         return pause
@@ -191,7 +191,7 @@ class VirtualWorld(World):
                     self._still += 1
                 if event.due:
                     event.due = False
-                    event.happen()
+                    event.then(event)
                 else:
                     self._idle -= 1
             else:
