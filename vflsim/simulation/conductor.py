@@ -215,7 +215,8 @@ class Conductor:
             if count % every.amount == 0 and count != self._last_count:
                 self._last_count = count
                 self._world.after(0.0, self._ask, Moment.OBSERVE, observer=True)
-        self._report_progress()
+        if self._report is not None:
+            self._report_progress()
 
     def _look_at_the_clock(self, operation: Operation[Any]) -> None:
         if self._stop.wall_clock is not None and time.monotonic() - self.began >= self._stop.wall_clock:

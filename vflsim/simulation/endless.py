@@ -63,7 +63,8 @@ class EndlessRule:
             return
         in_vain = True
         for each in self._awaited:
-            in_vain = each.add(operation) and in_vain
+            if not each.add(operation):
+                in_vain = False
         if in_vain:
             raise self._error()
 

@@ -128,16 +128,18 @@ class Unshared(Carrier):
 
     @override
     def enter(self, transfer: Transfer) -> None:
+        self._move(transfer)
+
+    def _move(self, transfer: Transfer) -> None:
         transfer.state, transfer.then = "moving", self._finish
-        world = self._world
-        now = transfer.began = world.instant
+        now = transfer.began = self._world.instant
         path = transfer.path
         if path.rate:
-            world.schedule(transfer, 8 * transfer.size / path.rate)
+            self._world.schedule(transfer, 8 * transfer.size / path.rate)
             return
         seconds = path.profile.finish(now, 8.0 * transfer.size) - now
         if seconds < float("inf"):  # else it is stuck, which shows as a deadlock if all is
-            world.schedule(transfer, seconds)
+            self._world.schedule(transfer, seconds)
 
     @override
     def sent(self, transfer: Transfer) -> int:
@@ -181,7 +183,7 @@ class Queues(Unshared):
         up.append(transfer)
         down.append(transfer)
         if up[0] is transfer and down[0] is transfer:
-            super().enter(transfer)
+            self._move(transfer)
         else:
             transfer.state = "queued"
 
@@ -206,4 +208,4 @@ class Queues(Unshared):
                 head = line[0]
                 up, down = head.path.lines
                 if head.state == "queued" and up[0] is head and down[0] is head:
-                    super().enter(head)
+                    self._move(head)

@@ -19,7 +19,8 @@ from vflsim.timing.compute import duration
 from vflsim.world.kernel import Abandoned, Task, all_of
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
-from vflsim.world.party import Party, Purposes, checked_seconds, no_operation
+from vflsim.world.party import Party, checked_seconds, no_operation
+from vflsim.world.record import Purposes
 from vflsim.world.scopes import Until
 
 T = TypeVar("T")

@@ -288,15 +288,3 @@ def no_operation(value: object) -> ProtocolError:
         allowed="an Operation: what a method of the learner returns (PartyLearner.operation)",
         remedy="call the learner's method without await, and have it return the operation that it makes",
     )
-
-
-class Purposes(dict[str, str]):
-    """The purposes of one family by what they are for, ``compute.embed`` by ``embed``: made once each."""
-
-    def __init__(self, family: str) -> None:
-        super().__init__()
-        self._family = family
-
-    def __missing__(self, what: str) -> str:
-        purpose = self[what] = f"{self._family}.{what}"
-        return purpose

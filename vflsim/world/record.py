@@ -32,6 +32,21 @@ _NAN = float("nan")
 _OUTCOME_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
+class Purposes(dict[str, str]):
+    """The kinds of events of one family by what they are about, ``compute.embed`` by ``embed``: made once each."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__()
+        self._family = family
+
+    def __missing__(self, about: str) -> str:
+        purpose = self[about] = f"{self._family}.{about}"
+        return purpose
+
+
+_TRANSFERS = Purposes("transfer")
+
+
 class Events:
     """The event table as packed rows of 69 bytes: no Python object is kept per event.
 
@@ -51,9 +66,8 @@ class Events:
         drawn: float, outcome: str = "done", sent: float = _NAN,
     ) -> None:  # fmt: skip
         """Append a row: an activity of ``party``, from ``start`` to ``end``; a message has a time ``sent``, too."""
-        code = self.kinds.get(kind)
-        if code is None:
-            code = self.kinds[kind] = len(self.kinds)
+        kinds = self.kinds
+        code = kinds[kind] if kind in kinds else kinds.setdefault(kind, len(kinds))
         self._rows += _PACK(start, end, drawn, sent, round_, size, index, party, code, peer, _OUTCOME_CODES[outcome])
 
     def __getattr__(self, column: str) -> NDArray[Any]:
@@ -177,11 +191,10 @@ class Recorder:
             self.bytes_up += sent
         else:
             self.bytes_down += sent
-        kind = f"transfer.{message.kind}"
         start = began if began == began else ended  # NaN: it never got to move
         self.event(
-            start, ended, message.sender, kind, message.round, message.receiver, sent, index, _NAN, outcome,
-            message.sent,
+            start, ended, message.sender, _TRANSFERS[message.kind], message.round, message.receiver, sent, index, _NAN,
+            outcome, message.sent,
         )  # fmt: skip
 
     def step(self, facts: StepFacts, now: float) -> None:

@@ -99,10 +99,10 @@ class Latency:
 
     def draw(self, now: float) -> tuple[int, float]:
         """Index of the next message's draw, and its latency in seconds."""
-        self._index += 1
+        self._index = index = self._index + 1
         if self.constant is not None:
-            return self._index, self.constant
-        return self._index, self._fixed + sum(sampler.draw(self._index, now) for sampler in self._samplers)
+            return index, self.constant
+        return index, self._fixed + sum([sampler.draw(index, now) for sampler in self._samplers])
 
 
 class Carrier(ABC):

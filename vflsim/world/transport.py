@@ -137,8 +137,10 @@ class Transport:
 
     def _arrived(self, transfer: Transfer) -> None:
         transfer.state = "delivered"
-        self._close(transfer, transfer.size, "done")
-        transfer.deliver(transfer.message)
+        message = transfer.message
+        del self._open[transfer]
+        self._recorder.transfer(message, transfer.index, transfer.began, self._world.instant, transfer.size, "done")
+        transfer.deliver(message)
 
     def _cut(self, transfer: Transfer, outcome: Cut) -> bool:
         """End a transfer under way; returns whether it had a place on its links."""

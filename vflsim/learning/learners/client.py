@@ -153,7 +153,8 @@ class ClientLearner(PartyLearner):
 
     def release(self, kind: str, rows: Batch | ReleasedRows) -> Release:
         """Return what embeddings of training ``rows`` go through; those of rows that the client lacks become zeros."""
-        return super().release(kind, rows).of_those(self._present("train"))
+        release, present = super().release(kind, rows), self.parts.present
+        return release if present is None else release.of_those(present["train"])
 
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
         """Embed every row of a split, in evaluation mode: a handle of shape (rows, embedding).
@@ -252,9 +253,9 @@ class ClientLearner(PartyLearner):
         steps: bool = False,
     ) -> Operation[Handle[Tensor]]:
         operation = self._operation(kind, run, result, result.shape[0])
-        operation.begin, operation.commit = release.begin, release.commit
         operation.nbytes, operation.promises = result.nbytes, (result,)
         if not release.plain:
+            operation.begin, operation.commit = release.begin, release.commit
             operation.cost = lambda kind, count: self.flops(kind, count) + release.flops(count * self.width)
         if self.stack is not None:
             operation.kernel = self.stack.kernel(kind, rows if isinstance(rows, str) else len(rows), steps)
