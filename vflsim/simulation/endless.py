@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from vflsim.errors import NoProgressError
@@ -44,8 +45,8 @@ class EndlessRule:
         by_server = SERVER_COMPUTATIONS + SERVER_COMPUTATIONS_A_CLIENT * clients
         by_clients = CLIENT_COMPUTATIONS * clients
         known = {
-            "round": _Awaited("round", lambda: recorder.current_round, True, by_server, patient),
-            "update": _Awaited("update", lambda: recorder.updates, False, by_clients, patient),
+            "round": _Awaited("round", partial(getattr, recorder, "current_round"), True, by_server, patient),
+            "update": _Awaited("update", partial(getattr, recorder, "updates"), False, by_clients, patient),
             "release": _Awaited("release", lambda: sum(each.times for each in releases), False, by_clients, patient),
         }
         self._stop = stop

@@ -165,7 +165,7 @@ class Mailbox:
             self._wanted[kind].append(wanted)
         else:
             self._wanted[kind] = [wanted]
-        if wanted.ready:
+        if wanted.met >= wanted.count:
             self.collect()
         return wanted
 
@@ -242,7 +242,8 @@ class Mailbox:
         if removed:
             self._messages[kind] = kept
             self._recount(kind)
-            self._note_read(removed)
+            for message in removed:
+                self.read[message.sender] = self.world.instant
         return removed
 
     def _put(self, message: Message) -> None:
@@ -256,9 +257,10 @@ class Mailbox:
             here.append(message)
         else:
             insort(here, message, key=_order)
-        for wanted in self._wanted.get(kind, ()):
-            if wanted.note(message):
-                self.collect()
+        if waiting := self._wanted.get(kind):
+            for wanted in waiting:
+                if wanted.note(message) and not self._collecting:
+                    self.collect()
 
     def _resolve(self) -> None:
         self._collecting = False
@@ -269,7 +271,8 @@ class Mailbox:
         if len(ready) > 1:
             ready.sort(key=_turn)  # the longest wait is answered first
         for wanted in ready:
-            if wanted.ready:  # the receives before it may have taken its messages
+            # The receives before it may have taken its messages.
+            if wanted.met >= wanted.count or wanted.timed_out:
                 waiting = self._wanted[wanted.kind]
                 waiting.remove(wanted)
                 wanted.value, wanted.done = self._pick(wanted), True
@@ -288,6 +291,7 @@ class Mailbox:
         messages = self._messages.setdefault(wanted.kind, [])
         count, round_, senders = wanted.count, wanted.round, wanted.senders
         heard: set[int] = set()
+        read, now = self.read, self.world.instant
         looked = 0
         for message in messages:
             if len(picked) == count:
@@ -301,16 +305,11 @@ class Mailbox:
             else:
                 heard.add(sender)
                 picked.append(message)
+                read[sender] = now
         messages[:looked] = passed
         if picked and picked[-1].arrived > self._received.get(wanted.kind, -1.0):
             self._received[wanted.kind] = picked[-1].arrived
-        self._note_read(picked)
         return picked
-
-    def _note_read(self, messages: Iterable[Message]) -> None:
-        read, now = self.read, self.world.instant
-        for message in messages:
-            read[message.sender] = now
 
 
 _turn = attrgetter("turn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
@@ -244,7 +245,9 @@ class Node(Generic[L]):
         if self._open or self._turns:
             await self._enter()
         self.world.stand_still()
-        self._post(self.state.receiver(to, message), message)
+        transfer = self.state.send(self.state.receiver(to, message), message)
+        if self._open:
+            self._scopes.hold(transfer)
 
     async def upload(self, to: int | str, message: Message) -> None:
         """Wait for the party's upload delay, then ``send``.
@@ -258,7 +261,9 @@ class Node(Generic[L]):
         await self._delay(purpose, "its upload delay", 1.0, message.round, peer)
         if self._turns:
             await self._enter()
-        self._post(peer, message)
+        transfer = self.state.send(peer, message)
+        if self._open:
+            self._scopes.hold(transfer)
 
     async def delay(self, kind: str, factor: float = 1.0, round: int = -1) -> None:
         """Wait ``factor`` times a draw of the upload delay; each ``kind`` has its own draws and events.
@@ -273,7 +278,9 @@ class Node(Generic[L]):
         state, world, gate = self.state, self.world, self._gate
         start = world.instant
         index, drawn = state.draws.next(purpose, state.clock.upload_delay, start)
-        drawn = checked_seconds(about, drawn * factor)
+        drawn *= factor
+        if not 0 <= drawn < math.inf:
+            checked_seconds(about, drawn)
         try:
             seconds = drawn if gate is None else await gate.lasting(drawn, about)
             await world.pause(seconds, about)
@@ -281,11 +288,6 @@ class Node(Generic[L]):
             state.cut_short(start, purpose, round_, peer, index, drawn)
             raise
         state.run.recorder.event(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
-
-    def _post(self, receiver: int, message: Message) -> None:
-        transfer = self.state.send(receiver, message)
-        if self._open:
-            self._scopes.hold(transfer)
 
     async def recv(
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None

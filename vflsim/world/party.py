@@ -156,9 +156,12 @@ class Party:
     def send(self, receiver: int, message: Message) -> Transfer:
         """Put a message on the link to another party; its bytes are those of the codec's output."""
         run = self.run
-        message = self.addressed(receiver, message)
-        size = run.wires.size(message)
-        if not run.wires.lossless:
+        wires = run.wires
+        if message.sender >= 0 or not wires.lossless:
+            message = copy(message)  # as in ``addressed``
+        message.sender, message.receiver, message.sent = self.number, receiver, run.world.instant
+        size = wires.size(message)
+        if not wires.lossless:
             self.wire.carry(message)
         deliver = run.mailboxes[receiver].deliver if run.views is None else self._seen
         return run.transport.send(message, size, deliver)

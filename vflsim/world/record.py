@@ -169,6 +169,8 @@ class Recorder:
     def __init__(self, keep: str = "events") -> None:
         self.keep = keep
         self.rounds = self.updates = self.embeddings_used = 0
+        self.current_round = 0
+        """The round in progress, from 0: how many are complete or given up."""
         self.skipped = self.skipped_in_a_row = 0
         """Rounds that were given up without a server step: all, and those since the latest one."""
         self.bytes_up = self.bytes_down = self.bytes_peer = 0
@@ -205,6 +207,7 @@ class Recorder:
             self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing, facts.fresh)
         self._round_start = now
         self.rounds += 1
+        self.current_round += 1
         self.skipped_in_a_row = 0
         self.embeddings_used += len(facts.used)
         if facts.loss is not None:
@@ -213,11 +216,6 @@ class Recorder:
         ages = np.asarray(facts.client_ages)
         self._client_ages.add(int(ages.sum()), len(ages), int(ages.max(initial=0)))
 
-    @property
-    def current_round(self) -> int:
-        """The round in progress, from 0: how many are complete or given up."""
-        return self.rounds + self.skipped
-
     def steps_between(self, after: float, until: float = math.inf) -> int:
         """Return how many server steps were completed ``after`` one time and ``until`` another (s)."""
         return max(0, bisect_right(self._ends, until) - bisect_right(self._ends, after))
@@ -225,6 +223,7 @@ class Recorder:
     def skip(self) -> None:
         """Count a round that is given up."""
         self.skipped += 1
+        self.current_round += 1
         self.skipped_in_a_row += 1
 
     def metrics(self, now: float, evaluated: dict[str, float]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -79,7 +80,7 @@ class Route:
 class Latency:
     """The latency of one ordered pair of parties: both links' draws, keyed ``latency.i→j``, and ``fixed`` seconds."""
 
-    __slots__ = ("_fixed", "_index", "_samplers", "constant", "purpose")
+    __slots__ = ("_fixed", "_index", "_samplers", "constant", "draws", "purpose")
 
     def __init__(self, links: Sequence[Link], sender: int, receiver: int, seed: int, fixed: float = 0.0) -> None:
         self.purpose = f"latency.{party_name(sender)}→{party_name(receiver)}"
@@ -89,6 +90,8 @@ class Latency:
             Sampler(law, seed, party, self.purpose) for party, law in laws if not isinstance(law, Constant)
         ]
         self._index = -1
+        self.draws = None if self._samplers else enumerate(repeat(self._fixed))
+        """What ``draw`` gives, where all latencies are alike."""
         self.constant = None if self._samplers else self._fixed
         """The latency of every message in seconds, None where it is drawn."""
 
@@ -99,9 +102,9 @@ class Latency:
 
     def draw(self, now: float) -> tuple[int, float]:
         """Index of the next message's draw, and its latency in seconds."""
+        if self.draws is not None:
+            return next(self.draws)
         self._index = index = self._index + 1
-        if self.constant is not None:
-            return index, self.constant
         return index, self._fixed + sum([sampler.draw(index, now) for sampler in self._samplers])
 
 

@@ -62,10 +62,11 @@ class Transport:
             transfer.state = "lost"  # before its latency began: that draw is the next message's
             self._close(transfer, 0, "lost")
             return transfer
-        transfer.latency = drawn = path.latency.draw(message.sent)
-        if drawn[1] > 0:
+        latency = path.latency
+        transfer.latency = _, seconds = next(latency.draws) if latency.draws else latency.draw(message.sent)
+        if seconds > 0:
             transfer.then = self._after_latency
-            self._world.schedule(transfer, drawn[1])
+            self._world.schedule(transfer, seconds)
         else:
             if path.latency.constant is None:  # a draw of 0 is a draw
                 self._record_latency(transfer, "done")
@@ -125,7 +126,11 @@ class Transport:
         return profile
 
     def _after_latency(self, transfer: Transfer) -> None:
-        self._record_latency(transfer, "done")
+        message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
+        self._recorder.event(
+            message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0, index,
+            drawn,
+        )  # fmt: skip
         self._carrier.enter(transfer)
 
     def _record_latency(self, transfer: Transfer, outcome: str) -> None:

@@ -15,7 +15,7 @@ from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.kernel import NOTHING, Due, Moment, Signal, Task, World
 
-EVENT = Moment.EVENT
+EVENT, COLLECT = Moment.EVENT, Moment.COLLECT
 STANDSTILL = 1_000_000
 """Events and verbs at one instant after which a run is declared stuck."""
 
@@ -72,10 +72,6 @@ class Calendar(simpy.Environment):
     overtake them, and a wait that they abandon stays behind. SimPy's own ``step`` with lists of callbacks, and all
     callbacks of an instant in its heap, give the same event table at 0.76 to 0.93 of the speed.
     """
-
-    def holds(self, before: Moment) -> bool:
-        """Whether something is still to happen in this instant, at an earlier moment than ``before``."""
-        return bool(self._queue) and self._queue[0][:2] < (self._now, before)
 
 
 class VirtualWorld(World):
@@ -179,7 +175,7 @@ class VirtualWorld(World):
             if soon:
                 self._still += 1
                 soon.popleft()()
-            elif at_end and not calendar.holds(Moment.COLLECT):
+            elif at_end and not (queue and queue[0][0] == self.instant and queue[0][1] < COLLECT):
                 self._still += 1
                 at_end.popleft()()
             elif len(queue) > self._idle or at_end:

@@ -106,7 +106,7 @@ class ClientLearner(PartyLearner):
         and ``BlindingError`` for values that are too large to be blinded.
         """
         release = self.release("embed", batch)
-        result = self.promise(len(batch), self.width, dtype=release.dtype)
+        result = self.promise(len(batch.ids), self.width, dtype=release.dtype)
 
         def run() -> None:
             result.set(release(self._uploaded.forward(batch)))
@@ -252,8 +252,10 @@ class ClientLearner(PartyLearner):
         release: Release,
         steps: bool = False,
     ) -> Operation[Handle[Tensor]]:
-        operation = self._operation(kind, run, result, result.shape[0])
-        operation.nbytes, operation.promises = result.nbytes, (result,)
+        operation = Operation(
+            kind, self.party, run, result, nbytes=result.nbytes, rows=result.shape[0], cost=self.flops, inputs=(),
+            promises=(result,),
+        )  # fmt: skip
         if not release.plain:
             operation.begin, operation.commit = release.begin, release.commit
             operation.cost = lambda kind, count: self.flops(kind, count) + release.flops(count * self.width)
@@ -263,8 +265,10 @@ class ClientLearner(PartyLearner):
         return operation
 
     def _stepping(self, run: Callable[[], None], batch: Batch, received: Handle[Tensor]) -> Operation[None]:
-        operation = self._operation("client_step", run, None, len(batch))
-        operation.counts, operation.inputs = "update", (received,)
+        operation: Operation[None] = Operation(
+            "client_step", self.party, run, None, rows=len(batch.ids), cost=self.flops, counts="update",
+            inputs=(received,),
+        )  # fmt: skip
         if self.stack is not None:
             operation.kernel = self.stack.kernel("client_step", len(batch))
             operation.work = StepWork(self.place, batch, received)
