@@ -21,30 +21,28 @@ from vflsim.world.messages import Message
 
 State = Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished", "lost"]
 UNDER_WAY = frozenset({"latency", "queued", "moving"})
-_NO_LATENCY = (-1, 0.0)
-_NEVER = float("nan")
 
 
 class Transfer:
     """One message under way. ``state``: latency, queued, moving; then delivered, abandoned, unfinished or lost.
 
-    It is its own event: ``then`` is called with it when the time of its latency, or of its bytes, is over.
+    It is its own event: ``then`` is called with it when the time of its latency, or of its bytes, is over. ``latency``
+    is index and seconds of its draw. ``began`` is NaN until it moves. ``place`` is its number among those that share
+    the links (of networks that share them). ``Transport.send`` makes it.
     """
 
     __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "size", "state", "then")
-    then: Callable[[Transfer], None]
+    message: Message
+    size: int
+    path: Route
+    index: int
+    deliver: Callable[[Message], None]
+    latency: tuple[int, float]
+    state: State
+    began: float
+    due: bool
+    then: Callable[[Transfer], object]
     place: int
-    """Its number among those that share the links (of networks that share them)."""
-
-    def __init__(
-        self, message: Message, size: int, path: Route, index: int, deliver: Callable[[Message], None]
-    ) -> None:
-        self.message, self.size, self.path, self.index, self.deliver = message, size, path, index, deliver
-        self.latency: tuple[int, float] = _NO_LATENCY
-        """Index and seconds of its draw."""
-        self.state: State = "latency"
-        self.began = _NEVER
-        self.due = False
 
     @property
     def under_way(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -56,7 +57,9 @@ class Transport:
         path = self._paths[sender].get(receiver) or self._connect(message)
         counted = self._sent_count[sender]
         index = counted[kind] = counted.get(kind, -1) + 1
-        transfer = Transfer(message, size, path, index, deliver)
+        transfer = Transfer()  # filled in here: as an __init__ this would take three times as long
+        transfer.message, transfer.size, transfer.path, transfer.index = message, size, path, index
+        transfer.deliver, transfer.began, transfer.due, transfer.state = deliver, math.nan, False, "latency"
         self._open[transfer] = None
         if self._shut and (sender in self._shut or receiver in self._shut):
             transfer.state = "lost"  # before its latency began: that draw is the next message's

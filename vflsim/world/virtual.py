@@ -43,6 +43,13 @@ class VirtualTimer:
             self._world._idle += not self._observes
 
 
+class _Once(tuple[Signal]):
+    """Awaits the signal that it holds, without a call of Python."""
+
+    __slots__ = ()
+    __await__ = tuple.__iter__
+
+
 class Pause(Signal):
     """A task's wait for a time: one object is both the coroutine's signal and SimPy's event.
 
@@ -50,11 +57,12 @@ class Pause(Signal):
     for one time after the other, so it has one pause, which it uses again unless it was abandoned.
     """
 
-    __slots__ = ("due", "then")
+    __slots__ = ("awaitable", "due", "then")
 
     def __init__(self, world: World, task: Task) -> None:
         super().__init__(world)
         self.then = task.step
+        self.awaitable = _Once((self,))
 
     def forsake(self) -> None:
         """Stay in SimPy's queue, where nothing resumes the waiter any more."""
@@ -86,6 +94,8 @@ class VirtualWorld(World):
         # Callbacks of this instant stay out of SimPy's heap: those that come first in it, and those that end it.
         self._soon: deque[Callable[[], object]] = deque()
         self._at_end: deque[Callable[[], object]] = deque()
+        self.soon = self._soon.append  # type: ignore[method-assign]  # as the methods below, which cost a call more
+        self.at_end = self._at_end.append  # type: ignore[method-assign]
         self._still = 0  # events and verbs since the clock last moved
         self._visitor: Callable[[], object] | None = None
         self._visit_after = 0
@@ -133,7 +143,7 @@ class VirtualWorld(World):
             pause = task.pause = Pause(self, task)
         pause.about, pause.due = about, True  # type: ignore[attr-defined]
         heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause))  # type: ignore[misc]
-        return pause
+        return pause.awaitable  # type: ignore[attr-defined,no-any-return]
 
     def perform(self, operation: Operation[Any]) -> None:
         """Queue the operation."""

@@ -65,15 +65,17 @@ class Staleness:
 
     def refresh(self, clients: Sequence[int], batch: Batch) -> None:
         """Note that embeddings of ``batch`` arrived from ``clients`` for the present step."""
+        if self._are_all(clients):  # whole rows: a tenth of the time
+            self._rows[batch.ids] = self._last[:] = self.step
+            return
         columns = self._columns_of(clients)
-        if len(set(columns)) == len(self._clients):  # whole rows: a tenth of the time
-            self._rows[batch.ids] = self.step
-        else:
-            self._rows[batch.ids[:, np.newaxis], columns] = self.step
+        self._rows[batch.ids[:, np.newaxis], columns] = self.step
         self._last[columns] = self.step
 
     def others(self, clients: Sequence[int]) -> NDArray[np.int64]:
         """Return every client but ``clients``, in client order."""
+        if self._are_all(clients):
+            return self._clients[:0]
         other = np.ones(len(self._clients), dtype=bool)
         other[self._columns_of(clients)] = False
         return self._clients[other]
@@ -111,6 +113,9 @@ class Staleness:
         for (batch, _), stamps in zip(arrived, rows, strict=True):
             self._rows[batch.ids] = stamps
         return stale
+
+    def _are_all(self, clients: Sequence[int]) -> bool:
+        return len(clients) >= len(self._column) and self._column.keys() <= set(clients)
 
     def _columns_of(self, clients: Sequence[int]) -> list[int]:
         return [self._column[client] for client in clients]
