@@ -123,8 +123,8 @@ class Task:
         self._run = contextvars.copy_context().run
         self.who, self.party, self.observer, self.done = who, party, observer, False
         self.waiting: Signal | None = None
-        self.pause: Signal | None = None
-        """A signal that its world keeps for its next wait for a time."""
+        self.pause: Any = None
+        """What its world keeps for its next wait for a time."""
 
     def begin(self) -> None:
         """Run up to the first wait, unless closed before."""
@@ -173,7 +173,7 @@ class Task:
         self._world.forget(self)  # even if an interrupt from outside cut its end short
 
     def _end(self) -> None:
-        self.done, self.waiting = True, None
+        self.done, self.waiting, self.pause = True, None, None
         self._world.forget(self)
 
 
@@ -242,6 +242,7 @@ class World(ABC):
 
     def stand_still(self) -> None:
         """Called by every verb that lets no time pass, and makes no event: in virtual time they are limited."""
+        return None
 
     def pause(self, seconds: float, about: str) -> Awaitable[None]:
         """Let ``seconds`` pass."""

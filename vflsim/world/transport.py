@@ -131,16 +131,16 @@ class Transport:
     def _after_latency(self, transfer: Transfer) -> None:
         message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
         self._recorder.event(
-            message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0, index,
-            drawn,
+            message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0,
+            index, drawn,
         )  # fmt: skip
         self._carrier.enter(transfer)
 
     def _record_latency(self, transfer: Transfer, outcome: str) -> None:
         message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
         self._recorder.event(
-            message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0, index,
-            drawn, outcome,
+            message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0,
+            index, drawn, outcome,
         )  # fmt: skip
 
     def _arrived(self, transfer: Transfer) -> None:
