@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
@@ -64,8 +64,8 @@ class Due(Protocol):
 class _Nothing:
     """An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
 
-    def __await__(self) -> Iterator[Any]:
-        return iter(())
+    def __await__(self) -> Generator[Any, Any, None]:
+        return iter(())  # type: ignore[return-value]  # at its end from the start: nothing is ever sent to it
 
 
 NOTHING = _Nothing()
@@ -101,9 +101,9 @@ class Signal:
     def forsake(self) -> None:
         """Called when an error or the end of the run is about to take the waiter away."""
 
-    def __await__(self) -> Iterator[Signal]:
-        # Of a tuple: it yields this signal once, for less than a generator.
-        return iter(() if self.done else (self,))
+    def __await__(self) -> Generator[Signal, Any, None]:
+        # Of a tuple: it yields this signal once, for less than a generator, and nothing is ever sent to it.
+        return iter(() if self.done else (self,))  # type: ignore[return-value]
 
     def __str__(self) -> str:
         return str(self.about)

@@ -58,6 +58,7 @@ class Pause(Signal):
     """
 
     __slots__ = ("due", "then")
+    due: bool
 
     def __init__(self, world: World, task: Task) -> None:
         super().__init__(world)
@@ -91,8 +92,9 @@ class VirtualWorld(World):
         # Callbacks of this instant stay out of SimPy's heap: those that come first in it, and those that end it.
         self._soon: deque[Callable[[], object]] = deque()
         self._at_end: deque[Callable[[], object]] = deque()
-        self.soon = self._soon.append  # type: ignore[method-assign]  # as the methods below, which cost a call more
-        self.at_end = self._at_end.append  # type: ignore[method-assign]
+        # As the methods below, which cost a call more:
+        self.soon = self._soon.append  # type: ignore[assignment,method-assign]
+        self.at_end = self._at_end.append  # type: ignore[assignment,method-assign]
         self._still = 0  # events and verbs since the clock last moved
         self._visitor: Callable[[], object] | None = None
         self._visit_after = 0
@@ -113,7 +115,7 @@ class VirtualWorld(World):
         """Have ``event`` happen in ``seconds``: the event is SimPy's."""
         event.due = True
         # What SimPy's schedule does, without a call of it: most events come from here.
-        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), event))  # type: ignore[misc]
+        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), event))
 
     def cancel(self, event: Due) -> None:
         """Have a scheduled ``event`` not happen. SimPy cannot take it back: it is passed over when its time comes."""
@@ -140,7 +142,7 @@ class VirtualWorld(World):
             awaitable = task.pause = _Once((Pause(self, task),))
         pause: Pause = awaitable[0]
         pause.about, pause.due = about, True
-        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause))  # type: ignore[misc]
+        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause))
         return awaitable  # type: ignore[no-any-return]
 
     def perform(self, operation: Operation[Any]) -> None:
