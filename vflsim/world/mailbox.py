@@ -34,6 +34,8 @@ class Wanted(Signal):
         "turn",
     )
 
+    value: list[Message]
+
     def __init__(
         self, mailbox: Mailbox, kind: str, round_: int | None, senders: frozenset[int] | None, count: int, turn: int
     ) -> None:
