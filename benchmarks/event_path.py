@@ -160,19 +160,22 @@ def serve() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["rates", "table", "serve"], default=["rates", "table"])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="rates, table (default: both)")
     parser.add_argument("--clients", nargs="+", type=int, default=[28, 100, 1000])
     parser.add_argument("--against", metavar="TREE", help="the root of another checkout")
     arguments = parser.parse_args()
+    parts = arguments.parts or ["rates", "table"]
+    if strange := set(parts) - {"rates", "table", "serve"}:
+        parser.error(f"no part {min(strange)!r}; choose from rates, table")
     if arguments.against:
         against(arguments.against, arguments.clients)
         return
-    if "serve" in arguments.parts:
+    if "serve" in parts:
         serve()
         return
-    if "rates" in arguments.parts:
+    if "rates" in parts:
         rates(arguments.clients)
-    if "table" in arguments.parts:
+    if "table" in parts:
         for many in arguments.clients:
             table(many)
 
