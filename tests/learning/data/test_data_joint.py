@@ -5,7 +5,7 @@ import pytest
 
 from vflsim.errors import DataError
 from vflsim.learning.data import Data, Partition, joint, load
-from vflsim.learning.data.joint import edges, joined, parts
+from vflsim.learning.data.joint import edges, joined, window
 from vflsim.learning.data.scaling import Scaler
 from vflsim.learning.data.sources.raw import View
 
@@ -25,7 +25,8 @@ def test_every_view_keeps_its_columns_and_its_shape(views):
     rows = np.array([3, 4, 5, 20, 49])
     array = joined(views, [None] * 3, rows, F32, "training", NAMES)
     assert edges(views) == [slice(0, 3), slice(3, 6), slice(6, 8)]
-    for view, part in zip(views, parts(array, views), strict=True):
+    for view, columns in zip(views, edges(views), strict=True):
+        part = window(array, view, columns)
         assert np.shares_memory(part, array)
         np.testing.assert_array_equal(part, view.values[rows].astype(F32))
 

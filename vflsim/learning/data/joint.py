@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -52,10 +52,9 @@ def joined(
     return joint
 
 
-def parts(joint: Array, views: Sequence[View]) -> Iterator[Array]:
-    """Yield each party's features as a window on the joint array: (rows, *feature_shape)."""
-    for view, columns in zip(views, edges(views), strict=True):
-        yield joint[:, columns].reshape(len(joint), *view.values.shape[1:])
+def window(joint: Array, view: View, columns: slice) -> Array:
+    """Return a party's features as a window on the joint array: (rows, *feature_shape)."""
+    return joint[:, columns].reshape(len(joint), *view.values.shape[1:])
 
 
 def chosen(values: Array, rows: Rows) -> Array:

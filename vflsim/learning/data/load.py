@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
 from vflsim.learning.data.facts import DataFacts
 from vflsim.learning.data.files import read_entry
-from vflsim.learning.data.joint import edges, parts
+from vflsim.learning.data.joint import edges, window
 from vflsim.learning.data.labels import EncodedLabels, encode
 from vflsim.learning.data.noise import FeatureNoise
 from vflsim.learning.data.partition import Partition, cut, feature_names
@@ -70,11 +70,11 @@ class PartitionedData:
     number; ``guessed``: the task follows from the labels alone; ``outputs`` is the number of columns that the
     server predicts (classes for multiclass, otherwise 1). ``facts`` tell how the files were prepared.
     ``present`` says, per split, which rows the server (if ``active``) and each client hold, (rows, parties) of bool;
-    None: all. Features of other rows are 0.
+    None: all. Features of other rows are 0. ``columns`` and ``shapes`` are those of ``parties``.
     """
 
     name: str
-    parties: tuple[PartyData, ...]
+    parties: Sequence[PartyData]
     joint: Splits
     labels: Splits
     task: TaskName
@@ -84,6 +84,8 @@ class PartitionedData:
     active: PartyData | None = None
     facts: DataFacts = field(default_factory=DataFacts)
     present: Splits | None = None
+    columns: tuple[slice, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def outputs(self) -> int:
@@ -141,7 +143,7 @@ def load(
     labels = Splits(values[split.train], values[split.validation], values[split.test])
     name = data.name or Path(data.file or f"{len(views)} party files").name
     classes = len(target.class_names) or None
-    parties = _parties(views, joint, names)
+    parties = Holders(views, joint, names, edges(views), _shapes(views))
     active, holders = (parties[0], parties[1:]) if partition.active else (None, parties)
     if not holders:
         raise DataError("only the server would hold features", "partition", "at least one client", "add clients")
@@ -163,6 +165,8 @@ def load(
         active,
         replace(facts, alignment=raw.alignment),
         present,
+        holders.columns,
+        holders.shapes,
     )
 
 
@@ -240,15 +244,15 @@ def _make_noisy(
         noise.put_on(array, columns, split, seed)
 
 
-def _clear(joint: Splits, parties: Sequence[PartyData], present: Splits) -> None:
+def _clear(joint: Splits, parties: Holders, present: Splits) -> None:
     """Put zeros in the place of rows that a party lacks."""
     for array, here in (
         (joint.train, present.train),
         (joint.validation, present.validation),
         (joint.test, present.test),
     ):
-        for place, party in enumerate(parties):
-            array[~here[:, place], party.columns] = 0
+        for place, columns in enumerate(parties.columns):
+            array[~here[:, place], columns] = 0
 
 
 def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
@@ -264,12 +268,42 @@ def _labels(target: EncodedLabels, dtype: Dtype, where: str) -> Array:
     return target.values.astype(dtype)
 
 
-def _parties(views: Sequence[View], joint: Splits, names: Sequence[str]) -> tuple[PartyData, ...]:
-    windows = zip(*(parts(array, views) for array in (joint.train, joint.validation, joint.test)), strict=True)
-    return tuple(
-        PartyData(name, view.name, _shape(view), feature_names(view), columns, *arrays)
-        for name, view, columns, arrays in zip(names, views, edges(views), windows, strict=True)
-    )
+class Holders(Sequence[PartyData]):
+    """The parties' data. Each is made when it is asked for; ``columns`` and ``shapes`` are there for all."""
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        joint: Splits,
+        names: Sequence[str],
+        columns: Sequence[slice],
+        shapes: Sequence[tuple[int, ...]],
+    ) -> None:
+        self._views, self._joint, self._names = views, joint, names
+        self.columns, self.shapes = tuple(columns), tuple(shapes)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    @overload
+    def __getitem__(self, place: int) -> PartyData: ...
+    @overload
+    def __getitem__(self, place: slice) -> Holders: ...
+    def __getitem__(self, place: int | slice) -> PartyData | Holders:
+        if isinstance(place, slice):
+            rest = self._names[place], self.columns[place], self.shapes[place]
+            return Holders(self._views[place], self._joint, *rest)
+        view, columns = self._views[place], self.columns[place]
+        splits = self._joint.train, self._joint.validation, self._joint.test
+        arrays = (window(joint, view, columns) for joint in splits)
+        return PartyData(self._names[place], view.name, self.shapes[place], feature_names(view), columns, *arrays)
+
+
+def _shapes(views: Sequence[View]) -> list[tuple[int, ...]]:
+    """Return the parties' feature shapes; equal ones are one object."""
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+    shapes = map(_shape, views)
+    return [shape if isinstance(shape, TableShape) else known.setdefault(shape, shape) for shape in shapes]
 
 
 def _shape(view: View) -> tuple[int, ...]:

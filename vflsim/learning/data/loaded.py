@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import overload
 
 import torch
 
@@ -39,7 +40,7 @@ class LoadedData:
     name: str
     joint: dict[Split, torch.Tensor]
     columns: tuple[slice, ...]
-    features: tuple[dict[Split, torch.Tensor], ...]
+    features: Sequence[dict[Split, torch.Tensor]]
     shapes: tuple[tuple[int, ...], ...]
     labels: dict[Split, torch.Tensor]
     task: PredictionTask
@@ -74,7 +75,7 @@ class LoadedData:
         first = slice(0, self.columns[0].start)
         active = None if self.active is None else _own(joint, first, self.active_shape)
         return replace(
-            self, joint=joint, features=_views(joint, self.columns, self.shapes), active=active, elsewhere={}
+            self, joint=joint, features=Windows(joint, self.columns, self.shapes), active=active, elsewhere={}
         )
 
     @classmethod
@@ -82,9 +83,8 @@ class LoadedData:
         """The tensors of ``data``, whose memory they share."""
         task = task_of(data.task)
         joint = {split: torch.from_numpy(getattr(data.joint, split)) for split in SPLITS}
-        columns = tuple(party.columns for party in data.parties)
-        shapes = tuple(party.feature_shape for party in data.parties)
-        features = _views(joint, columns, shapes)
+        columns, shapes = data.columns, data.shapes
+        features = Windows(joint, columns, shapes)
         labels = {split: task.target(getattr(data.labels, split), training.torch_dtype) for split in SPLITS}
         outputs = task.outputs(data.classes)
         active = None if data.active is None else _own(joint, data.active.columns, data.active.feature_shape)
@@ -164,11 +164,25 @@ class LoadedData:
         return len(self.labels["train"])
 
 
-def _views(
-    joint: Mapping[Split, torch.Tensor], columns: Sequence[slice], shapes: Sequence[tuple[int, ...]]
-) -> tuple[dict[Split, torch.Tensor], ...]:
-    """Return each client's features of every split: its columns of the joint ones."""
-    return tuple(_own(joint, own, shape) for own, shape in zip(columns, shapes, strict=True))
+class Windows(Sequence[dict[Split, torch.Tensor]]):
+    """Each client's features of every split: its columns of the joint ones, made when they are asked for."""
+
+    def __init__(
+        self, joint: Mapping[Split, torch.Tensor], columns: Sequence[slice], shapes: Sequence[tuple[int, ...]]
+    ) -> None:
+        self._joint, self._columns, self._shapes = joint, columns, shapes
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @overload
+    def __getitem__(self, place: int) -> dict[Split, torch.Tensor]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Windows: ...
+    def __getitem__(self, place: int | slice) -> dict[Split, torch.Tensor] | Windows:
+        if isinstance(place, slice):
+            return Windows(self._joint, self._columns[place], self._shapes[place])
+        return _own(self._joint, self._columns[place], self._shapes[place])
 
 
 def _own(joint: Mapping[Split, torch.Tensor], own: slice, shape: Sequence[int]) -> dict[Split, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from vflsim.learning.data.scaling import Scaler
 from vflsim.learning.data.sources.raw import Array, View
 from vflsim.learning.data.spec import Data, Scale
 from vflsim.learning.data.split import RowSplit
+from vflsim.learning.data.strips import strips, together
 
 
 def prepared(
@@ -42,23 +43,40 @@ def joined_splits(
     names: Sequence[str],
 ) -> Iterator[Array]:
     """Lay the features of ``split`` side by side, each party's scaled by statistics of its own rows of ``splits``."""
-    scalers = _scalers(names, views, splits, scale)
-    for rows, what in ((split.train, "training"), (split.validation, "validation"), (split.test, "test")):
-        yield joined(views, scalers, rows, dtype, what, names)
+    places = list(strips(views, splits))
+    wide = [together(views, strip) for strip in places]
+    of_strips = [names[strip.start] for strip in places]
+    pixels = [view for view in views if view.pixels] if scale == "pooled" else []
+    shared = _scaler("data.scale", pixels, splits[0], "standard") if pixels else None
+    each: Scale = "standard" if scale == "pooled" else scale
 
+    def fit(place: int) -> Scaler | None:
+        pooled = scale == "pooled" and views[place].pixels
+        return shared if pooled else _scaler(names[place], [views[place]], splits[place], each)
 
-def _scalers(
-    names: Sequence[str], views: Sequence[View], splits: Sequence[RowSplit], scale: Scale
-) -> list[Scaler | None]:
-    if scale != "pooled":
-        return [_scaler(name, [view], split, scale) for name, view, split in zip(names, views, splits, strict=True)]
-    split = splits[0]  # the same of all
-    pixels = [view for view in views if view.pixels]
-    shared = _scaler("data.scale", pixels, split, "standard") if pixels else None
-    return [
-        shared if view.pixels else _scaler(name, [view], split, "standard")
-        for name, view in zip(names, views, strict=True)
+    scalers = [
+        fit(strip.start) if len(strip) == 1 else _of_strip(view, strip, splits[strip.start], each, fit)
+        for view, strip in zip(wide, places, strict=True)
     ]
+    for rows, what in ((split.train, "training"), (split.validation, "validation"), (split.test, "test")):
+        try:
+            yield joined(wide, scalers, rows, dtype, what, of_strips)
+        except DataError:  # party by party, to name the one
+            yield joined(views, [fit(place) for place in range(len(views))], rows, dtype, what, names)
+
+
+def _of_strip(
+    view: View, strip: range, split: RowSplit, scale: Scale, fit: Callable[[int], Scaler | None]
+) -> Scaler | None:
+    """Fit the scalers of a strip's parties at once. Raises what ``fit`` raises for the first that has none."""
+    rows = chosen(view.values, split.train)
+    try:
+        alone = rows.shape[1] == len(strip)
+        return Scaler.of_single_columns(rows, scale) if alone else Scaler.fit(rows, scale)
+    except ValueError:
+        for place in strip:
+            fit(place)
+        raise
 
 
 def _scaler(name: str, views: Sequence[View], split: RowSplit, scale: Scale) -> Scaler | None:

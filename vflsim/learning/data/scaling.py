@@ -46,10 +46,32 @@ class Scaler:
             squares = np.zeros_like(mean)
             for start in range(0, len(train), _BLOCK):
                 squares += np.square(train[start : start + _BLOCK] - mean).sum(axis=axes)
-        deviation = np.sqrt(squares / (train.size / mean.size))
+        return cls._standard(mean, squares / (train.size / mean.size), low, high)
+
+    @classmethod
+    def of_single_columns(cls, train: Array, scale: Scale) -> Scaler | None:
+        """Fit each column of float64 as ``fit`` does alone, to the last bit: numpy sums one column in another order.
+
+        Raises ValueError for values so large, or so close, that their spread is no float64.
+        """
+        if scale == "none":
+            return None
+        columns = np.ascontiguousarray(train.T)
+        low, high = columns.min(axis=1), columns.max(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below
+            if scale == "minmax":
+                return cls._checked(low, np.where(high > low, high - low, 1.0), low, high)
+            mean = columns.mean(axis=1)
+            squares = np.zeros_like(mean)
+            for start in range(0, len(train), _BLOCK):
+                squares += np.square(columns[:, start : start + _BLOCK] - mean[:, None]).sum(axis=1)
+        return cls._standard(mean, squares / len(train), low, high)
+
+    @classmethod
+    def _standard(cls, mean: Array, squares: Array, low: Array, high: Array) -> Scaler:
         # The mean of equal numbers may miss them by a rounding error: the extremes decide what is constant.
         constant = high == low
-        return cls._checked(np.where(constant, low, mean), np.where(constant, 1.0, deviation), low, high)
+        return cls._checked(np.where(constant, low, mean), np.where(constant, 1.0, np.sqrt(squares)), low, high)
 
     @classmethod
     def _checked(cls, centre: Array, spread: Array, low: Array, high: Array) -> Scaler:
