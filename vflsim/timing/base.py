@@ -8,7 +8,7 @@ negative, infinite or NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -117,10 +117,25 @@ class Delay(Part, Law):
         return hash((type(self), self._values()))
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in type(self).model_fields)
+        own = self.__dict__
+        return tuple([own[name] for name in type(self).__pydantic_fields__])
 
     def _check(self) -> None:
         """Raise ValueError if the parameters do not go together."""
+
+    @override
+    def suits_all(self, values: Mapping[str, Floats]) -> bool:
+        kind = type(self)
+        checks = kind._check is not Delay._check or not kind.__module__.startswith("vflsim.")
+        if checks or self.uniforms != 1 or not values:
+            return False
+        try:
+            with np.errstate(all="ignore"):
+                each = self.changed({key: numbers[:, None] for key, numbers in values.items()})
+                seconds = [each.sample(np.array([0.0, LARGEST_UNIFORM])), floats(each.expectation())]
+        except (TypeError, ValueError, ArithmeticError):  # it computes with single numbers alone
+            return False
+        return all(bool(((number >= 0) & (number < math.inf)).all()) for number in seconds)
 
     @model_validator(mode="after")
     def _must_be_possible(self) -> Self:

@@ -61,7 +61,7 @@ class Constant(Delay):
 
     @override
     def inverse_cdf(self, u: Floats) -> Floats:
-        return np.full(np.shape(u), self.value)
+        return np.zeros(np.shape(u)) + self.value
 
 
 @final

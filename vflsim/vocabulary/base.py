@@ -6,12 +6,14 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -119,6 +121,24 @@ class Part(BaseModel):
         allow_inf_nan=False,
         json_schema_extra=_complete,
     )
+
+    def suits_all(self, values: Mapping[str, NDArray[np.float64]]) -> bool:
+        """Return whether keys may for certain have each of these values, (n,) each within its own bounds.
+
+        False where only the validation of each would tell.
+        """
+        known = type(self).__module__.startswith("vflsim.")
+        return known and not type(self).__pydantic_decorators__.model_validators and not self.__pydantic_private__
+
+    def changed(self, update: Mapping[str, Any]) -> Self:
+        """Return a copy with some values replaced, as they are; what the original has cached stays behind."""
+        kind = type(self)
+        made, own = kind.__new__(kind), self.__dict__
+        object.__setattr__(made, "__dict__", {**{key: own[key] for key in kind.__pydantic_fields__}, **update})
+        object.__setattr__(made, "__pydantic_fields_set__", self.__pydantic_fields_set__)
+        object.__setattr__(made, "__pydantic_extra__", None)
+        object.__setattr__(made, "__pydantic_private__", None)
+        return made
 
 
 @dataclass(frozen=True)

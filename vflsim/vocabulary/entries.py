@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError, ValidationInfo
@@ -18,12 +18,15 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from vflsim.vocabulary.selections import Selection, members
+from vflsim.vocabulary.varied import CannotVaryError, varied
 
 T = TypeVar("T")
 
 FOR_CLIENT = "vflsim_for_client"
 """Type of the pydantic errors that are about one client of an entry."""
 
+FEW = 16
+"""Clients up to which an entry is validated one by one."""
 _OWN_SYMBOL = re.compile(r"(?<![A-Za-z0-9_])[im](?![A-Za-z0-9_])")
 
 
@@ -71,6 +74,13 @@ class PerClient:
         clients = _chosen(select, symbols)
         if not mentions_own_symbol(fields):
             return Entry(select, clients, (self._evaluated(fields, symbols, 1, clients[0]),))
+        if len(clients) > FEW:
+            try:
+                make = partial(self._adapter.validate_python, fields)
+                values = varied(lambda context: make(context=context), clients, symbols, formulas_in(fields))
+                return Entry(select, clients, tuple(values))
+            except CannotVaryError:
+                pass
         try:
             values = []
             for i, m in enumerate(clients, start=1):
@@ -145,7 +155,12 @@ def _chosen(select: Any, symbols: Mapping[str, float]) -> tuple[int, ...]:
 
 def mentions_own_symbol(value: Any) -> bool:
     """Return whether a formula inside may use ``i`` or ``m`` (a false positive only costs time)."""
+    return formulas_in(value) > 0
+
+
+def formulas_in(value: Any) -> int:
+    """Count the texts inside that may use ``i`` or ``m``."""
     if isinstance(value, str):
-        return _OWN_SYMBOL.search(value) is not None
+        return int(_OWN_SYMBOL.search(value) is not None)
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(map(mentions_own_symbol, inside))
+    return sum(map(formulas_in, inside))

@@ -14,6 +14,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -52,6 +54,19 @@ DIMENSIONS: tuple[Dimension, ...] = (PURE, TIME, RATE, BANDWIDTH, SIZE, SPEED)
 UNLIMITED = ("unlimited", "inf", ".inf")
 UNIT_NAMES: frozenset[str] = frozenset(part for d in DIMENSIONS for unit in d.units for part in unit.split("/") if part)
 """The names of units, which a scenario's constants must not have."""
+
+
+FORMULAS = "formulas"
+"""The key of a validation context in which formulas that use ``i`` or ``m`` become ``Varying`` numbers."""
+
+
+class Varying(float):
+    """The first client's value of a field, and the formula that gives every client's (``vocabulary.varied``)."""
+
+    formula: str
+    factor: Fraction
+    has_unit: bool
+    quantity: Quantity
 
 
 @dataclass(frozen=True)
@@ -158,7 +173,34 @@ class Quantity:
                 f"{value} without a unit is {plain}; allowed: at least {self.plain_from:g} without a unit, less with "
                 f"one; write its unit ({number:g} {usual}, say), or insist: {plain}"
             )
+        if info.context is not None and FORMULAS in info.context and isinstance(value, str) and not self.whole:
+            return self._varying(number, value)
         return number
+
+    def allows(self, numbers: NDArray[np.float64], has_unit: bool) -> bool:
+        """Return whether all numbers are within the bounds; ``has_unit``: they were written with one."""
+        inside = np.isfinite(numbers)
+        if self.above is not None:
+            inside &= numbers > self.above
+        if self.at_least is not None:
+            inside &= numbers >= self.at_least
+        if self.at_most is not None:
+            inside &= numbers <= self.at_most
+        if self.plain_from and not has_unit:
+            inside &= (numbers <= 0) | (numbers >= self.plain_from)
+        return bool(inside.all())
+
+    def _varying(self, number: float, value: str) -> float:
+        """Return the number, as a ``Varying`` one if the formula uses ``i`` or ``m``."""
+        if self.unlimited and value in UNLIMITED:
+            return number
+        formula, unit = split_unit(value, self.dimension)
+        if not Expression.parse(formula).names & {"i", "m"}:
+            return number
+        found = Varying(number)
+        found.formula, found.factor = formula, self.dimension.units.get(unit, Fraction(1))
+        found.has_unit, found.quantity = unit != "", self
+        return found
 
     def _has_unit(self, value: object) -> bool:
         return isinstance(value, str) and split_unit(value, self.dimension)[1] != ""
