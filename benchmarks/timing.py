@@ -1,4 +1,4 @@
-"""How fast timing is: the event path, the vectorised path, fair links, and a run of as many clients as there may be.
+"""How fast timing is: the event path, the vectorised path, fair links, and runs of a million clients.
 
 One process, one thread. Rates are per second of processor time, the best of a few; ratios to bare SimPy within one run
 are what carries over to another machine. A client-round is a computation, an upload delay, a message up, a message down
@@ -9,6 +9,8 @@ Run: python benchmarks/timing.py [events | vectorised | fair | huge …] (everyt
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -24,15 +26,31 @@ import vectorised
 
 import vflsim
 from vflsim.scenario.data import ScenarioData
-from vflsim.scenario.load import MAX_CLIENTS
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
+from vflsim.studies.runs.simulator_choice import PathWish
 from vflsim.studies.study import run_study
 from vflsim.world.record import Events
 
 REPEATS = 3
 CLIENT_ROUNDS = 20_000
-HUGE = MAX_CLIENTS
+HUGE, MANY = 1_000_000, 100_000
+"""Clients of the longest runs by arrays, and event by event."""
+CONCAT: dict[str, Any] = {"models.aggregate": "concat", "models.server": {"kind": "linear", "bias": False}}
+ACTIVE: dict[str, Any] = {"models.active": {"kind": "linear", "embedding": 4}, "partition.active": True}
+RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "synchronous": ({"kind": "synchronous"}, {}),
+    "fastest": ({"kind": "ignore", "fastest": "N/2"}, {}),
+    "deadline": ({"kind": "ignore", "deadline": "0.3 s"}, {}),
+    "exclude": ({"kind": "ignore", "exclude": "N/2+1..N"}, {}),
+    "t-sync, cancel": ({"kind": "t_synchronous", "t": "N/2", "cancel": True}, {}),
+    "centralised": ({"kind": "centralised"}, {}),
+    "vimsgd": ({"kind": "vimsgd"}, CONCAT),
+    "fdml": ({"kind": "fdml"}, CONCAT),
+    "pyvertical": ({"kind": "pyvertical"}, CONCAT | ACTIVE),
+    "agg_vfl": ({"kind": "agg_vfl"}, ACTIVE),
+}
+"""Every protocol with a recurrence, with what else it needs."""
 
 
 def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **timing: Any) -> Scenario:
@@ -120,22 +138,39 @@ def event_path() -> None:
     print(f"memory: {bytes_per_event():.0f} bytes an event")
 
 
-def huge() -> None:
-    """All clients that there may be, each with an upload delay of its own, 10 rounds: from scenario to written run."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        made = scenario(HUGE, 10, folder, upload_delay={"kind": "exponential", "mean": "(100 + 100*i/N) ms"})
-        for path, network, record in (("vectorised", "dedicated", "rounds"), ("event", "fifo", "events")):
-            began = time.monotonic()
-            made = vflsim.load(made.document.raw, {"timing.network": network, "record": record})
-            loaded = time.monotonic()
-            run_study(made, folder / path, timing_only=True, path=path)
-            ended = time.monotonic()
-            print(
-                f"{HUGE:,} clients, 10 rounds, {path} path, {network}, record: {record}: {ended - began:.0f} s"
-                f" (scenario {loaded - began:.0f} s, data, run and writing {ended - loaded:.0f} s),"
-                f" at most {getrusage(RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB so far"
-            )
+def huge(separate: bool = True) -> None:
+    """Ten rounds of very many clients, from the scenario to the written run; each run in a process of its own."""
+    shown = [f"{name} alike" for name in RECURRENT] + ["synchronous differing"]
+    for what in [*shown, "event"]:
+        if separate:  # for the memory of each
+            subprocess.run([sys.executable, __file__, "--one", what], check=True)
+        else:
+            one_huge(what)
+
+
+def one_huge(what: str) -> None:
+    """Run one of the protocols, with clients that are alike or differ in their upload delays, or the event path."""
+    name, _, sort = what.rpartition(" ") if what != "event" else ("", "", "differing")
+    clients, said = (HUGE, RECURRENT[name]) if name else (MANY, RECURRENT["synchronous"])
+    own = {} if sort == "alike" else {"upload_delay": {"kind": "exponential", "mean": "(100 + 100*i/N) ms"}}
+    path: PathWish = "vectorised" if name else "event"
+    network, record = ("dedicated", "rounds") if name else ("fifo", "events")
+    with tempfile.TemporaryDirectory() as folder:
+        made = scenario(clients + bool(said[1].get("partition.active")), 10, Path(folder), **own)
+        raw = {**made.document.raw, "protocols": {"it": said[0]}}
+        changes = {"timing.network": network, "record": record, "partition.clients": clients, **said[1]}
+        began, used = time.monotonic(), time.process_time()
+        made = vflsim.load(raw, changes)
+        loaded, read = time.monotonic(), time.process_time()
+        run_study(made, Path(folder) / "run", timing_only=True, path=path)
+        ended, done = time.monotonic(), time.process_time()
+    print(
+        f"{clients:,} clients, 10 rounds, {path} path, {name or 'synchronous'}, {sort}, {network}, record: {record}:"
+        f" {ended - began:.0f} s, {done - used:.0f} s of CPU"
+        f" (scenario {read - used:.0f} s, data, run and writing {done - read:.0f} s; wall {loaded - began:.0f} s),"
+        f" at most {getrusage(RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB",
+        flush=True,
+    )
 
 
 PARTS: dict[str, Callable[[], None]] = {
@@ -149,7 +184,12 @@ PARTS: dict[str, Callable[[], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
-    parts = parser.parse_args().parts
+    parser.add_argument("--one", metavar="RUN", help="one of the runs of huge, in this process")
+    given = parser.parse_args()
+    if given.one is not None:
+        one_huge(given.one)
+        return
+    parts = given.parts
     if strange := [part for part in parts if part not in PARTS]:
         parser.error(f"no part {strange[0]!r}; choose from {', '.join(PARTS)}")
     for part in parts or PARTS:

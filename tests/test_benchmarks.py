@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vflsim.scenario.load import MAX_CLIENTS
+from vflsim.protocols import PROTOCOLS
+from vflsim.protocols.capabilities import Vectorisable
+from vflsim.scenario.load import most_clients
 
 
 def test_the_huge_benchmark_of_timing_runs_within_the_limit(
@@ -15,9 +17,22 @@ def test_the_huge_benchmark_of_timing_runs_within_the_limit(
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
     import timing
 
-    assert timing.HUGE <= MAX_CLIENTS
+    assert most_clients() >= timing.HUGE
     monkeypatch.setattr(timing, "HUGE", 30)
-    timing.huge()
-    first, second = capsys.readouterr().out.splitlines()[-2:]
-    assert first.startswith("30 clients, 10 rounds, vectorised path, dedicated")
-    assert second.startswith("30 clients, 10 rounds, event path, fifo")
+    monkeypatch.setattr(timing, "MANY", 30)
+    timing.huge(separate=False)
+    *arrays, events = capsys.readouterr().out.splitlines()[-len(timing.RECURRENT) - 2 :]
+    names = [f"{name}, alike" for name in timing.RECURRENT] + ["synchronous, differing"]
+    for line, name in zip(arrays, names, strict=True):
+        assert line.startswith(f"30 clients, 10 rounds, vectorised path, {name}, dedicated")
+    assert events.startswith("30 clients, 10 rounds, event path, synchronous, differing, fifo")
+
+
+def test_the_huge_benchmark_covers_every_protocol_with_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import timing
+
+    kinds = {
+        kind for made in PROTOCOLS for kind in [made.model_fields["kind"].default] if issubclass(made, Vectorisable)
+    }
+    assert {said["kind"] for said, _ in timing.RECURRENT.values()} == kinds

@@ -460,7 +460,7 @@ def test_a_trace_of_years_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_clients_than_can_be_simulated_are_refused_at_once() -> None:
-    assert "1,000,000 clients are too many" in complaint({"partition.clients": 1_000_000})
+    assert "1,000,000,001 clients are too many" in complaint({"partition.clients": 10**9 + 1})
 
 
 @pytest.mark.parametrize(

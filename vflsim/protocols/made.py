@@ -15,7 +15,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import OwnEvaluation, closed_forms_of
 from vflsim.protocols.evaluation import Scores
-from vflsim.setting import Exchange, Learners, Setting
+from vflsim.setting import ClientsMade, Exchange, Learners, Setting
 from vflsim.streams import party_name
 
 
@@ -29,7 +29,8 @@ def learners_of(protocol: Protocol, setting: Setting, seed: int) -> Learners[Any
     if tuple(made.clients) != tuple(setting.clients):
         what = f"learners of clients {list(made.clients)}, and clients {list(setting.clients)} take part"
         raise ProtocolError(f"{call} returned {what}", allowed=allowed)
-    for party, learner in {0: made.server, **made.clients}.items():
+    few = isinstance(made.clients, ClientsMade)  # all of one type, of vflsim's own
+    for party, learner in {0: made.server, **({} if few else made.clients)}.items():
         if not isinstance(learner, PartyLearner):
             what = f"a {type(learner).__name__} as the learner of {party_name(party)}"
             raise ProtocolError(f"{call} returned {what}", allowed=allowed, remedy="derive it from PartyLearner")

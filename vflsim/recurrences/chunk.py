@@ -71,7 +71,10 @@ class Recurrence(Protocol):
     """
 
     def advance(self, first: int, count: int) -> Chunk:
-        """Return the next ``count`` rounds, from ``first`` on; both multiples of BLOCK. Raises ``UndecidedError``."""
+        """Return the next ``count`` rounds, from ``first`` on: whole blocks, or a part of one.
+
+        Raises ``UndecidedError``.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from vflsim.streams import BLOCK
 from vflsim.timing.base import Floats
 
 Ints = NDArray[np.int64]
+WIDE = 2**16
+"""Clients above which a block of draws is large: rounds come in parts of a block, and windows of draws are short."""
 _TOGETHER = 32
 """The number of clients whose draws are transposed together, so that their rows fit into a cache."""
 
@@ -26,14 +28,16 @@ class Source(Protocol):
 class Stage:
     """Draws by round, one column per client: ``constants`` (M,) seconds, NaN where ``sources`` (None elsewhere) draw.
 
-    Draws by index come from a moving window of ``window`` draws per client (a multiple of BLOCK).
+    Draws by index come from a moving window of ``window`` draws per client (a multiple of BLOCK): fewer if there are
+    many clients.
     """
 
-    def __init__(self, constants: Floats, sources: Sequence[Source | None], window: int = 4 * BLOCK) -> None:
+    def __init__(self, constants: Floats, sources: Sequence[Source | None], window: int | None = None) -> None:
         self.random = np.isnan(constants)
         self._constants = constants
         self._sources = {column: source for column, source in enumerate(sources) if source is not None}
-        self._length = window
+        self._length = window or (4 * BLOCK if len(constants) <= WIDE else BLOCK)
+        self._block: tuple[int, Floats] | None = None
         self._window: Floats | None = None
         self._base = np.zeros(len(constants), np.int64)
         self._columns = np.arange(len(constants))
@@ -44,9 +48,15 @@ class Stage:
         return bool(self._sources)
 
     def rows(self, first: int, count: int) -> Floats:
-        """Return draws ``first`` up to ``first + count`` of every client (count, M); both multiples of BLOCK."""
+        """Return draws ``first`` up to ``first + count`` of every client (count, M): whole blocks, or a part of one."""
         if not self._sources:
             return np.broadcast_to(self._constants, (count, len(self._constants)))
+        number, start = divmod(first, BLOCK)
+        if start or count < BLOCK:
+            if self._block is None or self._block[0] != number:
+                self._block = None  # frees its memory first
+                self._block = number, self.rows(number * BLOCK, BLOCK)
+            return self._block[1][start : start + count]
         rows = np.empty((count, len(self._constants)))
         rows[:] = self._constants
         self._fill(rows, list(self._sources), [first // BLOCK] * len(self._sources))

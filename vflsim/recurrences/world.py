@@ -5,7 +5,7 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +94,8 @@ class TimedWorld:
         first: dict[Any, int] = {}  # of clients with the same model and shape of features, which have the same costs
         alike = [first.setdefault(setting.alike(client), place) for place, client in enumerate(clients)]
         probes = [_Probe(server, clients, batch, codec, alike) for batch in self._batches]
-        self.embed = self._work(seed, own, "embed", [probe.embed for probe in probes])
-        self.step = self._work(seed, own, "client_step", [probe.step for probe in probes])
+        self.embed = self._work(seed, own, "embed", [probe.embed for probe in probes], alike)
+        self.step = self._work(seed, own, "client_step", [probe.step for probe in probes], alike)
         self.upload = _delays(seed, list(clients), [timing.upload_delay for timing in own], "upload")
         links, matrix = [timing.link for timing in timings], setting.network.latency
         self.up = Way(
@@ -128,17 +128,26 @@ class TimedWorld:
         return lengths
 
     def server_seconds(self, first: int, kinds: Ints) -> Floats:
-        """Return the durations of server steps from round ``first`` on (a multiple of BLOCK, as is their number)."""
-        drawn = self._server.blocks(first // BLOCK, len(kinds) // BLOCK)
+        """Return the durations of server steps from round ``first`` on: of whole blocks, or of a part of one."""
+        number, start = divmod(first, BLOCK)
+        drawn = self._server.blocks(number, -(-len(kinds) // BLOCK))[start : start + len(kinds)]
         taken: Floats = drawn * self._server_factors[kinds]
         return taken
 
     def _work(
-        self, seed: int, timings: list[PartyTiming], kind: str, operations: list[list[Operation[Any]]]
+        self,
+        seed: int,
+        timings: list[PartyTiming],
+        kind: str,
+        operations: list[dict[int, Operation[Any]]],
+        alike: list[int],
     ) -> ComputeTimes:
         laws = [law(timing.compute) for timing in timings]
         factors = [
-            [_unit_seconds(timing.compute, operation) for timing, operation in zip(timings, each, strict=True)]
+            _each_once(
+                lambda place, each=each: _unit_seconds(timings[place].compute, each[alike[place]]),  # type: ignore[misc]
+                [(id(timing.compute), model) for timing, model in zip(timings, alike, strict=True)],
+            )
             for each in operations
         ]
         return ComputeTimes(_delays(seed, self.clients.tolist(), laws, f"compute.{kind}"), np.array(factors))
@@ -149,8 +158,20 @@ def _unit_seconds(compute: AnyCompute, operation: Operation[Any]) -> float:
     return duration(compute, 1.0, operation)
 
 
+def _each_once(value: Callable[[int], float], keys: Sequence[object]) -> list[float]:
+    """Return the value at each place; it is computed once for places with equal keys."""
+    known: dict[object, float] = {}
+    for place, key in enumerate(keys):
+        if key not in known:
+            known[key] = value(place)
+    return [known[key] for key in keys]
+
+
 class _Probe:
-    """The operations and messages of one round on ``batch``. They give sizes and FLOPs, and never run."""
+    """The operations and messages of one round on ``batch``, by the first client of each sort.
+
+    They give sizes and FLOPs, and never run.
+    """
 
     def __init__(
         self,
@@ -161,9 +182,10 @@ class _Probe:
         alike: list[int],
     ) -> None:
         operations, sizes = dict[int, tuple[Operation[Any], Operation[Any]]](), dict[int, tuple[int, int]]()
-        for place, (client, learner) in enumerate(clients.items()):
+        for place, client in enumerate(clients):
             if alike[place] != place:
                 continue
+            learner = clients[client]
             embed = learner.embed(batch)
             message = Embedding(batch, embed.result, round=0)
             message.sender = client
@@ -172,7 +194,7 @@ class _Probe:
             operations[place] = embed, learner.client_step(batch, gradient)
             up, down = codec.towards(SERVER), codec.towards(client)
             sizes[place] = up.size_of(specs_of(message)), down.size_of(specs_of(gradient))
-        self.embed, self.step = ([operations[place][part] for place in alike] for part in (0, 1))
+        self.embed, self.step = ({place: each[part] for place, each in operations.items()} for part in (0, 1))
         self.embedding_bytes, self.gradient_bytes = ([sizes[place][part] for place in alike] for part in (0, 1))
 
 
@@ -192,12 +214,17 @@ def _delays(seed: int, clients: list[int], laws: Sequence[Delay], purpose: str) 
 
 
 def _latencies(links: Sequence[Link], matrix: LatencyMatrix | None, pairs: list[tuple[int, int]], seed: int) -> Stage:
-    latencies = [
-        Latency(links, sender, receiver, seed, 0.0 if matrix is None else matrix.seconds(sender, receiver))
-        for sender, receiver in pairs
-    ]
-    constants = [latency.constant for latency in latencies]
-    sources: list[Source | None] = [
-        latency if constant is None else None for latency, constant in zip(latencies, constants, strict=True)
-    ]
-    return Stage(np.array([np.nan if constant is None else constant for constant in constants]), sources)
+    constants, sources = np.empty(len(pairs)), list[Source | None]([None]) * len(pairs)
+    known: dict[tuple[int, int], float] = {}  # alike parties share a latency
+    for place, (sender, receiver) in enumerate(pairs):
+        key = id(links[sender].latency), id(links[receiver].latency)
+        if matrix is None and key in known:
+            constants[place] = known[key]
+            continue
+        fixed = 0.0 if matrix is None else matrix.seconds(sender, receiver)
+        latency = Latency(links, sender, receiver, seed, fixed)
+        if latency.constant is None:
+            constants[place], sources[place] = np.nan, latency
+        else:
+            constants[place] = known[key] = latency.constant
+    return Stage(constants, sources)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import DataError
+from vflsim.files import machine_memory
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
 from vflsim.scenario import emit, installed, own_modules, presets
@@ -26,8 +27,9 @@ from vflsim.vocabulary.metric import Metric, MetricFacts
 from vflsim.vocabulary.metrics import AnyMetric
 from vflsim.vocabulary.quantities import Number
 
-MAX_CLIENTS = 100_000
-"""Limit of clients: one takes some 15 kB, and 60 µs per round, so checking more takes longer than most runs."""
+BYTES_A_CLIENT = 4_000
+"""What a client of a run without training takes at the least, beside its features (docs/performance.md)."""
+_COUNTED = 10**9  # clients that are accepted where the system does not report its memory
 
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 _METRIC: TypeAdapter[Metric] = TypeAdapter(AnyMetric)
@@ -82,6 +84,11 @@ def validate(document: Document) -> Scenario:
     return scenario
 
 
+def most_clients() -> int:
+    """Return how many clients the memory of this machine holds in a run without training."""
+    return int(min(machine_memory() // BYTES_A_CLIENT, _COUNTED))
+
+
 def dump(scenario: Scenario) -> str:
     """Write the scenario as YAML, with overrides applied and absolute paths. Loads back equal."""
     return emit.dump(scenario.document.raw)
@@ -108,8 +115,9 @@ def _symbols(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float], lis
         raw = {**raw, "constants": dict(symbols)}
     try:
         clients = clients_hint(raw.get("data"), raw.get("partition"), symbols)
-        if clients > MAX_CLIENTS:
-            raise DataError(f"{clients:,} clients are too many", "partition.clients", f"at most {MAX_CLIENTS:,}")
+        if clients > (most := most_clients()):
+            allowed = f"at most {most:,}, as many as the memory of this machine holds"
+            raise DataError(f"{clients:,} clients are too many", "partition.clients", allowed)
         symbols["N"] = clients
     except DataError as error:
         loc = tuple(error.where.split(".")) if error.where in {"partition", "partition.clients"} else ("partition",)

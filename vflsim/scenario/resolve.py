@@ -15,6 +15,7 @@ from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.split_model import Models
 from vflsim.setting import Setting
 from vflsim.timing.availability import Always
+from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.entries import for_each
 
@@ -32,11 +33,12 @@ def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
     timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link})
     for entry in timing.clients:
         done: dict[tuple[int, int], PartyTiming] = {}  # equal timings of many clients stay one object
+        links: dict[tuple[int, int], Link] = {}
         for client, refinement in entry:
             before = timings[client]
             key = id(before), id(refinement)
             if key not in done:
-                done[key] = before.refined(refinement)
+                done[key] = before.refined(refinement, links)
                 kept.append(before)  # so that its id stays unique
             timings[client] = done[key]
     return tuple(timings)

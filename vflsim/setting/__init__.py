@@ -3,12 +3,14 @@
 from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.learners import (
     Algorithm,
+    ClientsMade,
     Exchange,
     Learners,
     SplitLearners,
     client_parts,
     linear_heads,
     server_parts,
+    split_clients,
     split_learners,
     stack_split_learners,
 )
@@ -18,6 +20,7 @@ from vflsim.setting.resolved import Setting
 __all__ = [
     "Algorithm",
     "BatchPlan",
+    "ClientsMade",
     "Exchange",
     "Learners",
     "ServerPrediction",
@@ -27,6 +30,7 @@ __all__ = [
     "linear_heads",
     "prediction_of",
     "server_parts",
+    "split_clients",
     "split_learners",
     "split_prediction",
     "stack_split_learners",

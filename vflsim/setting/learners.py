@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
@@ -56,6 +56,8 @@ class Learners(Generic[ServerT, ClientT]):
     @property
     def split(self) -> bool:
         """Whether these are the learners of plain split training."""
+        if isinstance(self.clients, ClientsMade):
+            return self.clients.kind is ClientLearner
         return all(type(learner) is ClientLearner for learner in self.clients.values())
 
     def stack(self, setting: Setting, table: bool) -> list[str]:
@@ -93,6 +95,28 @@ class Exchange:
     passed_on: tuple[str, ...] = ()
 
 
+class ClientsMade(Mapping[int, ClientT]):
+    """Learners by client. Each is made when it is asked for: a run without training asks for one of each sort."""
+
+    def __init__(self, kind: type[PartyLearner], clients: Sequence[int], make: Callable[[int], ClientT]) -> None:
+        self.kind = kind
+        """The type of all of them."""
+        self._make = make
+        self._made: dict[int, ClientT | None] = dict.fromkeys(clients)
+
+    def __getitem__(self, client: int) -> ClientT:
+        learner = self._made[client]
+        if learner is None:
+            learner = self._made[client] = self._make(client)
+        return learner
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
 class Algorithm(Protocol):
     """The parts of a protocol that determine the durations of its operations."""
 
@@ -115,9 +139,21 @@ def split_learners(setting: Setting, seed: int, table: bool = False, reference: 
 
         sorted(split_learners(setting, seed=0).clients)  # [1, 2, 3, 4]
     """
-    clients = {client: ClientLearner(client_parts(setting, client, seed)) for client in setting.clients}
+    clients = split_clients(setting, seed)
     beside = _flops_of(setting, clients) if reference else None
     return Learners(ServerLearner(server_parts(setting, seed, table, beside)), clients)
+
+
+def split_clients(setting: Setting, seed: int) -> ClientsMade[ClientLearner]:
+    """Return the clients of plain split training.
+
+    Example::
+
+        split_clients(setting, seed=0)[2].width  # 6
+    """
+    return ClientsMade(
+        ClientLearner, setting.clients, lambda client: ClientLearner(client_parts(setting, client, seed))
+    )
 
 
 def linear_heads(setting: Setting, learners: Learners[Any, Any]) -> dict[int, Tensor]:
@@ -227,9 +263,10 @@ def _flops_of(setting: Setting, clients: Mapping[int, ClientLearner]) -> Callabl
     def flops(kind: str, rows: int) -> float:
         known: dict[object, float] = {}  # alike clients are counted once
         total = 0.0
-        for client, learner in clients.items():
+        for client in clients:
             alike = setting.alike(client)
             if alike not in known:
+                learner = clients[client]
                 known[alike] = learner.flops("embed", rows)
                 known[alike] += learner.flops("client_step", rows) if kind == "server_step" else 0.0
             total += known[alike]

@@ -147,6 +147,19 @@ class Setting:
         """Return a key that is equal for clients with the same models and the same shape of features."""
         return id(self.models[client - 1]), id(self.predictor_of(client)), self.data.shapes[client - 1]
 
+    @cached_property
+    def sorts(self) -> tuple[tuple[int, ...], ...]:
+        """The participants by sort, in client order: with the same models, shape of features, and update rule."""
+        rules: dict[Optimizer, Optimizer] = {}
+        seen: dict[int, int] = {}  # the update rules' ids: of equal ones the same
+        found: dict[tuple[object, ...], list[int]] = {}
+        for client in self.clients:
+            rule = self.optimizer_of(client)
+            if id(rule) not in seen:
+                seen[id(rule)] = id(rules.setdefault(rule, rule))
+            found.setdefault((*self.alike(client), seen[id(rule)]), []).append(client)
+        return tuple(map(tuple, found.values()))
+
     def on(self, device: str) -> Setting:
         """Return a copy with the data on another device."""
         return replace(self, data=self.data.on(device))

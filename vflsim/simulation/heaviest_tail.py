@@ -10,7 +10,7 @@ from vflsim.results.facts.heavy_tail import HeavyTail
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import law
 from vflsim.timing.law import Law
-from vflsim.timing.party import PartyTiming
+from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.timing.tail_share import tail_share
 
 
@@ -26,9 +26,9 @@ def heaviest(
         return None
     owners: dict[tuple[str, int], list[int]] = {}  # by identity: an own delay may have fields without a hash
     delays: dict[tuple[str, int], Delay] = {}
-    for client in participants:
-        for activity, delay in _delays(timings[client]):
-            owners.setdefault((activity, id(delay)), []).append(client)
+    for clients in by_timing(timings, participants):
+        for activity, delay in _delays(timings[clients[0]]):
+            owners.setdefault((activity, id(delay)), []).extend(clients)
             delays[activity, id(delay)] = delay
     shares = {key: _share(delay, _draws(delay, rounds, seconds)) for key, delay in delays.items()}
     worst = max(shares, key=lambda key: shares[key], default=None)

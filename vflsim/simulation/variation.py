@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from vflsim.analysis.findings import ClosedForm
 from vflsim.analysis.rounds import ROUND
@@ -13,8 +14,9 @@ from vflsim.results.facts.variation import CYCLES, MOST_ROUNDS, PERIODS, SKEWED,
 from vflsim.setting import Setting
 from vflsim.streams import SERVER, few, party_name
 from vflsim.timing.base import Delay
-from vflsim.timing.cycles import Cycle, cycles_of, delays_of, work_of
+from vflsim.timing.cycles import Cycle, cycles_of, delays_of, sort_of, work_of
 from vflsim.timing.law import Law
+from vflsim.timing.party import by_timing
 from vflsim.timing.skewness import skewness
 
 MOST_CLIENTS = 2_000
@@ -25,15 +27,19 @@ FEW = 200
 
 def variation_of(protocol: Protocol, setting: Setting) -> Variation | None:
     """Return what is known of the rounds' variation; None if nothing is slow or heavy-tailed."""
+    firsts = [parties[0] for parties in by_timing(setting.timings, _parties(protocol, setting))]
+    sorts: dict[object, int] = {}
+    for party in firsts:
+        sorts.setdefault(sort_of(setting.timings[party]), party)
     slow = [
         Variation(cycle_s=cycle.seconds, cycle=f"{party_name(party)}'s {cycle.key}", cycles=_times(cycle))
-        for party in _parties(protocol, setting)
+        for party in sorts.values()
         for cycle in cycles_of(setting.timings[party])
         if 0 < cycle.seconds < math.inf
     ]
     slowest = max(slow, key=lambda each: each.needed_s, default=Variation())
     heavy = list(_heavy_delays(protocol, setting))
-    rounds, skewed = _skewed(protocol, setting)
+    rounds, skewed = _skewed(setting, firsts)
     needed = _rounds_of_law(protocol, setting) if heavy or rounds > FEW else None
     if needed is not None:
         heavy, rounds, skewed = [], needed, "the law of a round"
@@ -52,20 +58,41 @@ def _parties(protocol: Protocol, setting: Setting) -> tuple[int, ...]:
 
 
 def _heavy_delays(protocol: Protocol, setting: Setting) -> Iterator[str]:
+    known: dict[int, list[str]] = {}  # by the timing, which lives as long as the setting
     for party in _parties(protocol, setting):
-        for key, delay in delays_of(setting.timings[party]):
-            if math.isinf(delay.variance()):
-                yield f"{party_name(party)}'s {key} ({delay.kind})"
+        timing = setting.timings[party]
+        if id(timing) not in known:
+            infinite = [(key, delay) for key, delay in delays_of(timing) if math.isinf(delay.variance())]
+            known[id(timing)] = [f"'s {key} ({delay.kind})" for key, delay in infinite]
+        if whats := known[id(timing)]:
+            yield from (party_name(party) + what for what in whats)
 
 
-def _skewed(protocol: Protocol, setting: Setting) -> tuple[int, str]:
-    """Return how many rounds the most skewed delay of a party's work needs, and whose it is."""
-    delays: dict[int, tuple[Delay, str]] = {}  # by identity: an own delay may have fields without a hash
-    for party in _parties(protocol, setting):
+def _skewed(setting: Setting, parties: Iterable[int]) -> tuple[int, str]:
+    """Return how many rounds the most skewed delay of the parties' work needs, and whose it is."""
+    delays: dict[int, tuple[Delay, int, str]] = {}  # by identity: an own delay may have fields without a hash
+    for party in parties:
         for key, delay in work_of(setting.timings[party]):
-            delays.setdefault(id(delay), (delay, f"{party_name(party)}'s {key} ({delay.kind})"))
-    needed = ((rounds_for(delay), name) for delay, name in delays.values())
-    return max(needed, key=lambda each: each[0], default=(0, ""))
+            delays.setdefault(id(delay), (delay, party, key))
+    most, whose = 0, ""
+    for delay, party, key in delays.values():
+        needed = _needed(delay)
+        if needed > most or not whose:
+            most, whose = needed, f"{party_name(party)}'s {key} ({delay.kind})"
+    return most, whose
+
+
+def _needed(delay: Delay) -> int:
+    """Return ``rounds_for`` a delay. Skewness does not depend on the scale: many delays have one standard law."""
+    try:
+        return _remembered(delay.standard)
+    except TypeError:  # not to be hashed
+        return rounds_for(delay)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(law: Law) -> int:
+    return rounds_for(law)
 
 
 def rounds_for(law: Law) -> int:

@@ -37,6 +37,12 @@ class Cycle:
     regular: bool
 
 
+def sort_of(timing: PartyTiming) -> tuple[object, ...]:
+    """Return a key that is equal for timings with the same cycles, if both are there at the same time."""
+    own = law(timing.compute).cycle_s, timing.upload_delay.cycle_s
+    return *own, id(timing.link), id(timing.availability), id(timing.activation)
+
+
 def cycles_of(timing: PartyTiming) -> Iterator[Cycle]:
     """Yield the cycles in a party's timing; the duration is 0 s for keys without a cycle."""
     for key, delay in delays_of(timing):

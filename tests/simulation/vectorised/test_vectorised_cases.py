@@ -8,7 +8,10 @@ import pytest
 from both_paths import assert_same_bytes, quick
 from tiny_worlds import data_of, metrics, rounds
 
+from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.recurrences import stages
 from vflsim.simulation.vectorised import UndecidedError, run_vectorised
+from vflsim.simulation.vectorised import run as vectorised
 
 SYNCHRONOUS = {"kind": "synchronous"}
 CANCEL = {"kind": "t_synchronous", "t": 2, "cancel": True}
@@ -202,3 +205,32 @@ def test_what_only_the_event_path_can_tell_is_said(
     assert what in str(outcome.error)
     assert "round " in outcome.error.where
     assert (outcome.info.status, outcome.info.error) == ("failed", str(outcome.error))
+
+
+@every_protocol
+@pytest.mark.parametrize("stop", [{"rounds": 10}, {"rounds": 130}, {"time": "3 s"}, {"updates": 77}])
+def test_very_many_clients_go_through_parts_of_a_block(
+    protocol: dict[str, Any], stop: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With four clients that count as very many: eight rounds at a time, and short windows of draws."""
+    monkeypatch.setattr(vectorised, "WIDE", 3)
+    monkeypatch.setattr(stages, "WIDE", 3)
+    random = {"kind": "exponential", "mean": "(5*m) ms"}
+    everybody = {"select": "all", "compute": random, "upload_delay": random, "link": {"latency": random}}
+    timing = {"server": {"compute": {"kind": "uniform", "low": "1 ms", "high": "2 ms"}}, "clients": everybody}
+    assert_same_bytes(quick(protocol, timing=timing, stop=stop, evaluate={"every": "7 rounds"}))
+
+
+def test_a_run_without_training_makes_a_learner_of_each_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    init = ClientLearner.__init__
+
+    def counted(self: ClientLearner, parts: ClientParts) -> None:
+        made.append(parts.party)
+        init(self, parts)
+
+    monkeypatch.setattr(ClientLearner, "__init__", counted)
+    entries = [{"select": "all", "kind": "linear", "embedding": 3}, {"select": "3", "kind": "linear", "embedding": 6}]
+    scenario = quick(SYNCHRONOUS, timing=SLOW, stop={"rounds": 3}, models__client=entries, models__aggregate="concat")
+    assert run_vectorised(scenario, "it", 0, data_of(scenario)).error is None
+    assert made == [1, 3]

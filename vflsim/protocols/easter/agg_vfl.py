@@ -20,7 +20,7 @@ from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.protocols.vim.messages import Logits
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
@@ -54,7 +54,7 @@ class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with whole models."""
-        clients = {client: WholeParty(setting, client, seed) for client in setting.clients}
+        clients = ClientsMade(WholeParty, setting.clients, lambda client: WholeParty(setting, client, seed))
         return Learners(WholeActive(setting, seed, self.combine), clients)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
-from vflsim.learning.learners.client import ClientLearner
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts
 from vflsim.protocols.contents import EMPTY, Contents
@@ -18,7 +17,7 @@ from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts
+from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
 from vflsim.world.messages import Answer, Embedding, Gradient, Message
@@ -157,7 +156,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""
         if self.gradients == "recomputed":
             return recomputing_learners(setting, seed)
-        clients = {client: ClientLearner(client_parts(setting, client, seed)) for client in setting.clients}
+        clients = split_clients(setting, seed)
         return Learners(BlockServer(server_parts(setting, seed)), clients)
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:

@@ -7,14 +7,13 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
-from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
@@ -51,7 +50,7 @@ class VimSgd(Analysable, Vectorisable, LinearHeads):
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that may update its heads first."""
-        clients = {client: ClientLearner(client_parts(setting, client, seed)) for client in setting.clients}
+        clients = split_clients(setting, seed)
         server = HeadsFirstServer if self.gradient_heads == "new" else ServerLearner
         return Learners(server(server_parts(setting, seed)), clients)
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from pydantic import BaseModel, ConfigDict
 
-from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.capacity import AnyCapacity, capacity_profile
 from vflsim.timing.link import Link
 from vflsim.world.networks import AnyNetwork
 
@@ -30,9 +30,15 @@ class NetworkFacts(BaseModel):
         """Collect the facts from the links of all parties, the server's first."""
         return cls(
             kind=network.kind,
-            up=_rates([capacity_profile(link.up).highest for link in links]),
-            down=_rates([capacity_profile(link.down).highest for link in links]),
+            up=_rates(_highest([link.up for link in links])),
+            down=_rates(_highest([link.down for link in links])),
         )
+
+
+def _highest(capacities: Sequence[AnyCapacity]) -> list[float]:
+    known = {id(capacity): capacity for capacity in capacities}  # alike parties share one
+    highest = {key: capacity_profile(capacity).highest for key, capacity in known.items()}
+    return [highest[id(capacity)] for capacity in capacities]
 
 
 def _rates(highest: Sequence[float]) -> Rates:

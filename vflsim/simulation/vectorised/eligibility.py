@@ -17,7 +17,7 @@ from vflsim.timing.activation import Immediate
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import ComputeModel, law
 from vflsim.timing.link import Link
-from vflsim.timing.party import PartyTiming
+from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
 from vflsim.vocabulary.plain_yaml import Location
 from vflsim.world.networks import NETWORKS
@@ -79,9 +79,13 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))
     yield from _party(timings[0], ("timing", "server"), "the server")
-    distinct = {id(timings[party]): party for party in reversed(participants)}  # the first of those that share one
-    for party in sorted(distinct.values()):
-        yield from _party(timings[party], ("timing", "clients"), f"client {party}")
+    seen = set[object]()
+    for parties in by_timing(timings, participants):
+        its = timings[parties[0]]
+        sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation)
+        if (key := (*sort, id(its.availability))) not in seen:
+            seen.add(key)
+            yield from _party(its, ("timing", "clients"), f"client {parties[0]}")
     network = timing.network
     if network.delays(timings[party].link for party in (0, *participants)):
         what = f"with {network.kind} links a message may have to wait for others"
@@ -131,7 +135,7 @@ def _unknown(part: Part, place: Callable[[str], Location], keys: frozenset[str] 
             yield Problem(place(key), what, f"{shown(default)} (the default)", "leave it out")
 
 
-@cache  # a run may have a hundred thousand parties
+@cache  # a run may have a million parties
 def _ignored(part: type[Part], known: frozenset[str]) -> tuple[tuple[str, Any], ...]:
     """Return the keys of a part that are not ``known``, with their defaults."""
     fields = part.model_fields.items()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences.errors import UndecidedError
+from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
 from vflsim.results.store.schema import RunTables
 from vflsim.scenario.models import Scenario
@@ -24,6 +25,8 @@ from vflsim.streams import BLOCK
 
 _ELEMENTS = 2**18
 """Most clients × rounds of a chunk (at least one block): its arrays fit into the processor's cache."""
+_PART = 8
+"""Rounds of a chunk of very many clients, a part of a block: so many rounds of a million take 64 MB an array."""
 
 
 def run_vectorised(
@@ -48,8 +51,9 @@ def run_vectorised(
         variation,
     )
     columns = RoundColumns(world.clients)
-    first, count = 0, BLOCK
-    most = max(BLOCK, _ELEMENTS // clients // BLOCK * BLOCK)
+    least = BLOCK if clients <= WIDE else _PART
+    first, count = 0, least
+    most = max(BLOCK, _ELEMENTS // clients // BLOCK * BLOCK) if least == BLOCK else least
     error: UndecidedError | None = None
     while books.end is None:
         try:
@@ -67,7 +71,7 @@ def run_vectorised(
             report(Progress(now, first, books.updates, dict(books.row), share))
         count = min(2 * count, most)
         if stop.rounds is not None:
-            count = min(count, -(-(stop.rounds - first) // BLOCK) * BLOCK)
+            count = min(count, -(-(stop.rounds - first) // least) * least)
     tables = RunTables(books.columns(), columns.columns() if scenario.record.tables != "summary" else None)
     measures, failed = measured(scenario.measures, name, seed, tables, error)
     info = run_info(

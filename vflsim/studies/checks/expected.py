@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.made import learners_of
@@ -70,7 +71,7 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
         step_s = rounds.column("end_s")[-1].as_py() / done
         last = outcome.tables.metrics.slice(outcome.tables.metrics.num_rows - 1).to_pylist()[0]
         round_bytes = (last["bytes_up"] + last["bytes_down"] + last["bytes_peer"]) / done
-        used = sum(map(len, rounds.column("used").to_pylist()))
+        used = int(pc.sum(pc.list_value_length(rounds.column("used"))).as_py())
         updates, every = outcome.info.counts["updates"] / done, scenario.evaluate_of(name).every
         evaluations = {"seconds": step_s, "rounds": 1.0, "updates": updates}[every.unit] / every.amount
         batches = entry.protocol.batch_plan().batches(data.rows, scenario.training_of(name), 0).per_epoch
@@ -91,7 +92,8 @@ def expectation(scenario: Scenario, name: str, data: LoadedData, steps: int = TR
     promise = "; ".join(promises)
     kind, many = entry.protocol.kind, min(evaluations, 1.0)  # skipped where nothing has changed
     made = learners_of(entry.protocol, resolved, seed)
-    conditions = conditions_of(entry.protocol, resolved, made.server, made.clients.values())
+    of_sorts = [made.clients[sort[0]] for sort in resolved.sorts if made.clients]
+    conditions = conditions_of(entry.protocol, resolved, made.server, of_sorts)
     facts = (particulars, promise, many, outcome.info.variation, conditions)
     return Expectation(name, kind, clients, done, step_s, round_bytes, limit, size, *facts)
 

@@ -15,10 +15,12 @@ from vflsim.scenario.recording import Recording
 from vflsim.scenario.resolve import party_timings
 from vflsim.scenario.stop import Stop
 from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
 from vflsim.streams import few
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.capacity import capacity_profile
+from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.plain_yaml import Location
 
 MOST_SEEDS = 10
@@ -63,6 +65,10 @@ def trial(scenario: Scenario, name: str, seed: int, data: LoadedData, rounds: in
         "stop": Stop(rounds=rounds, time=scenario.stop_of(name).time),
         "protocols": {**scenario.protocols, name: entry.model_copy(update={"stop": None})},
     })  # fmt: skip
+    if not obstacles(tried, name):  # the same rounds, sooner
+        outcome = run_vectorised(tried, name, seed, data)
+        if not isinstance(outcome.error, UndecidedError):
+            return outcome
     return run_protocol(tried, name, seed, data, timing_only=True)
 
 
@@ -86,8 +92,15 @@ def blamed(scenario: Scenario, name: str, seed: int, outcome: Outcome) -> Vflsim
 def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tuple[int, str, float]]:
     """Yield every party's settings that end for good under a protocol: (party, setting, seconds)."""
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
+    lasting = set[tuple[int, ...]]()  # links, availabilities and activations without an end, by identity
     for party in (0, *participants_of(protocol, scenario.clients, scenario.symbols)):
         timing = timings[party]
+        its = id(timing.link), id(timing.availability), id(timing.activation)
+        if its in lasting:
+            continue
+        if _lasts(timing):
+            lasting.add(its)
+            continue
         ends = {
             "up": capacity_profile(timing.link.up).dry_from(),
             "down": capacity_profile(timing.link.down).dry_from(),
@@ -98,6 +111,13 @@ def settings_that_end(scenario: Scenario, name: str, seed: int) -> Iterator[tupl
             if not isinstance(timing.activation, Immediate):
                 ends["activation"] = timing.activation.last
         yield from ((party, key, since) for key, since in ends.items() if since < math.inf)
+
+
+def _lasts(timing: PartyTiming) -> bool:
+    """Return whether a party's links never run dry, and it is always up and free to begin."""
+    limits = (capacity_profile(capacity).dry_from() for capacity in (timing.link.up, timing.link.down))
+    always = isinstance(timing.availability, Always) and isinstance(timing.activation, Immediate)
+    return always and min(limits) == math.inf
 
 
 def _place(scenario: Scenario, party: int, key: str) -> Location:

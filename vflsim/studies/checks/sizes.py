@@ -74,13 +74,11 @@ def size_of(protocol: Protocol, setting: Setting, views: ViewRecording | None = 
 
     Raises ValueError for a model with more weights than can be counted.
     """
-    learners, alike = learners_of(protocol, setting, seed=0), dict[object, list[int]]()
-    for client in learners.clients:
-        alike.setdefault((*setting.alike(client), setting.optimizer_of(client)), []).append(client)
+    learners = learners_of(protocol, setting, seed=0)
     evaluated = max(len(setting.data.labels[split]) for split in ("validation", "test"))
     total = _count(learners.server, setting, evaluated)
     total.pop("output")
-    found = [total, *(_count_alike(clients, learners, setting, evaluated) for clients in alike.values())]
+    found = [total, *(_count_alike(clients, learners, setting, evaluated) for clients in setting.sorts)]
     once = {what: max(each.pop(what, 0) for each in found) for what in ("step", "operation", "summed", "trained sum")}
     for each in found[1:]:
         total.update(each)

@@ -7,15 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from vflsim.errors import ScenarioError
+from vflsim.files import machine_memory
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.capabilities import participants_of
 from vflsim.results.store.schema import SimulationPath
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.problems import failure
+from vflsim.scenario.problems import Problem, failure
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
+from vflsim.vocabulary.amounts import quantity
+
+BYTES_A_PARTY = 20_000
+"""What a client takes at the least in a run event by event: node, learner, links and draws (docs/performance.md)."""
 
 PathWish: TypeAlias = Literal["auto", "event", "vectorised"]
 
@@ -44,17 +50,39 @@ def choices(scenario: Scenario, wish: PathWish, timing_only: bool) -> Mapping[st
             "runs that train", "leave out --timing-only, or record.views",
         )  # fmt: skip
     if not timing_only or wish == "event":
-        return dict.fromkeys(scenario.protocols, Choice("event"))
+        return _fitting(scenario, dict.fromkeys(scenario.protocols, Choice("event")))
     found = {name: obstacles(scenario, name) for name in scenario.protocols}
     problems = [problem for each in found.values() for problem in each]
     if wish == "vectorised":
         if problems:
             raise failure(problems, scenario.document)
         return dict.fromkeys(scenario.protocols, Choice("vectorised", forced=True))
-    return {
+    chosen = {
         name: Choice("event", f"{each[0].key}: {each[0].what}") if each else Choice("vectorised")
         for name, each in found.items()
     }
+    return _fitting(scenario, chosen)
+
+
+def _fitting(scenario: Scenario, chosen: Mapping[str, Choice]) -> Mapping[str, Choice]:
+    """Return the choices. Raises ``ScenarioError`` for more clients event by event than the machine's memory holds."""
+    there, symbols = machine_memory(), scenario.symbols
+    problems = []
+    for name, choice in chosen.items():
+        if choice.path == "event" and scenario.clients * BYTES_A_PARTY > there:
+            clients = len(participants_of(scenario.protocols[name].protocol, scenario.clients, symbols))
+            if clients * BYTES_A_PARTY > there:
+                why = f", which it does since {choice.why}" if choice.why else ""
+                needed = quantity(clients * BYTES_A_PARTY, "B")
+                what = f"a run of {name!r} with {clients:,} clients needs about {needed} event by event{why}"
+                allowed = (
+                    f"at most {int(there // BYTES_A_PARTY):,} clients event by event, which this machine's memory holds"
+                )
+                remedy = "choose fewer clients, or --timing-only of a protocol and timing with a vectorised path"
+                problems.append(Problem(("partition", "clients"), what, allowed, remedy))
+    if problems:
+        raise failure(problems[:1], scenario.document)
+    return chosen
 
 
 def run_on(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,7 +20,7 @@ from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.vim.learning.heads import in_client_order
-from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER
 
 Combine = Literal["sum", "mean"]
@@ -71,12 +71,13 @@ def head_of(setting: Setting, client: int, seed: int) -> PartyModel:
 
 def whole_clients(
     setting: Setting, seed: int, make: Callable[[ClientParts, PartyModel, int], WholeClient]
-) -> dict[int, WholeClient]:
+) -> Mapping[int, WholeClient]:
     """Return the clients with their heads, in client order."""
-    return {
-        client: make(client_parts(setting, client, seed), head_of(setting, client, seed), setting.data.outputs)
-        for client in setting.clients
-    }
+
+    def made(client: int) -> WholeClient:
+        return make(client_parts(setting, client, seed), head_of(setting, client, seed), setting.data.outputs)
+
+    return ClientsMade(WholeClient, setting.clients, made)
 
 
 def heads_of(learners: Learners[Any, WholeClient]) -> dict[int, Tensor]:
