@@ -49,8 +49,14 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fdml": ({"kind": "fdml"}, CONCAT),
     "pyvertical": ({"kind": "pyvertical"}, CONCAT | ACTIVE),
     "agg_vfl": ({"kind": "agg_vfl"}, ACTIVE),
+    "fedbcd": ({"kind": "fedbcd", "local_steps": 2}, {}),
+    "ef_vfl": ({"kind": "ef_vfl", "labels": "private", "local_steps": 2}, {}),
+    "vimadmm": ({"kind": "vimadmm", "rho": 2, "local_steps": 2}, CONCAT),
+    "vimadmm_j": ({"kind": "vimadmm_j", "rho": 2, "local_steps": 2}, CONCAT),
 }
 """Every protocol with a recurrence, with what else it needs."""
+TOO_MANY_VALUES = {"c_vfl"}
+"""Protocols whose server sends every client the embeddings of all: the square of a million values."""
 
 
 def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **timing: Any) -> Scenario:

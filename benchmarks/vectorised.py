@@ -26,6 +26,9 @@ PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "synchronous": {"kind": "synchronous"},
     "fastest": {"kind": "ignore", "fastest": "N/2"},
     "t-sync, cancel": {"kind": "t_synchronous", "t": "N/2", "cancel": True},
+    "fedbcd": {"kind": "fedbcd", "local_steps": 2},
+    "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 2},
+    "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2},
 }
 
 
@@ -40,7 +43,11 @@ def scenario(clients: int, protocol: Mapping[str, Any], rounds: int, folder: Pat
             "name": "vectorised",
             "data": {"file": str(file), "label": "y", "task": "binary"},
             "partition": {"clients": clients, "by": "columns"},
-            "models": {"client": {"kind": "linear", "embedding": 4}, "aggregate": "mean", "server": {"kind": "linear"}},
+            "models": {
+                "client": {"kind": "linear", "embedding": 4},
+                "aggregate": "concat" if protocol["kind"].startswith("vim") else "mean",
+                "server": {"kind": "linear", "bias": False},
+            },
             "training": {
                 "batch": 16,
                 "client_optimizer": {"kind": "sgd", "lr": 0.1},

@@ -35,4 +35,4 @@ def test_the_huge_benchmark_covers_every_protocol_with_a_recurrence(monkeypatch:
     kinds = {
         kind for made in PROTOCOLS for kind in [made.model_fields["kind"].default] if issubclass(made, Vectorisable)
     }
-    assert {said["kind"] for said, _ in timing.RECURRENT.values()} == kinds
+    assert {said["kind"] for said, _ in timing.RECURRENT.values()} == kinds - timing.TOO_MANY_VALUES

@@ -81,7 +81,7 @@ from vflsim.protocols.capabilities import (
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
-from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
 from vflsim.setting import (
     BatchPlan,
     Exchange,
@@ -138,6 +138,7 @@ __all__ = [
     "TABLE",
     "Activation",
     "ActivationProcess",
+    "Acts",
     "Aggregate",
     "Analysable",
     "AnyDelay",

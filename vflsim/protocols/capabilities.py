@@ -16,12 +16,13 @@ from torch import Tensor
 
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
-from vflsim.learning.batches import Split
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
-from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences.acts import split_acts
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
 from vflsim.world.node import Node
 
@@ -95,6 +96,13 @@ class Vectorisable(ABC):
     @abstractmethod
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of the rounds. Called only if ``vectorised_keys`` has all set keys."""
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return what ``client`` and the server do in a round on ``batch``: by default plain split training.
+
+        It makes operations and messages of the learners ``server`` and ``clients``, which are counted and never run.
+        """
+        return split_acts(server, clients, client, batch)
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield values of the protocol's keys for which the recurrence does not hold."""

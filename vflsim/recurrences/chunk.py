@@ -42,7 +42,8 @@ class Chunk:
     """Rounds ``first`` up to ``first + n``.
 
     ``ends`` (n,) are the ends of the server's steps, ``waited`` (n,) their starts. ``used`` (n, M): whose embeddings a
-    step used (None: everyone's). ``steps`` (n, M): when clients have stepped with the round's gradient (inf: never).
+    step used (None: everyone's). ``steps`` (n, M), or (n, steps, M): when clients have stepped with what the round sent
+    them (inf: never).
     ``ordered``: all consequences of a round precede the end of the next.
     """
 

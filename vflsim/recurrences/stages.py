@@ -48,15 +48,17 @@ class Stage:
         return bool(self._sources)
 
     def rows(self, first: int, count: int) -> Floats:
-        """Return draws ``first`` up to ``first + count`` of every client (count, M): whole blocks, or a part of one."""
+        """Return draws ``first`` up to ``first + count`` of every client (count, M); cheapest for whole blocks."""
         if not self._sources:
             return np.broadcast_to(self._constants, (count, len(self._constants)))
         number, start = divmod(first, BLOCK)
-        if start or count < BLOCK:
+        if start or count % BLOCK:
             if self._block is None or self._block[0] != number:
                 self._block = None  # frees its memory first
                 self._block = number, self.rows(number * BLOCK, BLOCK)
-            return self._block[1][start : start + count]
+            here = self._block[1][start : start + count]
+            rest = count - len(here)
+            return np.concatenate([here, self.rows(first + len(here), rest)]) if rest else here
         rows = np.empty((count, len(self._constants)))
         rows[:] = self._constants
         self._fill(rows, list(self._sources), [first // BLOCK] * len(self._sources))

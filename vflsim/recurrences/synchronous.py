@@ -11,23 +11,28 @@ from vflsim.timing.base import Floats
 
 
 class SynchronousRounds:
-    """Rounds: embed, upload delay, latency, transfer; server step after the slowest; latency, transfer, client step."""
+    """Rounds: embed, upload delay, latency, transfer; server step after the slowest; latency, transfer, client steps.
+
+    The server may take further steps, which the next round waits for.
+    """
 
     def __init__(self, world: TimedWorld) -> None:
         self._world = world
         self._ready = np.zeros(len(world.clients))
+        self._free = 0.0
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
         world = self._world
         kinds = world.kind_of(np.arange(first, first + count))
-        server = world.server_seconds(first, kinds).tolist()
-        embed, step = world.embed.rows(first, kinds), world.step.rows(first, kinds)
+        server, further = world.server_seconds(first, kinds).tolist(), world.further_seconds(first, kinds).tolist()
+        embed, step = world.embed.rows(first, kinds), world.steps.rows(first, kinds)
         upload = world.upload.rows(first, count)
         there, back = world.up.latency.rows(first, count), world.down.latency.rows(first, count)
         up_seconds, down_seconds = world.up.seconds, world.down.seconds
-        shape = count, len(world.clients)
-        up_began, up_ends, down_began, down_ends, steps = (np.empty(shape) for _ in range(5))
+        shape, each = (count, len(world.clients)), world.steps.count
+        up_began, up_ends, down_began, down_ends = (np.empty(shape) for _ in range(4))
+        steps = np.empty((count, each, shape[1]))
         waited, ends = np.empty(count), np.empty(count)
         ready, t = self._ready, np.empty(len(world.clients))
         for k, kind in enumerate(kinds.tolist()):
@@ -35,13 +40,18 @@ class SynchronousRounds:
             np.add(t, upload[k], out=t)
             np.add(t, there[k], out=up_began[k])
             np.add(up_began[k], up_seconds[kind], out=up_ends[k])
-            arrived = up_ends[k].max()
+            arrived = max(up_ends[k].max(), self._free)
             waited[k] = arrived
             ends[k] = end = arrived + server[k]
             np.add(back[k], end, out=down_began[k])
             np.add(down_began[k], down_seconds[kind], out=down_ends[k])
-            ready = steps[k]
-            np.add(down_ends[k], step[k], out=ready)
+            ready = down_ends[k]
+            for j in range(each):
+                np.add(ready, step[k, j], out=steps[k, j])
+                ready = steps[k, j]
+            for seconds in further[k]:
+                end += seconds
+            self._free = float(end)
         self._ready = ready.copy()
         up, down = world.up.sizes[kinds], world.down.sizes[kinds]
         return Chunk(
@@ -49,7 +59,7 @@ class SynchronousRounds:
             ends,
             waited,
             None,
-            steps,
+            steps[:, 0] if each == 1 else steps,
             Moves(up_began, up_ends, up, up, world.up.rates),
             Moves(down_began, down_ends, down, down, world.down.rates),
             fresh(world, kinds),

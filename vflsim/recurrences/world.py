@@ -14,8 +14,8 @@ import numpy as np
 from vflsim.codecs import Codec
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.client import ClientLearner
-from vflsim.learning.learners.server import ServerLearner
+from vflsim.learning.learners.party import PartyLearner
+from vflsim.recurrences.acts import Acts, MakeActs, split_acts
 from vflsim.recurrences.stages import Ints, Source, Stage
 from vflsim.setting import Algorithm, Setting
 from vflsim.streams import BLOCK, SERVER
@@ -27,7 +27,7 @@ from vflsim.timing.latency import LatencyMatrix
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.timing.sampler import Sampler
-from vflsim.world.messages import Embedding, Gradient
+from vflsim.world.messages import Gradient
 from vflsim.world.transfers import Latency
 from vflsim.world.wire import specs_of
 
@@ -75,6 +75,28 @@ class ComputeTimes:
         return taken
 
 
+@dataclass(frozen=True, slots=True)
+class LocalSteps:
+    """The steps that M clients take in a round: draws, and seconds per unit drawn (steps, 2, M)."""
+
+    draws: Stage
+    factors: Floats
+
+    @property
+    def count(self) -> int:
+        """The steps of a client in a round."""
+        return len(self.factors)
+
+    def rows(self, first: int, kinds: Ints) -> Floats:
+        """Return the seconds (n, steps, M) in rounds from ``first`` on, with batches of ``kinds`` (n,)."""
+        rounds, steps = len(kinds), self.count
+        taken = self.draws.rows(first * steps, rounds * steps)
+        taken = taken.reshape(rounds, steps, taken.shape[1])
+        if (self.factors != 1.0).any():
+            taken = taken * self.factors[:, kinds].swapaxes(0, 1)
+        return taken
+
+
 class TimedWorld:
     """All parties of one run. ``clients`` are the participants; ``empty`` is the size of a message without tensors.
 
@@ -84,7 +106,7 @@ class TimedWorld:
         world.clients.tolist(), world.length(0)  # ([1, 2, 3, 4], 20)
     """
 
-    def __init__(self, protocol: Algorithm, setting: Setting, seed: int) -> None:
+    def __init__(self, protocol: Algorithm, setting: Setting, seed: int, acts: MakeActs = split_acts) -> None:
         learners = protocol.learners(setting, seed)
         server, clients, timings, codec = learners.server, learners.clients, setting.timings, setting.codec
         self.clients = np.array(list(clients), np.int32)
@@ -93,9 +115,10 @@ class TimedWorld:
         own = [timings[client] for client in clients]
         first: dict[Any, int] = {}  # of clients with the same model and shape of features, which have the same costs
         alike = [first.setdefault(setting.alike(client), place) for place, client in enumerate(clients)]
-        probes = [_Probe(server, clients, batch, codec, alike) for batch in self._batches]
+        probes = [_Probe(acts, server, clients, batch, codec, alike) for batch in self._batches]
         self.embed = self._work(seed, own, "embed", [probe.embed for probe in probes], alike)
-        self.step = self._work(seed, own, "client_step", [probe.step for probe in probes], alike)
+        self.steps = self._local_steps(seed, own, probes, alike)
+        self.step = ComputeTimes(self.steps.draws, self.steps.factors[0])
         self.upload = _delays(seed, list(clients), [timing.upload_delay for timing in own], "upload")
         links, matrix = [timing.link for timing in timings], setting.network.latency
         self.up = Way(
@@ -112,6 +135,10 @@ class TimedWorld:
         model = timings[SERVER].compute
         self._server = Sampler(law(model), seed, SERVER, "compute.server_step")
         self._server_factors = np.array([_unit_seconds(model, probe.server) for probe in probes])
+        self._further = Sampler(law(model), seed, SERVER, "compute.local_step")
+        self._further_factors = np.array(
+            [[_unit_seconds(model, operation) for operation in probe.further] for probe in probes]
+        )
 
     def kind_of(self, rounds: Ints) -> Ints:
         """Return 0 where a round's batch is full, 1 where it is the last of an epoch."""
@@ -133,6 +160,21 @@ class TimedWorld:
         drawn = self._server.blocks(number, -(-len(kinds) // BLOCK))[start : start + len(kinds)]
         taken: Floats = drawn * self._server_factors[kinds]
         return taken
+
+    def further_seconds(self, first: int, kinds: Ints) -> Floats:
+        """Return the durations of the server's steps after those that end the rounds from ``first`` on (n, steps)."""
+        each = self._further_factors.shape[1]
+        start, count = first * each, len(kinds) * each
+        number, offset = divmod(start, BLOCK)
+        drawn = self._further.blocks(number, -(-(offset + count) // BLOCK))[offset : offset + count]
+        taken: Floats = drawn.reshape(len(kinds), each) * self._further_factors[kinds]
+        return taken
+
+    def _local_steps(self, seed: int, timings: list[PartyTiming], probes: list[_Probe], alike: list[int]) -> LocalSteps:
+        """Return the times of all steps that clients take in a round: draws, and factors (steps, 2, M)."""
+        count = len(probes[0].steps)
+        each = [self._work(seed, timings, "client_step", [p.steps[k] for p in probes], alike) for k in range(count)]
+        return LocalSteps(each[0].draws, np.array([work.factors for work in each]))
 
     def _work(
         self,
@@ -175,27 +217,28 @@ class _Probe:
 
     def __init__(
         self,
-        server: ServerLearner,
-        clients: Mapping[int, ClientLearner],
+        acts: MakeActs,
+        server: PartyLearner,
+        clients: Mapping[int, PartyLearner],
         batch: Batch,
         codec: Codec,
         alike: list[int],
     ) -> None:
-        operations, sizes = dict[int, tuple[Operation[Any], Operation[Any]]](), dict[int, tuple[int, int]]()
-        for place, client in enumerate(clients):
-            if alike[place] != place:
-                continue
-            learner = clients[client]
-            embed = learner.embed(batch)
-            message = Embedding(batch, embed.result, round=0)
-            message.sender = client
-            self.server: Operation[Any] = server.server_step([message])
-            gradient = Gradient(value=self.server.result.gradient_for(message), round=0)
-            operations[place] = embed, learner.client_step(batch, gradient)
-            up, down = codec.towards(SERVER), codec.towards(client)
-            sizes[place] = up.size_of(specs_of(message)), down.size_of(specs_of(gradient))
-        self.embed, self.step = ({place: each[part] for place, each in operations.items()} for part in (0, 1))
+        firsts = [(place, client) for place, client in enumerate(clients) if alike[place] == place]
+        made = {place: acts(server, clients, client, batch) for place, client in firsts}
+        sizes = {place: _sizes(made[place], codec, client) for place, client in firsts}
+        *_, last = made.values()
+        self.server, self.further = last.serve, last.further
+        self.embed = {place: each.embed for place, each in made.items()}
+        self.steps = [{place: each.steps[k] for place, each in made.items()} for k in range(len(last.steps))]
         self.embedding_bytes, self.gradient_bytes = ([sizes[place][part] for place in alike] for part in (0, 1))
+
+
+def _sizes(acts: Acts, codec: Codec, client: int) -> tuple[int, int]:
+    """Return the bytes of the messages up and down."""
+    up, down, there = codec.towards(SERVER), codec.towards(client), specs_of(acts.down)
+    passed_on = {name: up for name in acts.passed_on if name in there}
+    return up.size_of(specs_of(acts.up)), down.size_of(there, 0, passed_on) if passed_on else down.size_of(there)
 
 
 def _rate(up: AnyCapacity, down: AnyCapacity) -> float:

@@ -48,7 +48,16 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "deadline": {"kind": "ignore", "deadline": "6 ms"},
     "t-sync, cancel": {"kind": "t_synchronous", "t": 2, "cancel": True},
     "centralised": {"kind": "centralised"},
+    "c_vfl": {"kind": "c_vfl", "local_steps": 3},
+    "ef_vfl, shared": {"kind": "ef_vfl", "local_steps": 2},
+    "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 3},
+    "fedbcd": {"kind": "fedbcd", "local_steps": 3},
+    "fedbcd, recomputed": {"kind": "fedbcd", "local_steps": 2, "server_steps": 4, "gradients": "recomputed"},
+    "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
+    "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N"},
 }
+HEADS = {"models__aggregate": "concat", "models__server": {"kind": "linear", "bias": False}}
+"""What protocols with a linear head for each client need."""
 
 
 def example(kind: type) -> dict[str, Any]:
@@ -85,6 +94,7 @@ def scenarios(draw: st.DrawFn, protocol: dict[str, Any], law: dict[str, Any]) ->
         }
         for select in ("all", "2..N")
     ]
+    heads: dict[str, Any] = HEADS if protocol["kind"].startswith("vim") else {}
     network: Any = "dedicated" if rates else draw(st.sampled_from(["dedicated", "fifo"]))
     server = {"compute": draw(st.sampled_from(["1 ms", law])), "link": {"latency": draw(latency)}}
     return tiny(
@@ -92,7 +102,7 @@ def scenarios(draw: st.DrawFn, protocol: dict[str, Any], law: dict[str, Any]) ->
         timing={"network": network, "server": server, "clients": entries},
         partition={"clients": clients, "by": "columns"},
         models__client={"kind": "linear", "embedding": draw(st.sampled_from([3, 6]))},
-        models__aggregate=draw(st.sampled_from(["mean", "concat"])),
+        **({"models__aggregate": draw(st.sampled_from(["mean", "concat"]))} | heads),
         training__batch=draw(st.sampled_from([7, 20, 80])),
         training__last_batch=draw(st.sampled_from(["keep", "drop"])),
         stop=draw(STOPS),

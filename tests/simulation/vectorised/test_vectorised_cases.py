@@ -234,3 +234,35 @@ def test_a_run_without_training_makes_a_learner_of_each_sort(monkeypatch: pytest
     scenario = quick(SYNCHRONOUS, timing=SLOW, stop={"rounds": 3}, models__client=entries, models__aggregate="concat")
     assert run_vectorised(scenario, "it", 0, data_of(scenario)).error is None
     assert made == [1, 3]
+
+
+LOCAL_STEPS: dict[str, dict[str, Any]] = {
+    "c_vfl": {"kind": "c_vfl", "local_steps": 3},
+    "ef_vfl, shared": {"kind": "ef_vfl", "local_steps": 2},
+    "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 3},
+    "fedbcd": {"kind": "fedbcd", "local_steps": 2, "server_steps": 4},
+    "fedbcd, recomputed": {"kind": "fedbcd", "local_steps": 3, "gradients": "recomputed"},
+    "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
+    "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2},
+}
+
+
+@pytest.mark.parametrize("protocol", LOCAL_STEPS.values(), ids=LOCAL_STEPS)
+@pytest.mark.parametrize(
+    "codec", ["plain", {"kind": "by_direction", "up": {"kind": "top_k", "fraction": 0.3}, "down": {"kind": "float16"}}]
+)
+@pytest.mark.parametrize("stop", [{"rounds": 70}, {"time": "50 ms"}, {"updates": 101}])
+def test_local_steps_count_their_flops_draws_and_bytes(
+    protocol: dict[str, Any], codec: Any, stop: dict[str, Any]
+) -> None:
+    """By FLOPs with jitter, on batches of two sizes, between clients of two widths, with slow further server steps."""
+    jitter = {"kind": "lognormal", "median": 1, "sigma": 0.3}
+    link = {"up": "3 Mbps", "down": "5 Mbps", "latency": {"kind": "exponential", "mean": "1 ms"}}
+    slow = {"kind": "flops", "rate": "2 MFLOPS", "jitter": jitter}
+    timing = {"server": {"compute": slow, "link": link}, "clients": {"select": "all", "compute": slow, "link": link}}
+    heads = {"models__server": {"kind": "linear", "bias": False}} if protocol["kind"].startswith("vim") else {}
+    entries = [{"select": "all", "kind": "linear", "embedding": 3}, {"select": "3", "kind": "linear", "embedding": 6}]
+    models = {"models__client": entries, "models__aggregate": "concat", **heads}
+    world = {"timing": timing, "training__batch": 20, "codec": codec, "evaluate": {"every": "7 updates"}}
+    outcome = assert_same_bytes(quick(protocol, stop=stop, **world, **models))
+    assert outcome.info.counts["updates"] > outcome.info.counts["rounds"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
+from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing
+from vflsim.protocols.capabilities import Analysable, LabelSharing, Vectorisable
 from vflsim.protocols.contents import Contents
+from vflsim.protocols.fedbcd.acts import sharing_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
@@ -18,6 +21,8 @@ from vflsim.protocols.fedbcd.recomputed import (
     shared_shapes,
 )
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -25,7 +30,7 @@ from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class CVfl(Analysable, LabelSharing, Protocol):
+class CVfl(Analysable, Vectorisable, LabelSharing, Protocol):
     """Round t: clients send C(h_m) of B(t), the server sends all C(h_m) and C(θ_0) to all clients; all take Q steps.
 
     C is the ``codec``. In each step a client recomputes its own h_m without compression, and uses the received values
@@ -38,6 +43,7 @@ class CVfl(Analysable, LabelSharing, Protocol):
     local_steps: Count = 1
     """Q, the steps of every party in a round. Each is a computation; a client's counts as an update."""
     traits: ClassVar[Traits] = ROUNDS
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "local_steps"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Forward all C(h_m) of B(t) without re-encoding, send C(θ_0), and take Q steps, the first before sending."""
@@ -90,6 +96,14 @@ class CVfl(Analysable, LabelSharing, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of the maximum of the clients' cycles and the server's further steps, plus a server step."""
         return in_parallel(self, setting, self.local_steps - 1)
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return an embedding up, all values down, and Q steps of the client and of the server."""
+        return sharing_acts(server, clients, client, batch, self.local_steps, self.local_steps - 1)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds that wait for the slowest client."""
+        return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
         """Say which labels and values clients have to hold."""

@@ -18,7 +18,7 @@ from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, RecomputingClient, server_copy
-from vflsim.setting import Learners, Setting, client_parts, server_parts
+from vflsim.setting import ClientsMade, Learners, Setting, client_parts, server_parts
 from vflsim.streams import SERVER, party_name
 
 
@@ -209,9 +209,13 @@ def _difference(learner: ClientLearner, batch: Batch) -> Operation[Handle[Tensor
 def surrogate_learners(setting: Setting, seed: int, labels: str) -> Learners[Any, Any]:
     """Make the learners; ``labels``: whether clients hold them (``shared``)."""
     parts = server_parts(setting, seed)
-    clients = {
-        m: SharedSurrogateClient(held, server_copy(parts)) if labels == "shared" else SurrogateClient(held)
-        for m in setting.clients
-        for held in [client_parts(setting, m, seed)]
-    }
-    return Learners(SurrogateServer(parts), clients)
+
+    def sharing(client: int) -> SharedSurrogateClient:
+        return SharedSurrogateClient(client_parts(setting, client, seed), server_copy(parts))
+
+    def private(client: int) -> SurrogateClient:
+        return SurrogateClient(client_parts(setting, client, seed))
+
+    if labels == "shared":
+        return Learners(SurrogateServer(parts), ClientsMade(SharedSurrogateClient, setting.clients, sharing))
+    return Learners(SurrogateServer(parts), ClientsMade(SurrogateClient, setting.clients, private))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
@@ -10,13 +10,16 @@ from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts
+from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts, Vectorisable
 from vflsim.protocols.contents import EMPTY, Contents
+from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -24,7 +27,7 @@ from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
+class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
     """Round t: the parties exchange their values for B(t) once.
 
     Then each takes Q steps while the others' values stay fixed.
@@ -46,6 +49,7 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
     """The ∂ℓ/∂h_m of a client's steps: the server's, ``held`` for all Q steps; or ``recomputed`` by the client in each
     step, at its present h_m, from the server's weights, the others' embeddings, and labels that it has."""
     traits: ClassVar[Traits] = ROUNDS
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "local_steps", "order", "server_steps", "gradients"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Run the server of ``order``."""
@@ -151,6 +155,21 @@ class FedBcd(Analysable, LabelSharing, OwnFacts, Protocol):
                 "gradients: recomputed is for clients that step in parallel; "
                 "allowed: gradients: held, or order: parallel"
             )
+
+    def obstacles(self) -> Iterator[Obstacle]:
+        """Yield the order in which clients wait for each other."""
+        if self.order == "sequential":
+            yield Obstacle("order", "clients step one after another, each on the values of those before it", "parallel")
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return an embedding up, a gradient or values down, and the steps of the client and of the server."""
+        if self.gradients == "held":
+            return held_acts(server, clients, client, batch, self.local_steps, self.further_steps)
+        return sharing_acts(server, clients, client, batch, self.local_steps, self.further_steps, own=False)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds that wait for the slowest client."""
+        return SynchronousRounds(world)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""

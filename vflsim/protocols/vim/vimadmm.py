@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
+from vflsim.learning.batches import Batch
 from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.protocols.base import CheckContext, UnsuitableError
-from vflsim.protocols.capabilities import Analysable, Remembering
+from vflsim.protocols.capabilities import Analysable, Remembering, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables
-from vflsim.setting import Exchange, Learners, Setting, client_parts, server_parts, stack_split_learners
+from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences.acts import embedding
+from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.setting import ClientsMade, Exchange, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class Admm(Analysable, Remembering, LinearHeads):
+class Admm(Analysable, Vectorisable, Remembering, LinearHeads):
     """The base of VIMADMM and VIMADMM-J: ρ, τ, and λ and z of every training row."""
 
     rho: PositiveNumber
     """ρ, the penalty factor of the augmented Lagrangian."""
     local_steps: Count
     """τ, the steps that a client takes in a round. Each is a computation of its own, and counts as an update."""
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "exclude", "rho", "local_steps"})
 
     def check(self, context: CheckContext) -> None:
         """Raise ``UnsuitableError`` for a loss that the z-step cannot minimise."""
@@ -47,6 +53,17 @@ class Admm(Analysable, Remembering, LinearHeads):
         """Return the law of a round: the longest of the clients' cycles with local steps, plus a server step."""
         return synchronous(Cycles(self, setting))
 
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return an embedding or logits up, variables down, and τ equal steps."""
+        embed, up = embedding(clients, client, batch)
+        serve = server.server_step([up])
+        down = AdmmVariables(round=0, tensors=serve.result.variables_for(client))
+        return Acts(embed, up, serve, down, (clients[client].client_step(batch, down),) * self.local_steps)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds that wait for the slowest client."""
+        return SynchronousRounds(world)
+
 
 class VimAdmm(Admm):
     """Round t: clients embed B(t), the server updates z, λ and W_k, clients take ``local_steps`` on the sent values.
@@ -57,6 +74,7 @@ class VimAdmm(Admm):
     """
 
     kind: Literal["vimadmm"] = "vimadmm"
+    vectorised_keys: ClassVar[frozenset[str]] = Admm.vectorised_keys | {"residual_heads"}
     residual_heads: ResidualHeads = "new"
     """The heads in s^k: those after the round's step (Eq. 9), or those before it, as in the authors' program."""
 
@@ -82,9 +100,11 @@ class VimAdmm(Admm):
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make clients that take local steps, and a server that keeps λ and z of every training row."""
         outputs = setting.data.outputs
-        clients = {
-            client: AdmmClient(client_parts(setting, client, seed), outputs, self.rho) for client in setting.clients
-        }
+
+        def made(client: int) -> AdmmClient:
+            return AdmmClient(client_parts(setting, client, seed), outputs, self.rho)
+
+        clients = ClientsMade(AdmmClient, setting.clients, made)
         server = AdmmServer(server_parts(setting, seed), outputs, self.rho, self.residual_heads)
         return Learners(server, clients, partial(stack_split_learners, table=False))
 

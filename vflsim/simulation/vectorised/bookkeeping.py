@@ -125,7 +125,8 @@ class Books:
         now, up, down = end.time, self._up.ending(end.time), self._down.ending(end.time)
         if up + down == 0 or chunk.down is None:
             return
-        at_once = np.count_nonzero((chunk.down.ends == now) & (chunk.steps == now))
+        first = chunk.steps if chunk.steps.ndim == 2 else chunk.steps[:, 0]
+        at_once = np.count_nonzero((chunk.down.ends == now) & (first == now))
         if up or not (at_once == down == self._steps.ending(now)):
             raise undecided("a message arrives with the last client step", chunk.first + end.rounds, now)
 

@@ -105,7 +105,7 @@ def _by_update(chunk: Chunk, limit: int, updates: int, waiting: Floats, other: E
 
 def _used(chunk: Chunk) -> Ints:
     """Count the embeddings used up to the end of each round (n,)."""
-    rounds, clients = chunk.steps.shape
+    rounds, clients = len(chunk.steps), chunk.steps.shape[-1]
     used = np.full(rounds, clients) if chunk.used is None else np.count_nonzero(chunk.used, axis=1)
     sums: Ints = used.cumsum()
     return sums

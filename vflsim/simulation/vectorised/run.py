@@ -40,9 +40,9 @@ def run_vectorised(
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
     resolved = setting(scenario, name, data)
     variation = variation_of(protocol, resolved)
-    world = TimedWorld(protocol, resolved, seed)
-    clients, batches = len(world.clients), world.sequence.per_epoch
     assert isinstance(protocol, Vectorisable), "a protocol without a recurrence is an obstacle"
+    world = TimedWorld(protocol, resolved, seed, protocol.acts)
+    clients, batches = len(world.clients), world.sequence.per_epoch
     course = protocol.recurrence(world)
     books = Books(
         stop,

@@ -1,0 +1,48 @@
+"""The acts of rounds in which all parties take several steps on values that they exchange once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vflsim.learning.batches import Batch
+from vflsim.protocols.fedbcd.messages import shared_values_of
+from vflsim.recurrences.acts import Acts, embedding
+from vflsim.streams import party_name
+from vflsim.world.messages import Gradient, Message
+
+
+def held_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch, steps: int, further: int) -> Acts:
+    """Return an embedding up, a gradient down, ``steps`` along it, and ``further`` ones of the server."""
+    embed, up = embedding(clients, client, batch)
+    serve = server.server_step([up])
+    down = Gradient(value=serve.result.gradient_for(up), round=0)
+    later = (server.local_step([up]),) * further
+    return Acts(embed, up, serve, down, steps_on(clients[client], batch, down, steps), later)
+
+
+def sharing_acts(
+    server: Any,
+    clients: Mapping[int, Any],
+    client: int,
+    batch: Batch,
+    steps: int,
+    further: int,
+    own: bool = True,
+) -> Acts:
+    """Return an embedding up, all values down (``own``: the client's, too), and the steps of both."""
+    sent = {each: embedding(clients, each, batch) for each in clients}
+    messages = [message for _, message in sent.values()]
+    serve = server.sharing_step(messages)
+    passed_on = [message for message in messages if own or message.sender != client]
+    down = shared_values_of(serve.result, passed_on, 0)
+    operation, up = sent[client]
+    names = tuple(party_name(message.sender) for message in passed_on)
+    later = (server.local_step(messages),) * further
+    return Acts(operation, up, serve, down, steps_on(clients[client], batch, down, steps), later, names)
+
+
+def steps_on(learner: Any, batch: Batch, received: Message, count: int) -> tuple[Any, ...]:
+    """Return a client's steps on what it has received: all but the first repeat the forward pass."""
+    first = learner.client_step(batch, received)
+    return (first, *(learner.step_again(batch, received),) * (count - 1))
