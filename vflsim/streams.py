@@ -103,9 +103,19 @@ class Uniforms:
 
     def blocks(self, first: int, count: int, per_draw: int = 1) -> NDArray[np.float64]:
         """Give ``count`` blocks from ``first`` on, one after the other, with the same bits as ``block``."""
+        uniforms = as_uniforms(self.words(first, count, per_draw))
+        return uniforms if per_draw == 1 else uniforms.reshape(count * BLOCK, per_draw)
+
+    def words(self, first: int, count: int, per_draw: int = 1) -> NDArray[np.uint64]:
+        """Give the 64-bit words that ``blocks`` makes uniforms of."""
         size = BLOCK * per_draw
         bits = np.random.Philox(self._key, counter=first * (size // _PER_COUNT))  # type: ignore[arg-type]  # numpy's stubs
         # The raw words are covered by numpy's compatibility promise, the methods of Generator are not.
         words: NDArray[np.uint64] = bits.random_raw(count * size)
-        uniforms = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return uniforms if per_draw == 1 else uniforms.reshape(count * BLOCK, per_draw)
+        return words
+
+
+def as_uniforms(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Turn 64-bit words into uniforms in [0, 1), elementwise: by their upper 53 bits."""
+    uniforms: NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniforms

@@ -137,7 +137,7 @@ class Stages:
             )
         return OfDelay(activation.gap())  # memoryless: the wait does not depend on its start
 
-    @property
+    @cached_property
     def _by_flops(self) -> bool:
         return any(isinstance(timing.compute, ComputeModel) for timing in self._timings)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from vflsim.streams import BLOCK
 from vflsim.timing.base import Floats
+from vflsim.timing.sampler import Sampler, blocks_of_alike
 
 Ints = NDArray[np.int64]
 WIDE = 2**16
@@ -85,8 +86,13 @@ class Stage:
         buffer = np.empty((_TOGETHER, len(rows)))
         for start in range(0, len(columns), _TOGETHER):
             some = columns[start : start + _TOGETHER]
-            for row, column, first in zip(buffer, some, firsts[start : start + _TOGETHER], strict=False):
-                row[:] = self._sources[column].blocks(first, count)
+            sources, numbers = [self._sources[column] for column in some], firsts[start : start + _TOGETHER]
+            samplers = [source for source in sources if isinstance(source, Sampler)]
+            if len(samplers) == len(some) and all(map(samplers[0].alike, samplers)):
+                buffer[: len(some)] = blocks_of_alike(samplers, numbers, count)
+            else:
+                for row, source, first in zip(buffer, sources, numbers, strict=False):
+                    row[:] = source.blocks(first, count)
             if some[-1] - some[0] == len(some) - 1:
                 rows[:, some[0] : some[-1] + 1] = buffer[: len(some)].T
             else:

@@ -5,7 +5,7 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,29 +184,24 @@ class TimedWorld:
         operations: list[dict[int, Operation[Any]]],
         alike: list[int],
     ) -> ComputeTimes:
-        laws = [law(timing.compute) for timing in timings]
+        known: dict[tuple[int, int], int] = {}  # alike clients have the same draws' law and the same factors
+        sorts = [
+            known.setdefault((id(timing.compute), model), len(known))
+            for timing, model in zip(timings, alike, strict=True)
+        ]
+        _, firsts = np.unique(sorts, return_index=True)
         factors = [
-            _each_once(
-                lambda place, each=each: _unit_seconds(timings[place].compute, each[alike[place]]),  # type: ignore[misc]
-                [(id(timing.compute), model) for timing, model in zip(timings, alike, strict=True)],
-            )
+            np.array([_unit_seconds(timings[place].compute, each[alike[place]]) for place in firsts.tolist()])[sorts]
             for each in operations
         ]
-        return ComputeTimes(_delays(seed, self.clients.tolist(), laws, f"compute.{kind}"), np.array(factors))
+        laws = [law(timings[place].compute) for place in firsts.tolist()]
+        draws = _delays(seed, self.clients.tolist(), [laws[sort] for sort in sorts], f"compute.{kind}")
+        return ComputeTimes(draws, np.array(factors))
 
 
 def _unit_seconds(compute: AnyCompute, operation: Operation[Any]) -> float:
     """Return an operation's seconds for a draw of 1; with every compute model they are proportional to the draw."""
     return duration(compute, 1.0, operation)
-
-
-def _each_once(value: Callable[[int], float], keys: Sequence[object]) -> list[float]:
-    """Return the value at each place; it is computed once for places with equal keys."""
-    known: dict[object, float] = {}
-    for place, key in enumerate(keys):
-        if key not in known:
-            known[key] = value(place)
-    return [known[key] for key in keys]
 
 
 class _Probe:
@@ -249,11 +244,11 @@ def _rate(up: AnyCapacity, down: AnyCapacity) -> float:
 
 
 def _delays(seed: int, clients: list[int], laws: Sequence[Delay], purpose: str) -> Stage:
-    sources: list[Source | None] = [
-        None if isinstance(law, Constant) else Sampler(law, seed, client, purpose)
-        for client, law in zip(clients, laws, strict=True)
-    ]
-    return Stage(np.array([law.value if isinstance(law, Constant) else np.nan for law in laws]), sources)
+    constants = np.array([law.value if isinstance(law, Constant) else np.nan for law in laws])
+    sources: list[Source | None] = [None] * len(clients)
+    for place in np.flatnonzero(np.isnan(constants)).tolist():
+        sources[place] = Sampler(laws[place], seed, clients[place], purpose)
+    return Stage(constants, sources)
 
 
 def _latencies(links: Sequence[Link], matrix: LatencyMatrix | None, pairs: list[tuple[int, int]], seed: int) -> Stage:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from vflsim.streams import BLOCK, Uniforms
+from vflsim.streams import BLOCK, Uniforms, as_uniforms
 from vflsim.timing.base import Delay, Regimes, columns
 from vflsim.timing.basic import Constant
 from vflsim.timing.floats import Floats
@@ -69,12 +70,29 @@ class Sampler:
             return np.full(count * BLOCK, self._delay.value)
         return self._delay.sample(self._uniforms.blocks(first, count, self._delay.uniforms))
 
+    def alike(self, other: Sampler) -> bool:
+        """Return whether both turn uniforms into delays in the same way: then ``blocks_of_alike`` takes them."""
+        own = self._delay
+        plain = own.uniforms == 1 and self._in_time is None and not isinstance(own, Constant)
+        return plain and own is other._delay and other._in_time is None
+
     def _fetch(self, index: int) -> float:
         number, offset = divmod(index, BLOCK)
         self._first = index - offset
         if not isinstance(self._delay, Constant):
             self._block = array("d", self.blocks(number, 1).tobytes())
         return self._block[offset]
+
+
+def blocks_of_alike(samplers: Sequence[Sampler], firsts: Sequence[int], count: int) -> Floats:
+    """Give ``count`` blocks of each of these samplers from its first one on, with the same bits as ``blocks``.
+
+    Shape (samplers, count * BLOCK). All must be ``alike``: their uniforms are turned into delays at once.
+    """
+    uniforms = np.stack(
+        [sampler._uniforms.words(first, count) for sampler, first in zip(samplers, firsts, strict=True)]
+    )
+    return samplers[0]._delay.sample(as_uniforms(uniforms).reshape(-1)).reshape(uniforms.shape)
 
 
 @lru_cache(maxsize=64)
