@@ -127,10 +127,10 @@ def protocols(draw: st.DrawFn, kind: str, clients: int) -> dict[str, Any]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, kind: str) -> dict[str, Any]:
-    """A scenario with one protocol ``it`` of a kind, as a mapping."""
+def worlds(draw: st.DrawFn, kind: str, depth: int = 2) -> dict[str, Any]:
+    """A scenario with one protocol ``it`` of a kind, as a mapping; delays of parts, of parts so deep."""
     clients = draw(st.integers(3, 6) if kind == "fedvs" else st.integers(1, 5))
-    pool = draw(st.lists(delays(), min_size=1, max_size=3))
+    pool = draw(st.lists(delays(depth), min_size=1, max_size=3))
     any_of = st.sampled_from([0, 0.1, *pool, *pool])
     alike = st.sampled_from([0, 0, 0, 0.1, pool[0]])
     bandwidth = draw(st.sampled_from([{}, {}, {"up": "1 Mbps", "down": "2 Mbps"}]))

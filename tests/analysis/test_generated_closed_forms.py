@@ -16,10 +16,12 @@ from closed_form_checks import seen
 from closed_form_worlds import KINDS, LAWS, delays, worlds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from thorough import examples
+from thorough import examples, is_thorough
 from tiny_worlds import raw
 
 EXAMPLES = int(os.environ.get("VFLSIM_CLOSED_FORMS", examples(2)))
+DEPTH = 2 if is_thorough() or "VFLSIM_CLOSED_FORMS" in os.environ else 1
+"""How deep delays are made of parts: some mixtures of maxima of mixtures take half a minute."""
 OFTEN = settings(
     max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -30,7 +32,7 @@ FEW = 100
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_forms_of_any_delays_agree_with_rounds_that_are_drawn(kind: str) -> None:
     @OFTEN
-    @given(worlds(kind))
+    @given(worlds(kind, DEPTH))
     def all_is_well(said: dict[str, Any]) -> None:
         assert seen(said, FEW).wrong == []
 
