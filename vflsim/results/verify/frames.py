@@ -48,8 +48,13 @@ Rule = Callable[[Frames, RunInfo], Iterator[str]]
 
 def begins(kinds: pd.Series, prefix: str) -> NDArray[np.bool_]:
     """Mark which of ``kinds`` (a categorical column) begin with ``prefix``."""
-    meant = np.array([*(str(kind).startswith(prefix) for kind in kinds.cat.categories), False])
-    return meant[kinds.cat.codes.to_numpy()]  # code −1 (null) selects the last
+    return matching(kinds, lambda kind: str(kind).startswith(prefix))
+
+
+def matching(values: pd.Series, meant: Callable[[object], bool]) -> NDArray[np.bool_]:
+    """Mark which of ``values`` (a categorical column) are ``meant``; null never is."""
+    marks = np.array([*(meant(value) for value in values.cat.categories), False])
+    return marks[values.cat.codes.to_numpy()]  # code −1 (null) selects the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +70,14 @@ class Numbers:
 
 def numbered(events: pd.DataFrame) -> tuple[NDArray[np.bool_], list[Numbers]]:
     """Mark ``events`` that repeat an index of their party and kind; also return the indices of each party and kind."""
-    party, kind, index = events["party"].cat.codes.to_numpy(), events["kind"].cat.codes.to_numpy(), events["index"]
-    numbers = index.to_numpy()
+    parties, kinds, numbers = events["party"], events["kind"], events["index"].to_numpy()
+    party, kind = parties.cat.codes.to_numpy(), kinds.cat.codes.to_numpy()
     order = np.lexsort((numbers, kind, party))  # stable: the first of equal ones stays first
     others = np.flatnonzero((np.diff(party[order]) != 0) | (np.diff(kind[order]) != 0)) + 1
     again, found = np.zeros(len(events), bool), []
     for own in np.split(order, others) if len(order) else ():
         again[own[1:]] = np.diff(numbers[own]) == 0
-        who, what = (str(events[name].iat[own[0]]) for name in ("party", "kind"))
+        who, what = (str(names.iat[own[0]]) for names in (parties, kinds))
         found.append(Numbers(who, what, len(own), len(own) - int(again[own].sum()), int(numbers[own[-1]])))
     return again, found
 

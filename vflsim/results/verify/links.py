@@ -40,7 +40,10 @@ def _fifo_links_move_one_message_at_a_time(frames: Frames, info: RunInfo) -> Ite
     transfers = frames.of("transfer.")
     moved = transfers[(transfers["end_s"] > transfers["start_s"]).to_numpy()]
     for column, who, moving in (("party", "its sender", "sends"), ("peer", "its receiver", "receives")):
-        broken = moved[overlapping(moved, column)].sort_values(["start_s", "end_s"], kind="stable")
+        overlaps = overlapping(moved, column)
+        if not overlaps.any():
+            continue
+        broken = moved[overlaps].sort_values(["start_s", "end_s"], kind="stable")
         yield from each(broken, np.ones(len(broken)), f"moves while {who} still {moving} something else")
 
 

@@ -103,7 +103,7 @@ def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
     if times.isna().any() or (times.diff() < 0).any():
         yield "metrics: time_s does not ascend"
     for name in ("round", "updates", "bytes_up", "bytes_down", "bytes_peer"):
-        if (frames.metrics[name].diff() < 0).any():
+        if (np.diff(frames.metrics[name].to_numpy()) < 0).any():
             yield f"metrics: {name} decreases"
     events = frames.events
     if events is None:
@@ -131,7 +131,10 @@ def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Itera
     if frames.events is None:
         return
     computes = frames.of("compute.")
-    broken = computes[overlapping(computes, "party")]
+    overlaps = overlapping(computes, "party")
+    if not overlaps.any():
+        return
+    broken = computes[overlaps]
     for party, own in broken.groupby("party", observed=True, sort=False):
         own = own.sort_values(["start_s", "end_s"], kind="stable")
         yield from each(own, np.ones(len(own)), f"begins while {party} still computes something else")
@@ -220,14 +223,14 @@ def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
         yield f"rounds: the first starts at {rounds['start_s'].iloc[0]} s instead of 0"
     if not rounds["end_s"].iloc[-1] <= frames.end:
         yield f"rounds: the last ends at {rounds['end_s'].iloc[-1]} s, after the run ({frames.end} s)"
-    number, before = rounds["round"], rounds.shift()
+    number, start, end = (rounds[name].to_numpy() for name in ("round", "start_s", "end_s"))
     rules = {
-        "does not follow the previous round": number.diff().iloc[1:] != 1,
-        "does not start at the end of the previous round": (rounds["start_s"] != before["end_s"]).iloc[1:],
-        "has a negative duration": ~(rounds["end_s"] >= rounds["start_s"]),
+        "does not follow the previous round": 1 + np.flatnonzero(np.diff(number) != 1),
+        "does not start at the end of the previous round": 1 + np.flatnonzero(start[1:] != end[:-1]),
+        "has a negative duration": np.flatnonzero(~(end >= start)),
     }
     for sentence, broken in rules.items():
-        for position in np.flatnonzero(broken.reindex(rounds.index, fill_value=False))[:SHOWN]:
+        for position in broken[:SHOWN]:
             row = rounds.iloc[position]
             yield f"rounds: round {row['round']} ({row['start_s']} s to {row['end_s']} s) {sentence}"
 

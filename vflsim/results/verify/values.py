@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from vflsim.results.store.schema import EPSILON, SERVER, SPLITS, RunInfo, split_of
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, matching
 from vflsim.streams import party_name
 from vflsim.vocabulary.metrics import REPORTED, column_of, facts_of
 
@@ -126,7 +126,7 @@ def _messages_are_sent_before_they_move(frames: Frames, info: RunInfo) -> Iterat
     sent, start = transfers["sent_s"], transfers["start_s"]
     yield from each(transfers, ~(sent >= 0), "has no sent_s within the run")
     yield from _each_value(transfers, "sent_s", sent > start, "and it starts before")
-    others = frames.events.drop(transfers.index)
+    others = frames.events[~begins(frames.events["kind"], "transfer.")]
     yield from _each_value(others, "sent_s", others["sent_s"].notna(), "and only transfers are sent")
     yield from _each_value(others, "bytes", others["bytes"] != 0, "and only transfers have bytes")
     yield from each(frames.events, frames.events["round"] < -1, "belongs to a round before the first")
@@ -138,8 +138,7 @@ def _events_are_of_the_runs_parties(frames: Frames, info: RunInfo) -> Iterator[s
         return
     parties = {SERVER, *map(party_name, info.participants)}
     for column in ("party", "peer"):
-        names = frames.events[column]
-        strangers = names.notna() & ~names.isin(parties)
+        strangers = matching(frames.events[column], lambda name: name not in parties)
         yield from _each_value(frames.events, column, strangers, "which does not take part in the run")
 
 
@@ -152,7 +151,10 @@ def _rows(frames: Frames, column: Any, wrong: ArrayLike, rule: str) -> Iterator[
 
 def _each_value(events: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
     """Yield a sentence with the value in ``column`` for the first few events that break a rule."""
-    broken = events[np.asarray(wrong, bool)]
+    marked = np.asarray(wrong, bool)
+    if not marked.any():
+        return
+    broken = events[marked]
     for value, own in broken.head(SHOWN).groupby(column, observed=True, sort=False):
         yield from each(own, np.ones(len(own)), f"has {column} {value}, {rule}")
     if len(broken) > SHOWN:
