@@ -50,6 +50,19 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _closed_forms_once() -> Iterator[None]:
+    """Studies compute equal closed forms once; tests of the analysis itself call it, or patch it again."""
+    if "vflsim.studies.pool" not in sys.modules:  # nor will it be: not for a file that needs no studies
+        yield
+        return
+    from closed_forms_once import closed_forms_once
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vflsim.studies.pool.closed_forms", closed_forms_once)
+        yield
+
+
 @pytest.fixture(scope="session")
 def _command_of() -> Callable[..., object]:
     """What typer makes of the command line anew at each call; here once."""

@@ -31,6 +31,11 @@ def world(**changes: Any) -> Any:
     return tiny(PROTOCOLS, **{"stop": {"rounds": 3}, "evaluate": {"every": "3 rounds"}, **changes})
 
 
+@pytest.fixture(autouse=True)
+def _analysed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsim.studies.pool.closed_forms", analysis.closed_forms)
+
+
 def defect(*_: object, **__: object) -> Any:
     raise IndexError("index -1 is out of bounds")
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflsim.learning.data.sources.raw import RawData, View
 
 
 def read_digits(_files: Sequence[Path]) -> RawData:
     """Read 1,797 handwritten digits of 8×8 pixels with values 0..16 (UCI, Alpaydin & Kaynak 1998)."""
-    # As load_digits does, without importing scikit-learn, which takes longer than a short run.
+    table = _digits()
+    images = table[:, :-1].reshape(-1, 1, 8, 8).copy()
+    return RawData("digits", (View("images", images, pixels=True),), table[:, -1].astype(int))
+
+
+@cache
+def _digits() -> NDArray[np.uint8]:
+    """Parse the table of pixels and labels once: that takes longer than a short run."""
+    # As load_digits does, without importing scikit-learn, which takes longer still.
     package = Path(getattr(find_spec("sklearn"), "origin", None) or "")
     table = np.loadtxt(package.with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
-    images = table[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8)
-    return RawData("digits", (View("images", images, pixels=True),), table[:, -1].astype(int))
+    return table.astype(np.uint8)
 
 
 def read_breast_cancer(_files: Sequence[Path]) -> RawData:
