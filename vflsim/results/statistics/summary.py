@@ -8,10 +8,12 @@ Diverged runs are censored too, and count for nothing else. Censored costs have 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -112,30 +114,61 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
         for name in results.protocols
     }
     rows: list[dict[str, Any]] = []
-    measured = outcomes(results, targets)
-    measured["target"] = measured["target"].fillna("")
-    for (measure, target, unit), group in measured.groupby(["measure", "target", "unit"], sort=False):
-        key = {"measure": measure, "target": target or None, "unit": unit}
-        by_protocol = dict(iter(group.set_index("seed").groupby("protocol", sort=False)[["value", "censored"]]))
-        runs = {name: by_protocol[name] for name in results.protocols if name in by_protocol}
-        statistic = statistic_of(str(measure), [own["value"].to_numpy() for own in runs.values()])
+    for (measure, target, unit), measured in _by_protocol(outcomes(results, targets)).items():
+        key = {"measure": measure, "target": target, "unit": unit}
+        runs = {name: measured[name] for name in results.protocols if name in measured}
+        statistic = statistic_of(measure, [own.values for own in runs.values()])
         for name, own in runs.items():
-            found = estimate(own["value"].to_numpy(), own["censored"].to_numpy(dtype=bool), statistic)
-            if measure == STEADY and len(own) == 1:
-                found = _within(results.run(name, own.index[0]))
-            rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **asdict(found)})
+            found = estimate(own.values, own.censored, statistic)
+            if measure == STEADY and len(own.seeds) == 1:
+                found = _within(results.run(name, own.seeds[0]))
+            rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **vars(found)})
         for baseline, name in combinations([name for name in order if name in runs], 2):
             alone = bool(results.unpaired(name, baseline))
-            common = runs[name].index.intersection(runs[baseline].index)
-            own, other = (runs[each] if alone else runs[each].loc[common] for each in (name, baseline))
-            mine, its = ((side["value"].to_numpy(), side["censored"].to_numpy()) for side in (own, other))
-            found = (independent if alone else paired)(*mine, *its, statistic)
-            if not alone and measure == STEADY and len(common) == 1:
-                found = _pair_within(results, name, baseline, common[0]) or found
+            own, other = runs[name], runs[baseline]
+            if not alone and own.seeds != other.seeds:
+                own, other = own.only(other.seeds), other.only(own.seeds)
+            found = (independent if alone else paired)(
+                own.values, own.censored, other.values, other.censored, statistic
+            )
+            if not alone and measure == STEADY and len(own.seeds) == 1:
+                found = _pair_within(results, name, baseline, own.seeds[0]) or found
             either = {what: lost[name][what] | lost[baseline][what] for what in lost[name]}
-            rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **asdict(found)})
+            rows.append({**key, "protocol": name, "baseline": baseline, **_counts(either), **vars(found)})
     names = ["measure", "target", "unit", "protocol", "baseline", "failed", "diverged", *Estimate.__dataclass_fields__]
     return pd.DataFrame(rows, columns=names)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """One measure of a protocol's runs, in the order of ``seeds``: values and whether they are censored, (seeds,)."""
+
+    seeds: list[int]
+    values: Floats
+    censored: npt.NDArray[np.bool_]
+
+    def only(self, seeds: Iterable[int]) -> _Own:
+        """Return the runs with these seeds."""
+        common = set(seeds)
+        kept = [position for position, seed in enumerate(self.seeds) if seed in common]
+        return _Own([self.seeds[position] for position in kept], self.values[kept], self.censored[kept])
+
+
+def _by_protocol(measured: pd.DataFrame) -> dict[tuple[str, str | None, str], dict[str, _Own]]:
+    """Sort the outcomes of runs by measure, target and unit, then by protocol; each in the order of its first row."""
+    found: dict[tuple[str, str | None, str], dict[str, list[tuple[int, float, bool]]]] = {}
+    columns = (
+        measured[name].tolist() for name in ("measure", "target", "unit", "protocol", "seed", "value", "censored")
+    )
+    for measure, target, unit, protocol, *run in zip(*columns, strict=True):
+        key = measure, None if pd.isna(target) else target, unit
+        found.setdefault(key, {}).setdefault(protocol, []).append((run[0], run[1], run[2]))
+    return {key: {name: _own(own) for name, own in by_name.items()} for key, by_name in found.items()}
+
+
+def _own(runs: list[tuple[int, float, bool]]) -> _Own:
+    seeds, values, censored = zip(*runs, strict=True)
+    return _Own([*seeds], np.array(values, np.float64), np.array(censored, np.bool_))
 
 
 def statistic_of(measure: str, values: Iterable[Floats]) -> str:

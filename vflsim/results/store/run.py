@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -97,8 +98,13 @@ class StoredRun:
 
     def round_durations(self) -> Floats:
         """Return the seconds of each round, shape (rounds,). Raises NotRecordedError if rounds were not kept."""
-        rounds = self.table("rounds", ("start_s", "end_s"))
+        return self._lasted
+
+    @cached_property
+    def _lasted(self) -> Floats:
+        rounds = self.table("rounds", ("start_s", "end_s"))  # read once: every pair of runs needs them
         lasted: Floats = rounds["end_s"].to_numpy() - rounds["start_s"].to_numpy()
+        lasted.flags.writeable = False
         return lasted
 
     def open_round(self) -> float | None:

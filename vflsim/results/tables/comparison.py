@@ -59,7 +59,8 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     lines += [f"- {note}" for note in content.notes]
     for target in targets_in(summary)[1:]:
         columns = _cost_columns(target)
-        rows = [(name, *(_cell(results, summary, name, *key) for key, _ in columns)) for name in results.protocols]
+        cells = [_cells(results, summary, *key) for key, _ in columns]
+        rows = [(name, *(each[name] for each in cells)) for name in results.protocols]
         lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
     pairs = list(_pairs(results, summary))
     if pairs:
@@ -107,7 +108,7 @@ def costs_to_target(results: RunSet) -> dict[str, dict[str, str]]:
     """Return by heading and protocol what the first target has cost: time, rounds and bytes; empty without a target."""
     summary = summarise(results)
     columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(target)]
-    return {head: {name: _cell(results, summary, name, *key) for name in results.protocols} for key, head in columns}
+    return {head: _cells(results, summary, *key) for key, head in columns}
 
 
 def pairing(factor: float) -> str:
@@ -131,7 +132,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
 
     def estimated(head: str, measure: str, target: str | None = None) -> None:
         if len(select(summary, measure, target)):
-            add(head, {name: _cell(results, summary, name, measure, target) for name in results.protocols})
+            add(head, _cells(results, summary, measure, target))
 
     runs = {name: _runs(results, summary, name) for name in results.protocols}
     final = f"plateau_{results.main_metric}" if results.evaluated else None
@@ -161,10 +162,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         add(f"speed-up vs {first}", _speed_ups(results, measured, first, targets[0]))
     if differ and (pairing or not targets):
         what = "time" if targets else final_label(results.main_metric) if final else "mean round"
-        cells = {
-            name: _cell(results, summary, name, *compared, baseline=first, paired=pairing) for name in results.protocols
-        }
-        add(f"{what} vs {first}", cells)
+        add(f"{what} vs {first}", _cells(results, summary, *compared, baseline=first, paired=pairing))
     title = f"{results.name} ({what})" if (what := _statistics(summary)) else results.name
     return TextTable(header, [*map(tuple, rows)], title=title, notes=[*notes(results, summary, differ, pairing)])
 
@@ -200,25 +198,24 @@ def _value(target: str) -> str:
     return target.split()[2]
 
 
-def _cell(
+def _cells(
     results: RunSet,
     summary: pd.DataFrame,
-    protocol: str,
     measure: str,
     target: str | None,
     baseline: str | None = None,
     paired: bool = False,
-) -> str:
+) -> dict[str, str]:
+    """Format a measure by protocol, or its difference from ``baseline``; a dash for protocols without one."""
     rows = select(summary, measure, target)
     rows = rows[rows["baseline"].isna() if baseline is None else rows["baseline"] == baseline]
-    rows = rows[rows["protocol"] == protocol]
-    if rows.empty:
-        return "—"
-    row = rows.iloc[0]
-    worth = pairing(row["narrower"]) if paired else ""
-    return describe(
-        Estimate.of(row), row["unit"], share=is_share(measure.removeprefix("plateau_"), results.own_metrics)
-    ) + (f" ({worth})" if worth else "")
+    share = is_share(measure.removeprefix("plateau_"), results.own_metrics)
+    cells = dict.fromkeys(results.protocols, "—")
+    for position, protocol in enumerate(rows["protocol"]):
+        row = rows.iloc[position]
+        worth = pairing(row["narrower"]) if paired else ""
+        cells[protocol] = describe(Estimate.of(row), row["unit"], share=share) + (f" ({worth})" if worth else "")
+    return cells
 
 
 def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> str:
