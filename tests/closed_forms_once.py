@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from vflsim.results.store.closed_forms import ClosedForms
+import pytest
+
+from vflsim.results.store.closed_forms import ClosedForms, table_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.closed_forms import closed_forms
@@ -27,3 +31,10 @@ def closed_forms_once(scenario: Scenario, data: ScenarioData) -> ClosedForms:
         _known[key] = closed_forms(scenario, data)
     return _known[key]
 
+
+@contextmanager
+def no_closed_forms() -> Iterator[None]:
+    """Studies write an empty table of them: for tests of what runs leave."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vflsim.studies.pool.closed_forms", lambda _scenario, _data: ClosedForms(table_of([], ()), ()))
+        yield

@@ -28,6 +28,7 @@ class LocalServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 4 * MOST  # else connections that come at once wait for seconds to be asked for again
 
     def __init__(self, port: int, handler: type[LocalHandler], remedy: str) -> None:
         self._open: dict[socket.socket, None] = {}
