@@ -63,6 +63,15 @@ def _closed_forms_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def no_closed_forms() -> Iterator[None]:
+    """Studies write an empty table of closed forms."""
+    from closed_forms_once import no_closed_forms
+
+    with no_closed_forms():
+        yield
+
+
 @pytest.fixture(scope="session")
 def _command_of() -> Callable[..., object]:
     """What typer makes of the command line anew at each call; here once."""

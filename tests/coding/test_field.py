@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from thorough import examples
+from thorough import examples, is_thorough
 from torch import Tensor
 
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61, PrimeField
@@ -75,7 +75,8 @@ def test_no_inner_dimension_is_too_long_for_the_largest_magnitudes(p: int, k: in
     root = int(p**0.5) + 1
     # The largest element, the largest centred one, and the largest that has a large low digit as well.
     extremes = [p - 1, (p - 1) // 2, (p - 1) // 2 - (p - 1) // 2 % root + root // 2, 2**21 - 1, 2**42 - 1]
-    for high, other in pairs([x % p for x in extremes], repeat=2):
+    every = list(pairs([x % p for x in extremes], repeat=2))
+    for high, other in every if is_thorough() else [pair for pair in every if len({*pair, p - 1}) < 3]:
         for a, b in [(near(high, 2, k), near(other, k, 3)), (torch.full((2, k), high), torch.full((k, 3), other))]:
             assert torch.equal(field.matmul(a, b), oracle(field, a, b))
 

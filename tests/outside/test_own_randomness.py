@@ -20,6 +20,8 @@ from vflsim.errors import UnkeptStateError
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 
+pytestmark = pytest.mark.usefixtures("no_closed_forms")
+
 MODULE = "outside_protocols.remembering"
 DRAWING = "outside_protocols.drawing"
 DROPPING = {"kind": "module", "path": f"{MODULE}:Dropping"}

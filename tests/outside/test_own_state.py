@@ -19,6 +19,8 @@ from vflsim.errors import UnkeptStateError
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.execution import Execution
 
+pytestmark = pytest.mark.usefixtures("no_closed_forms")
+
 SHORT: dict[str, Any] = {"partition": {"clients": 2, "by": "columns"}, "stop": {"rounds": 6}}
 EVERY: dict[str, Any] = {"evaluate": {"every": "1 rounds"}}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocols_by_kind import KINDS, MODELS
-from thorough import examples
+from thorough import examples, is_thorough
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, parties, rounds, same_times, scores_apart, tiny, world
 
 from vflsim.learning.batching import kernels
@@ -55,17 +55,21 @@ TOGETHER = [
 """Every protocol with every model; optimisers and aggregates take turns, so that each meets each of the others."""
 
 
+UPDATES, ROUNDS, EVERY = (36, 12, 6) if is_thorough() else (18, 6, 3)
+"""An epoch of five batches, the last of them small, and the beginning of the next; with ``--thorough`` two and more."""
+
+
 def scenario_of(protocol: dict[str, Any], **changes: Any) -> Scenario:
-    """A hundred events and more, in random order, and an evaluation now and then."""
-    alone = {"stop": {"rounds": 12}} if protocol["kind"] == "local" else {}  # without clients there are no updates
+    """Many events in random order, and an evaluation now and then."""
+    alone = {"stop": {"rounds": ROUNDS}} if protocol["kind"] == "local" else {}  # without clients there are no updates
     return tiny(
         {"it": protocol},
         **{
             "timing": RANDOM_TIMING,
             "partition": ROWS,
             "data": {"name": "digits", "train_rows": 90, "test_fraction": 0.1, "validation_fraction": 0.1},
-            "stop": {"updates": 36},
-            "evaluate": {"every": "6 rounds"},
+            "stop": {"updates": UPDATES},
+            "evaluate": {"every": f"{EVERY} rounds"},
             **changes,
             **alone,
         },
