@@ -78,6 +78,9 @@ class Triangular(Delay):
     def inverse_cdf(self, u):
         return self.high * u**HALF
 
+    def cdf(self, t):
+        return np.clip(np.asarray(t) / self.high, 0, 1) ** (1 / HALF)
+
 
 class Wait(Synchronous):
     kind: Literal["wait"] = "wait"
