@@ -41,7 +41,9 @@ def total(laws: Iterable[Law]) -> Law:
         parts = tuple(sorted((law.delay for law in discrete), key=repr))
         discrete = [OfDelay(Sum.model_construct(parts=parts))]  # type: ignore[arg-type]
     # The order of terms does not matter. Common parts of clients mostly come first, and are convolved once.
-    random = (*sorted(smooth, key=lambda law: (knows_quantiles(law), law.variance(), repr(law))), *discrete)
+    if len(smooth) > 1:  # the variance of one alone may be an integral that nobody needs
+        smooth.sort(key=lambda law: (knows_quantiles(law), law.variance(), repr(law)))
+    random = (*smooth, *discrete)
     if not random:
         return Point(constant)
     return shifted(random[0], constant) if len(random) == 1 else SumLaw(constant, random)
