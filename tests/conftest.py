@@ -64,6 +64,12 @@ def _closed_forms_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, and their files written, but nothing is drawn: for tests of which figures there are."""
+    monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, _suffix: b"\x89PNG")
+
+
+@pytest.fixture
 def no_closed_forms() -> Iterator[None]:
     """Studies write an empty table of closed forms."""
     from closed_forms_once import no_closed_forms

@@ -184,6 +184,7 @@ def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_pat
     assert sorted(paths) == sorted((tmp_path / "figures").iterdir())
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
     folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, record="summary")
     assert [path.stem for path in save_all(Results.open(folder))] == [
@@ -193,6 +194,7 @@ def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
         plot(Results.open(folder), "timeline")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
     folder = toy_results(tmp_path / "toy", seeds=1, horizon=10)
     for run in Results.open(folder).runs:
@@ -203,6 +205,7 @@ def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
     assert [path.stem for path in save_all(Results.open(folder))] == [name for name in PLOTS if name not in trained]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_failed_and_absent_runs_do_not_stop_the_others(toy_folder: Path, tmp_path: Path):
     folder = Path(shutil.copytree(toy_folder, tmp_path / "toy"))
     shutil.rmtree(folder / "wait" / "seed-0")
