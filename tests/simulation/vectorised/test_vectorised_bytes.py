@@ -3,6 +3,7 @@
 import atexit
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 HEADS = {"models__aggregate": "concat", "models__server": {"kind": "linear", "bias": False}}
 """What protocols with a linear head for each client need."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_variation() -> Iterator[None]:
+    """Neither path works out how many rounds a mean needs: for skewed delays it takes seconds, and no table has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("simulation.run", "simulation.vectorised.run"):
+            patch.setattr(f"vflsim.{module}.variation_of", lambda _protocol, _setting: None)
+        yield
 
 
 def example(kind: type) -> dict[str, Any]:
