@@ -21,7 +21,13 @@ class Acts:
 
     Example::
 
-        acts = split_acts(learners.server, learners.clients, 1, batch)
+        learners, batch = split_learners(setting, seed=0), Batch(0, np.arange(4))
+        embed = learners.clients[1].embed(batch)
+        up = Embedding(batch, embed.result, round=0)
+        up.sender = 1
+        serve = learners.server.server_step([up])
+        down = Gradient(value=serve.result.gradient_for(up), round=0)
+        acts = Acts(embed, up, serve, down, (learners.clients[1].client_step(batch, down),))
         acts.embed.kind, acts.serve.kind, len(acts.steps)  # ('embed', 'server_step', 1)
     """
 

@@ -18,7 +18,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from vflsim.vocabulary.selections import Selection, members
-from vflsim.vocabulary.varied import CannotVaryError, varied
 
 T = TypeVar("T")
 
@@ -75,6 +74,8 @@ class PerClient:
         if not mentions_own_symbol(fields):
             return Entry(select, clients, (self._evaluated(fields, symbols, 1, clients[0]),))
         if len(clients) > FEW:
+            from vflsim.vocabulary.varied import CannotVaryError, varied  # imports numpy
+
             try:
                 make = partial(self._adapter.validate_python, fields)
                 values = varied(lambda context: make(context=context), clients, symbols, formulas_in(fields))

@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from vflsim.vocabulary.expressions import Expression, tokenize
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class Quantity:
 
     def allows(self, numbers: NDArray[np.float64], has_unit: bool) -> bool:
         """Return whether all numbers are within the bounds; ``has_unit``: they were written with one."""
+        import numpy as np  # slow to import
+
         inside = np.isfinite(numbers)
         if self.above is not None:
             inside &= numbers > self.above
