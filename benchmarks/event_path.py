@@ -168,6 +168,8 @@ def main() -> None:
     if strange := set(parts) - {"rates", "table", "serve"}:
         parser.error(f"no part {min(strange)!r}; choose from rates, table")
     if arguments.against:
+        if not Path(arguments.against, "vflsim", "__init__.py").is_file():
+            parser.error(f"--against {arguments.against}: no checkout of vflsim")
         against(arguments.against, arguments.clients)
         return
     if "serve" in parts:
