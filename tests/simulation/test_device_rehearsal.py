@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import device_rehearsal
 import pytest
 import torch
 from device_rehearsal import Rehearsal
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.graphs import KeptGraph
+from vflsim.learning.tasks import task_of
+from vflsim.protocols.vim.learning.proximal import proximal
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol
 
@@ -81,6 +84,30 @@ def test_a_synchronous_run_reads_losses_when_it_evaluates_and_nothing_else() -> 
         "vocabulary/metrics.py": 2 * rows + 2 * rows * ("validation" in rehearsal.reads),
         "learning/batching/features.py": 1,
     }
+
+
+def test_blinded_uploads_read_as_often_as_documented() -> None:
+    _, rehearsal = rehearse(KINDS["synchronous-blinded"])
+    uploads = 4 * ROUNDS
+    assert rehearsal.reads["learning/learners/blinding.py"] == uploads
+    assert rehearsal.reads["learning/privacy/blinding/fixed_point.py"] == 2 * uploads
+
+
+def test_alike_clients_read_once_for_a_mechanism_or_binarised_uploads() -> None:
+    times = ROUNDS + 1 + ROUNDS // EVERY  # uploads of rounds, and of evaluations
+    for part, file in (("mechanism", "learning/privacy/base.py"), ("codec-binarise", "codecs/binarise.py")):
+        _, rehearsal = rehearse(PARTS[part])
+        assert rehearsal.reads[file] == times
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 2])
+def test_the_z_step_reads_as_often_as_documented(iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In every iteration rows are left, one step length is tried, and suits.
+    monkeypatch.setattr(device_rehearsal, "LOOPS", (True, True, False) * iterations + (False,))
+    row, a = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")
+    with Rehearsal() as rehearsal:
+        proximal(task_of("multiclass"), row, a, a, 1.0, a)
+    assert rehearsal.reads["protocols/vim/learning/proximal.py"] == 2 + 15 * iterations
 
 
 def test_a_read_in_a_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,12 @@ def set_loss(handle: Handle[float], loss: Tensor, where: str = "") -> None:
         handle.defer(partial(finite_loss, loss, where))
 
 
+def check_loss(loss: Tensor) -> None:
+    """Raise ``NonFiniteError`` for a loss on the CPU that is not finite. On a GPU the next loss read shows it."""
+    if loss.device == CPU:
+        finite_loss(loss)
+
+
 def check_finite(gradient: Tensor, what: str = RECEIVED) -> None:
     """Raise ``NonFiniteError`` for a gradient on the CPU that is not finite. On a GPU the next loss shows it."""
     if gradient.device == CPU and not torch.isfinite(gradient).all():

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.finite import set_loss
+from vflsim.learning.learners.finite import check_loss, set_loss
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.protocols.vim.learning.heads import HeadsServer, in_client_order
@@ -32,7 +32,9 @@ class HeadsFirstServer(HeadsServer):
             gradient, _ = self.top.gradients(loss, [])
             self.top.step(gradient)
             h.requires_grad_()
-            (received,) = torch.autograd.grad(self.loss_of(self.top(h), batch), h)
+            stepped = self.loss_of(self.top(h), batch)
+            check_loss(stepped.detach())
+            (received,) = torch.autograd.grad(stepped, h)
             for handle, part in zip(promised, torch.split(received, list(self.parts.widths), dim=1), strict=True):
                 handle.set(part)
 
