@@ -24,7 +24,7 @@ from vflsim.analysis import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.rounds import AGE, ROUND
 from vflsim.cli.findings import rows
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.fedvs.rounds import BARRIER, ONCE
 from vflsim.results.store.closed_forms import curves_of, table_of
 from vflsim.scenario import load

@@ -50,6 +50,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"contents"},
         {"base"},
         {"capabilities"},
+        {"defaults"},
         {"table"},
         {"asynchronous", "fedbcd", "fedvs", "ignore", "made", "signatures", "t_synchronous", "vim"},
         {"c_vfl", "ef_vfl", "synchronous"},

@@ -18,7 +18,7 @@ from vflsim.explaining.clients import client_table, noisy_test, rank_correlation
 from vflsim.explaining.embedded import TOGETHER, plane
 from vflsim.explaining.heads import HeadedModels
 from vflsim.explaining.report import explanation_markdown
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import Results
 from vflsim.scenario import load
 from vflsim.scenario.data import ScenarioData

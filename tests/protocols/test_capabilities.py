@@ -10,7 +10,8 @@ from tiny_worlds import data_of, tiny
 from vflsim.analysis.cycles import Unanalysable
 from vflsim.protocol import Embedding, Protocol, Synchronous, Vectorisable
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.capabilities import CAPABILITIES, closed_forms_of, outgrown
+from vflsim.protocols.capabilities import CAPABILITIES
+from vflsim.protocols.defaults import closed_forms_of, outgrown
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.vectorised import obstacles
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vflsim.attacks.base import Attack, AttackedRun, Measured
 from vflsim.attacks.labelled import logits_of
 from vflsim.learning.tasks import PredictionTask
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.defaults import participants_of
 from vflsim.results.read import Results
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER, party_name

@@ -81,7 +81,8 @@ def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
     from vflsim.analysis.cycles import Unanalysable
     from vflsim.analysis.findings import NoClosedForm
-    from vflsim.protocols.capabilities import Analysable, outgrown
+    from vflsim.protocols.capabilities import Analysable
+    from vflsim.protocols.defaults import outgrown
     from vflsim.scenario.resolve import setting
     from vflsim.text_table import TextTable, say
 

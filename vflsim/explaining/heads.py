@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.capabilities import heads_of
+from vflsim.protocols.defaults import heads_of
 from vflsim.results.read import StoredRun
 from vflsim.scenario.models import Scenario
 from vflsim.timing.floats import Floats

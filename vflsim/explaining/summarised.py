@@ -8,7 +8,7 @@ from typing import Any
 
 from vflsim.errors import ScenarioError
 from vflsim.explaining.explain import Explanation
-from vflsim.protocols.capabilities import left_out
+from vflsim.protocols.defaults import left_out
 from vflsim.scenario import emit
 
 _NAME_LENGTH = 64

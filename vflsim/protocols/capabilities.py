@@ -1,7 +1,7 @@
 """Capabilities that only some protocols have: one class each.
 
-A protocol derives from it as well as from ``Protocol``. Callers test for a capability with ``isinstance``. The
-functions at the end of this file give the answers for protocols without one.
+A protocol derives from it as well as from ``Protocol``. Callers test for a capability with ``isinstance``, or call
+the functions of ``protocols.defaults``, which also answer for protocols without one.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.evaluation import Scores, answer_evaluation, evaluate
+from vflsim.protocols.evaluation import Scores, answer_evaluation
 from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
 from vflsim.recurrences.acts import split_acts
-from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads, split_prediction
+from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads
 from vflsim.world.node import Node
 
 
@@ -315,102 +313,3 @@ CAPABILITIES: tuple[type, ...] = (
     LabelSharing,
     OwnFacts,
 )
-
-
-class _SplitEvaluation(OwnEvaluation):
-    async def evaluate(self, node: Node, splits: Sequence[Split], number: int) -> Mapping[Split, Handle[Scores]]:
-        return await evaluate(node, splits, number)
-
-
-_BY_EMBEDDINGS = _SplitEvaluation()
-
-
-def participants_of(protocol: Protocol, clients: int, symbols: Mapping[str, float]) -> list[int]:
-    """Return the participating clients of a protocol in client order: all, unless it is ``Selective``."""
-    if isinstance(protocol, Selective):
-        return protocol.participants(clients, symbols)
-    return list(range(1, clients + 1))
-
-
-def run_facts(protocol: Protocol) -> Mapping[str, Any]:
-    """Return the fields of ``run.json`` that depend on the protocol alone."""
-    traits = protocol.traits
-    return {
-        "waits_for_all": traits.waits_for_all,
-        "rounds_correspond": traits.rounds_correspond,
-        "reference": traits.reference,
-        "awaited_replies": traits.awaited_replies,
-        **(protocol.facts() if isinstance(protocol, OwnFacts) else {}),
-    }
-
-
-def evaluation_of(protocol: Protocol) -> OwnEvaluation:
-    """Return how a protocol's parties evaluate: by embeddings, unless it has an ``OwnEvaluation``."""
-    return protocol if isinstance(protocol, OwnEvaluation) else _BY_EMBEDDINGS
-
-
-def server_prediction_of(protocol: Protocol, learners: Learners[Any, Any]) -> ServerPrediction:
-    """Return the server's prediction as a function of embeddings. Raises ``ValueError`` if it is none."""
-    return protocol.prediction(learners) if isinstance(protocol, Predicting) else split_prediction(learners)
-
-
-def heads_of(protocol: Protocol, setting: Setting, learners: Learners[Any, Any]) -> Mapping[int, Tensor]:
-    """Return the linear head of every participant: see ``Explainable.heads``. Raises ``ValueError`` without heads."""
-    return protocol.heads(setting, learners) if isinstance(protocol, Explainable) else linear_heads(setting, learners)
-
-
-def left_out(protocol: Protocol, clients: tuple[int, ...]) -> Protocol:
-    """Return a protocol without these clients. Raises ``ValueError`` if it cannot leave any out."""
-    if isinstance(protocol, Explainable):
-        return protocol.without(clients)
-    raise ValueError("this protocol cannot leave clients out")
-
-
-def extra_bytes_of(protocol: Protocol, setting: Setting) -> int:
-    """Count the bytes of a run besides features, weights and gradients: the server's table, or what is remembered."""
-    if isinstance(protocol, Remembering):
-        return protocol.extra_bytes(setting)
-    return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if protocol.traits.table else 0
-
-
-def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:
-    """Count the bytes of views of this many training rows: all that every client sends and receives about them."""
-    exchanges = [protocol.exchange(setting, client, rows) for client in setting.clients]
-    shapes = [shape for each in exchanges for shape in (*each.up.values(), *each.down.values())]
-    extra = protocol.extra_view_bytes(setting, rows) if isinstance(protocol, Remembering) else 0
-    return setting.dtype.itemsize * sum(map(prod, shapes)) + extra
-
-
-def outgrown(protocol: Protocol, method: str) -> str:
-    """Say why a class from outside may not inherit ``method`` from vflsim; return an empty text if it may.
-
-    It may not if its algorithm differs. The line ``closed_forms = Synchronous.closed_forms`` in the class states that
-    the closed forms also hold for its algorithm.
-    """
-    kind = type(protocol)
-    own = [name for name in ("server", "client") if not _owner(kind, name).__module__.startswith("vflsim.")]
-    source = _owner(kind, method)
-    if not own or not source.__module__.startswith("vflsim."):
-        return ""
-    return (
-        f"{kind.__name__} has its own {' and '.join(own)}, and {method} of {source.__name__}; allowed: {method} of its "
-        f"own, or `{method} = {source.__name__}.{method}` in the class if that still holds"
-    )
-
-
-def _owner(kind: type, name: str) -> type:
-    return next(each for each in kind.__mro__ if name in vars(each))
-
-
-def closed_forms_of(protocol: Protocol, setting: Setting) -> tuple[Finding, ...]:
-    """Return the laws of a round and of its parts. Raises ``Unanalysable`` if the protocol is not ``Analysable``."""
-    if not isinstance(protocol, Analysable):
-        raise Unanalysable("nothing is known of the rounds of this protocol")
-    if why := outgrown(protocol, "closed_forms"):
-        raise Unanalysable(why)
-    return protocol.closed_forms(setting)
-
-
-def default_blinding_of(protocol: Protocol) -> Blinding | None:
-    """Return the blinding of an entry without the key ``blinding``."""
-    return protocol.default_blinding if isinstance(protocol, Blindable) else None

@@ -13,7 +13,8 @@ from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import OwnEvaluation, closed_forms_of
+from vflsim.protocols.capabilities import OwnEvaluation
+from vflsim.protocols.defaults import closed_forms_of
 from vflsim.protocols.evaluation import Scores
 from vflsim.setting import ClientsMade, Exchange, Learners, Setting
 from vflsim.streams import party_name

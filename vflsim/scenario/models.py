@@ -16,7 +16,7 @@ from vflsim.learning.data.spec import Data
 from vflsim.learning.privacy.blinding import BLINDING_OFF, Blinding
 from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
-from vflsim.protocols.capabilities import default_blinding_of
+from vflsim.protocols.defaults import default_blinding_of
 from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.document import Document
 from vflsim.scenario.protocol_entry import ProtocolEntry

@@ -9,7 +9,7 @@ from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.server import ServerModel
 from vflsim.learning.privacy.base import Mechanism, Plan
 from vflsim.protocols.base import CheckContext
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.depends import course_digest
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.split_model import Models
@@ -18,6 +18,7 @@ from vflsim.timing.availability import Always
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
 from vflsim.vocabulary.entries import for_each
+from vflsim.vocabulary.plain_yaml import Location
 
 
 def party_timings(scenario: Scenario) -> tuple[PartyTiming, ...]:
@@ -131,3 +132,11 @@ def predictors(scenario: Scenario, name: str) -> tuple[ServerModel, ...]:
 
 def _client_models(split: Models, clients: int) -> tuple[ClientModel, ...]:
     return for_each(split.client, clients, "model")
+
+
+def location_of(scenario: Scenario, protocol: str, *loc: str) -> Location:
+    """Locate the key ``loc`` that applies to a protocol: in its own entry, or the scenario's."""
+    own: object = scenario.document.raw.get("protocols", {}).get(protocol)
+    for step in loc:
+        own = own.get(step) if isinstance(own, dict) else None
+    return ("protocols", protocol, *loc) if own is not None else loc

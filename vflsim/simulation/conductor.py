@@ -10,7 +10,7 @@ from typing import Any
 
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.client import Split
-from vflsim.protocols.capabilities import evaluation_of
+from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import checked_score, checked_scores, coroutine_of
 from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Evaluate, Stop
@@ -20,7 +20,8 @@ from vflsim.simulation.precision import PrecisionRule
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.stop_rule import Row, row_of
 from vflsim.vocabulary.targets import TargetWatch
-from vflsim.world.kernel import Moment, Signal
+from vflsim.world.clock import Moment
+from vflsim.world.kernel import Signal
 
 _WHOLE = 2.0**53
 """From here on every float is a whole number, so any time is a multiple of a smaller step."""

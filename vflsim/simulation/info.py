@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from vflsim.errors import NonFiniteError, VflsimError
-from vflsim.protocols.capabilities import participants_of, run_facts
+from vflsim.protocols.defaults import participants_of, run_facts
 from vflsim.results.facts.network import NetworkFacts
 from vflsim.results.store.schema import RunInfo
 from vflsim.scenario.depends import run_part

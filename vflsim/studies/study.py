@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from vflsim.scenario.checks import location_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
+from vflsim.scenario.resolve import location_of
 from vflsim.scenario.stop import Stop
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.describe import described

@@ -15,7 +15,7 @@ from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.states import under
-from vflsim.protocols.capabilities import server_prediction_of
+from vflsim.protocols.defaults import server_prediction_of
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.scenario import stored_scenario
 from vflsim.scenario.data import ScenarioData

@@ -13,7 +13,8 @@ from typing_extensions import override
 from vflsim.timing.base import Floats
 from vflsim.timing.profile import TRACE, Profile
 from vflsim.timing.sharing import Indices, max_min
-from vflsim.world.kernel import Moment, Timer, World
+from vflsim.world.clock import Moment, Timer
+from vflsim.world.kernel import World
 from vflsim.world.transfers import Carrier, Route, Transfer
 
 _TICKS = 4

@@ -16,7 +16,8 @@ from vflsim.streams import few, party_name
 from vflsim.timing.arrivals import ActivationProcess, Arrival
 from vflsim.timing.availability import Availability
 from vflsim.timing.profile import Profile
-from vflsim.world.kernel import Moment, Signal, Task, World
+from vflsim.world.clock import Moment
+from vflsim.world.kernel import Signal, Task, World
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport

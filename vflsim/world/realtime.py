@@ -11,7 +11,8 @@ from typing import Any
 from vflsim.errors import RunError
 from vflsim.learning.execution.executor import Executor, ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.kernel import Due, Moment, World
+from vflsim.world.clock import Due, Moment
+from vflsim.world.kernel import World
 
 
 class RealTimer:

@@ -13,7 +13,8 @@ import simpy
 from vflsim.errors import StandstillError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.kernel import NOTHING, Due, Moment, Signal, Task, World
+from vflsim.world.clock import Due, Moment
+from vflsim.world.kernel import NOTHING, Signal, Task, World
 
 EVENT, COLLECT = Moment.EVENT, Moment.COLLECT
 STANDSTILL = 1_000_000

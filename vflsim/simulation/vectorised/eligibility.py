@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from vflsim.protocols import kinds_with
-from vflsim.protocols.capabilities import Vectorisable, outgrown, participants_of
-from vflsim.scenario.checks import location_of
+from vflsim.protocols.capabilities import Vectorisable
+from vflsim.protocols.defaults import outgrown, participants_of
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
-from vflsim.scenario.resolve import party_timings
+from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.base import Delay

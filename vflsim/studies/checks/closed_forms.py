@@ -9,7 +9,7 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import ClosedForm, Finding, NoClosedForm
 from vflsim.analysis.rounds import ROUND
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.capabilities import closed_forms_of, participants_of
+from vflsim.protocols.defaults import closed_forms_of, participants_of
 from vflsim.results.store.closed_forms import ClosedForms, Curve, LeftOut, curves_of, table_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario

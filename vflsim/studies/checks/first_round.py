@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vflsim.errors import DeadlockError, IncompleteRoundError, VflsimError
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure

@@ -9,9 +9,9 @@ import torch
 from vflsim.codecs.trial import try_out
 from vflsim.learning.learners.watch import from_outside
 from vflsim.protocols import Protocol
-from vflsim.scenario.checks import location_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
+from vflsim.scenario.resolve import location_of
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.imported import origin, reason

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from vflsim.results.store.schema import EVENTS, ROUNDS, metrics_schema
-from vflsim.scenario.checks import columns_in
+from vflsim.scenario.ending_checks import columns_in
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 from vflsim.vocabulary.imported import tried_out

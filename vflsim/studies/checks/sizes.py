@@ -13,7 +13,7 @@ from vflsim.learning.batching.layered import LayeredStack
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols import Protocol
-from vflsim.protocols.capabilities import extra_bytes_of, view_bytes_of
+from vflsim.protocols.defaults import extra_bytes_of, view_bytes_of
 from vflsim.protocols.made import learners_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.recording import ViewRecording

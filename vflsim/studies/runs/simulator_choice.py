@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from vflsim.errors import ScenarioError
 from vflsim.files import machine_memory
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.capabilities import participants_of
+from vflsim.protocols.defaults import participants_of
 from vflsim.results.store.schema import SimulationPath
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
