@@ -3,7 +3,7 @@
 One process, one thread. Rates are per second of processor time, the best of a few; ratios to bare SimPy within one run
 are what carries over to another machine. A client-round is a computation, an upload delay, a message up, a message down
 and another computation: 7 recorded events.
-Run: python benchmarks/timing.py [events | vectorised | fair | huge …] (everything, if nothing is named)
+Run: python benchmarks/timing.py [events | vectorised | fair | huge | paths …] (everything, if nothing is named)
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import vflsim
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.run import run_protocol
+from vflsim.simulation.vectorised import run_vectorised
 from vflsim.studies.runs.simulator_choice import PathWish
 from vflsim.studies.study import run_study
 from vflsim.world.record import Events
@@ -36,6 +37,7 @@ REPEATS = 3
 CLIENT_ROUNDS = 20_000
 HUGE, MANY = 1_000_000, 100_000
 """Clients of the longest runs by arrays, and event by event."""
+OWN_DELAYS = {"kind": "exponential", "mean": "(100 + 100*i/N) ms"}
 CONCAT: dict[str, Any] = {"models.aggregate": "concat", "models.server": {"kind": "linear", "bias": False}}
 ACTIVE: dict[str, Any] = {"models.active": {"kind": "linear", "embedding": 4}, "partition.active": True}
 RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -158,7 +160,7 @@ def one_huge(what: str) -> None:
     """Run one of the protocols, with clients that are alike or differ in their upload delays, or the event path."""
     name, _, sort = what.rpartition(" ") if what != "event" else ("", "", "differing")
     clients, said = (HUGE, RECURRENT[name]) if name else (MANY, RECURRENT["synchronous"])
-    own = {} if sort == "alike" else {"upload_delay": {"kind": "exponential", "mean": "(100 + 100*i/N) ms"}}
+    own = {} if sort == "alike" else {"upload_delay": OWN_DELAYS}
     path: PathWish = "vectorised" if name else "event"
     network, record = ("dedicated", "rounds") if name else ("fifo", "events")
     with tempfile.TemporaryDirectory() as folder:
@@ -179,11 +181,31 @@ def one_huge(what: str) -> None:
     )
 
 
+def paths() -> None:
+    """Run 1,000 of a million clients by arrays and event by event, with the same seed, and compare their tables."""
+    took_part = min(1_000, HUGE // 2)
+    for sort, own in (("alike", {}), ("differing", {"upload_delay": OWN_DELAYS})):
+        with tempfile.TemporaryDirectory() as folder:
+            made = scenario(HUGE, 10, Path(folder), "rounds", **own)
+            some = {"it": {"kind": "ignore", "exclude": f"{took_part + 1}..N"}}
+            made = vflsim.load({**made.document.raw, "protocols": some}, {"timing.network": "dedicated"})
+            data = ScenarioData(made).of(made.training_of("it"))
+            first = run_vectorised(made, "it", 0, data).tables
+            second = run_protocol(made, "it", 0, data, timing_only=True).tables
+        pairs = ((first.metrics, second.metrics), (first.rounds, second.rounds))
+        equal = all(a.to_pandas().equals(b.to_pandas()) for a, b in pairs)
+        print(
+            f"{took_part:,} of {HUGE:,} clients, {sort}: tables of both paths {'equal' if equal else 'DIFFER'}",
+            flush=True,
+        )
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "events": event_path,
     "vectorised": vectorised.main,
     "fair": fair_sharing.main,
     "huge": huge,
+    "paths": paths,
 }
 
 

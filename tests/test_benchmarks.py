@@ -28,6 +28,20 @@ def test_the_huge_benchmark_of_timing_runs_within_the_limit(
     assert events.startswith("30 clients, 10 rounds, event path, synchronous, differing, fifo")
 
 
+def test_some_of_many_clients_have_the_same_tables_on_both_paths(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the benchmark is, but with 40 clients of which 20 take part."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import timing
+
+    monkeypatch.setattr(timing, "HUGE", 40)
+    timing.paths()
+    assert capsys.readouterr().out.splitlines() == [
+        f"20 of 40 clients, {sort}: tables of both paths equal" for sort in ("alike", "differing")
+    ]
+
+
 def test_the_huge_benchmark_covers_every_protocol_with_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
     import timing

@@ -15,6 +15,7 @@ from vflsim.cli import app
 from vflsim.errors import ScenarioError
 from vflsim.simulation.run import Outcome
 from vflsim.simulation.vectorised import UndecidedError, obstacles
+from vflsim.studies.runs import simulator_choice
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.runs.simulator_choice import Choice, choices
 from vflsim.studies.study import run_study
@@ -29,6 +30,17 @@ BURSTS = {
 
 def clients(**said: Any) -> dict[str, Any]:
     return {"timing": {"server": {"compute": "1 ms"}, "clients": {"select": "2", **said}}}
+
+
+def test_more_clients_than_memory_holds_are_refused_event_by_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator_choice, "machine_memory", lambda: 3.0 * simulator_choice.BYTES_A_PARTY)
+    with pytest.raises(ScenarioError, match=r"a run of 'it' with 4 clients needs about 80 kB event by event") as raised:
+        choices(tiny({"it": SYNCHRONOUS}), "event", True)
+    assert "at most 3 clients event by event" in str(raised.value)
+    assert "partition" in str(raised.value)
+    assert choices(tiny({"it": {"kind": "ignore", "exclude": "N"}}), "event", True)["it"].path == "event"
+    by_arrays = tiny({"it": SYNCHRONOUS}, record="rounds", timing__network="dedicated")
+    assert choices(by_arrays, "vectorised", True)["it"].path == "vectorised"
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
