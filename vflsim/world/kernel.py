@@ -91,30 +91,30 @@ class Task:
         self.who, self.party, self.observer, self.done = who, party, observer, False
         self.waiting: Signal | None = None
         self.pause: Any = None
-        """What its world keeps for its next wait for a time."""
+        """The signal of its waits for a time, which its world uses again."""
 
     def begin(self) -> None:
         """Run up to the first wait, unless closed before."""
         if not self.done:
             self.step()
 
-    def step(self, waited: object = None, error: BaseException | None = None) -> None:
-        """Resume the coroutine, which has ``waited`` long enough, or throw ``error`` in, until its next wait."""
+    def step(self, _event: object = None, error: BaseException | None = None) -> None:
+        """Resume the coroutine, or throw ``error`` in, until its next wait. A calendar calls it with the event."""
         world = self._world
         outer, world._current = world._current, self
         waiting, self.waiting = self.waiting, None
         try:
             if error is None:
-                waited = self._run(self._send, None)
+                wanted = self._run(self._send, None)
             else:
                 if waiting is not None:
                     waiting.forsake()
-                waited = self._run(self._coroutine.throw, error)
-            while not isinstance(waited, Signal):
-                kind = type(waited)
+                wanted = self._run(self._coroutine.throw, error)
+            while not isinstance(wanted, Signal):
+                kind = type(wanted)
                 error = foreign(f"{kind.__module__}.{kind.__qualname__}")
-                waited = self._run(self._coroutine.throw, error)
-            waited._waiter, self.waiting = self, waited
+                wanted = self._run(self._coroutine.throw, error)
+            wanted._waiter, self.waiting = self, wanted
         except (StopIteration, Abandoned):
             self._end()
         except BaseException as failure:
