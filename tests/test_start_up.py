@@ -85,6 +85,22 @@ def test_a_list_of_kinds_of_timing_waits_for_no_pytorch(what: str) -> None:
     assert imported(NOT_FOR_DELAYS, ["list", what]) == []
 
 
+def test_the_second_list_of_all_kinds_imports_no_library_of_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "torch" in imported(HEAVY, ["list"])
+    assert imported(HEAVY, ["list"], ["list", "protocols"], ["list", "presets"]) == []
+
+
+def test_closed_forms_need_no_pandas(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=np.arange(240.0).reshape(40, 6) % 7, y=np.arange(40) % 3)
+    said = raw({"only": {"kind": "synchronous"}}, data={"file": str(tmp_path / "d.npz"), "label": "y"})
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(json.dumps(said))
+    assert imported({"pandas", "matplotlib", "simpy"}, ["analyze", scenario]) == []
+
+
 @pytest.mark.parametrize(
     ("optimizer", "protocol"),
     [("sgd", {"kind": "synchronous"}), ("adam", {"kind": "synchronous"}), ("sgd", {"kind": "fedvs", "K": 1, "T": 1})],

@@ -28,7 +28,7 @@ def check(
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
     from vflsim.results.tables.conditions import conditions_table
-    from vflsim.studies.checks.calibrate import Speed, calibrated
+    from vflsim.studies.checks.calibrate import ALL_S, BUDGET_S, Speed, calibrated
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.describe import described
     from vflsim.studies.checks.expected import expectation
@@ -54,10 +54,13 @@ def check(
     page.print()
     speeds: dict[str, Speed] | None = None if quick else {}
     if speeds is not None:
+        budget_s = min(BUDGET_S, ALL_S / len(found))
         with page.status("measuring …") if page.is_terminal else nullcontext():
             for each in found:
                 its = data.of(loaded.training_of(each.protocol))
-                speeds[each.protocol] = calibrated(loaded, each.protocol, its, options.execution, expected=each)
+                speeds[each.protocol] = calibrated(
+                    loaded, each.protocol, its, options.execution, expected=each, budget_s=budget_s
+                )
     page.print(expectation_table(loaded, found, speeds, options.workers, start_s))
     page.print()
     page.print(conditions_table({each.protocol: each.conditions for each in found if each.conditions}))

@@ -13,14 +13,13 @@ from rich.text import Text
 
 from vflsim.cli.app import app, console, known
 
-PRESETS = "presets"
-
 
 @app.command("list")
 def list_kinds(
     what: Annotated[str | None, typer.Argument(help="delays, protocols, presets, …; everything if left out.")] = None,
 ) -> None:
     """List what a scenario can contain: protocols, models, delays, networks and so on."""
+    from vflsim.cli.listing import PRESETS, listed
     from vflsim.kinds import TABLES
 
     if what is not None:
@@ -33,13 +32,8 @@ def list_kinds(
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(max_width=32)
         table.add_column()
-        for entry in TABLES[name]:
-            fields = [(key, field) for key, field in entry.model_fields.items() if key != "kind"]
-            ordered = sorted(fields, key=lambda pair: not pair[1].is_required())
-            keys = ", ".join(key if field.is_required() else f"{key}?" for key, field in ordered)
-            kind = str(entry.model_fields["kind"].default)
-            form = Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else "")
-            table.add_row(form, Text((entry.__doc__ or "").strip().splitlines()[0].replace("``", "")))
+        for kind, keys, line in listed(name):
+            table.add_row(Text.assemble((kind, "cyan"), f"{{{keys}}}" if keys else ""), Text(line))
         page.print(Text(name, style="bold"))
         page.print(Padding(table, (0, 0, 0, 2)))
     page.print(Text("A key with ? may be left out.", style="dim"))
@@ -49,13 +43,13 @@ def list_kinds(
 
 def _list_presets() -> None:
     """Print the presets of timing: what each sets, its source, and which numbers the source does not give."""
-    from vflsim.scenario.presets import Preset, names
+    from vflsim.cli.listing import PRESETS, listed
 
     page = console()
     page.print(Text(f"{PRESETS} (timing: {{preset: NAME}})", style="bold"))
-    for preset in map(Preset.read, names()):
-        page.print(Padding(Text(preset.name, style="cyan"), (0, 0, 0, 2)))
-        for line in (preset.title, f"source: {preset.source}", f"ours: {preset.ours}"):
+    for name, title, source, ours in listed(PRESETS):
+        page.print(Padding(Text(name, style="cyan"), (0, 0, 0, 2)))
+        for line in (title, f"source: {source}", f"ours: {ours}"):
             page.print(Padding(Text(line), (0, 0, 0, 4)))
 
 

@@ -274,3 +274,8 @@ def _documented(metric: str) -> JsonSchemaValue:
 def named(places: Iterable[Targets | None]) -> tuple[Target, ...]:
     """Collect the targets of several places of a scenario, each once, in order."""
     return tuple(dict.fromkeys(target for place in places if place is not None for target in place.each))
+
+
+def target_note(target: object) -> str:
+    """Return the note on when a target is reached."""
+    return f"Target: {target}; reached where the first such stretch of evaluations begins."

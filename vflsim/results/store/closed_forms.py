@@ -6,10 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +17,9 @@ from vflsim.errors import ResultsError
 from vflsim.files import opened, parsed_json
 from vflsim.results.store.write import write_file
 from vflsim.timing.base import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLOSED_FORMS = "closed_forms.parquet"
 SCHEMA = pa.schema([

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from vflsim.results.facts.conditions import Conditions
-from vflsim.results.run_set import RunSet
 from vflsim.text_table import TextTable
+
+if TYPE_CHECKING:
+    from vflsim.results.run_set import RunSet
 
 TITLE = "What differs beside timing"
 _HEADER = ("protocol", "features used", "labels at", "optimiser of the clients", "of the server", "local steps")

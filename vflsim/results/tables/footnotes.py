@@ -18,6 +18,7 @@ from vflsim.results.statistics.replication import within
 from vflsim.results.statistics.sampling import sampling_note
 from vflsim.results.statistics.summary import STEADY
 from vflsim.results.statistics.targets import targets_of
+from vflsim.vocabulary.targets import target_note
 
 if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet
@@ -99,11 +100,6 @@ def about_means(summaries: Iterable[pd.DataFrame]) -> Iterator[str]:
         yield "Costs to the target: geometric means, whose ratios are the speed-ups; intervals of the logarithms."
     elif GEOMETRIC in costs:
         yield "Costs to the target: geometric means, but arithmetic ones in a column where a cost is 0."
-
-
-def target_note(target: object) -> str:
-    """Return the note on when a target is reached."""
-    return f"Target: {target}; reached where the first such stretch of evaluations begins."
 
 
 def _about_targets(results: RunSet, summary: pd.DataFrame) -> Iterator[str]:

@@ -30,6 +30,8 @@ from vflsim.studies.checks.expected import Expectation, expectation
 
 BUDGET_S = 1.0
 """Budget in seconds for the measured rounds of one protocol; rounds that have begun still complete."""
+ALL_S = 2.0
+"""Budget in seconds for the measured rounds of all protocols of a scenario."""
 FEWEST, ENOUGH = 1, 3
 """The fewest intervals without one-off work that a trial measures, if the run has that many.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from vflsim.results.tables.footnotes import target_note
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.calibrate import Speed, study_s
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
 from vflsim.text_table import TextTable
 from vflsim.vocabulary.amounts import quantity, roughly
+from vflsim.vocabulary.targets import target_note
 
 
 def expectation_table(

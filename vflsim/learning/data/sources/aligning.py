@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vflsim.errors import DataError
 from vflsim.learning.data.facts import Align, Alignment, FileRows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Ids: TypeAlias = "pd.Index[Any]"
 _ALIKE = "write the ids alike: they are numbers in one file and text in the other"

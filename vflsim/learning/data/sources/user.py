@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import pandas as pd
 
 from vflsim.errors import DataError
 from vflsim.learning.data.sources.aligning import Ids, aligned
@@ -144,6 +143,8 @@ def _ids(holder: Holder, name: str) -> Ids:
     if values.dtype.kind not in "iuU":
         what = f"column {name!r} (the id) is of type {values.dtype}"
         raise DataError(what, str(holder.path), "integers or text", "write the ids as one of them")
+    import pandas as pd  # slow to import, and most data have no ids
+
     index = pd.Index(values)
     if not index.is_unique:
         twice = index[index.duplicated()]
