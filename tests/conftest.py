@@ -25,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     thorough.begin(config.getoption("--thorough"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if not thorough.is_thorough() else ():
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason=thorough.SLOW))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Write bytecode, also where the environment forbids it: else each worker rewrites all assertions every time.

@@ -530,6 +530,7 @@ def test_pyarrow_meeting_a_full_disk_is_one_message(
     assert tree() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="limits are POSIX")
 def test_a_real_limit_on_file_sizes_is_one_message(tmp_path: Path) -> None:
     place("small.yaml", SCENARIO)

@@ -331,6 +331,7 @@ def test_an_interrupt_that_a_library_swallows_still_ends_the_study(
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends a POSIX signal")
 def test_a_real_interrupt_ends_with_130_and_one_message() -> None:
     command = [sys.executable, "-u", "-m", "vflsim", "run", "tiny.yaml", "--set", "protocols.async.stop={rounds: null}"]
@@ -577,6 +578,7 @@ def test_the_console_script_is_installed() -> None:
     assert "check" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     piped = f"{sys.executable} -m vflsim schema | head -n 1"
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
@@ -595,6 +597,7 @@ def test_an_encoding_without_the_signs_does_not_end_a_command(
     assert " ? 0." in out.getvalue().decode("ascii")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 def test_a_terminal_shows_progress_and_tables_that_fit() -> None:
     longer = ("--set", "stop={time: 30 s}", "--set", "protocols.async.stop={rounds: 10}")

@@ -105,6 +105,7 @@ def under_way(*argv: str, lines: int) -> Iterator[subprocess.Popen[str]]:
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
 def test_ctrl_c_ends_all_workers_and_a_second_study_in_the_same_folder_never_begins(
     vflsim: Callable[..., Ended],
@@ -164,6 +165,7 @@ def test_ctrl_c_in_the_first_run_keeps_a_checkpoint_from_which_the_results_are_t
     assert {path.name for path in Path("results/tiny").rglob(".*")} == {".seed-0.checkpoint"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
 def test_sigterm_to_the_process_group_keeps_checkpoints_and_says_how_to_resume() -> None:
     argv = ("--workers", "2", "--checkpoint-every", "100 ms", "--set", "protocols.wait=null", *ENDLESS)
@@ -208,6 +210,7 @@ def test_ctrl_c_just_after_a_run_is_in_its_place_says_that_it_is_there(
     assert vflsim("verify", "results/tiny-timing").status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")
 def test_workers_end_with_the_process_that_started_them_and_its_folder_is_free(vflsim: Callable[..., Ended]) -> None:
     place = Path("stuck").absolute()

@@ -41,6 +41,7 @@ def call(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_has_the_scenarios_inside_and_trains_in_an_empty_folder(
     environment: Path, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ stop: {rounds: 20}
 """
 
 
+@pytest.mark.slow
 def test_kinds_of_a_package_that_is_built_and_installed_there_run_and_are_told_with_its_version(
     environment: Path, tmp_path: Path
 ) -> None:

@@ -1,8 +1,13 @@
 """How much the tests try: little at each change, more with ``pytest --thorough``."""
 
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
+
+import pytest
 from hypothesis import settings
 
-HELP = "try 200 or more examples of each property, and every combination of parameters where pairs are tried otherwise"
+HELP = "try 200 or more examples of each property, every combination of parameters, and run the slow tests"
+SLOW = "slow: it runs with --thorough, as `.ci/run` does with all slow tests"
 FEW, MANY = 25, 200
 """Examples of a property at each change at most, and with ``--thorough`` at least."""
 
@@ -22,3 +27,82 @@ def is_thorough() -> bool:
 def examples(wanted: int) -> int:
     """How many examples a property gets that was written for so many: not above FEW, or not below MANY."""
     return max(wanted, MANY) if is_thorough() else min(wanted, FEW)
+
+
+Values = Sequence[object] | Mapping[str, object]
+"""The values of a parameter; of a mapping, its keys name the cases."""
+
+
+def every_pair(**parameters: Values) -> pytest.MarkDecorator:
+    """Parametrise with few combinations in which any two values of two parameters meet; ``--thorough``: with all."""
+    return _parametrised(parameters, paired)
+
+
+def in_turn(**parameters: Values) -> pytest.MarkDecorator:
+    """Parametrise with as many combinations as the longest parameter has values; ``--thorough``: with all.
+
+    The others take turns, so that every value occurs.
+    """
+    return _parametrised(parameters, turned)
+
+
+def paired(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return rows of one index per parameter of these sizes, in which any two indices of two parameters meet.
+
+    Greedy: each row begins with a pair that has not met, and takes what meets most of the others for the first time.
+    """
+    places = [*combinations(range(len(sizes)), 2)]
+    left = {(i, a, j, b) for i, j in places for a, b in product(range(sizes[i]), range(sizes[j]))}
+    used = [[0] * size for size in sizes]
+    rows = []
+    while left:
+        i, a, j, b = min(left)
+        row = {i: a, j: b}
+        for place in (k for k in range(len(sizes)) if k not in row):
+            gains = [
+                (sum(_met(row, place, value, other) in left for other in row), -used[place][value], -value)
+                for value in range(sizes[place])
+            ]
+            row[place] = -max(gains)[2]
+        rows.append(tuple(row[place] for place in range(len(sizes))))
+        for place, value in row.items():
+            used[place][value] += 1
+        left -= {(i, row[i], j, row[j]) for i, j in places}
+    return sorted(rows)
+
+
+def _met(row: Mapping[int, int], place: int, value: int, other: int) -> tuple[int, int, int, int]:
+    one, two = sorted([(place, value), (other, row[other])])
+    return (*one, *two)
+
+
+def turned(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return as many rows as the largest of ``sizes``; each index of each parameter occurs in one.
+
+    A parameter begins again one index later each time round, or two, or more: so parameters of one size meet mixed.
+    """
+    return [tuple((row + step * (row // size)) % size for step, size in enumerate(sizes)) for row in range(max(sizes))]
+
+
+def _parametrised(
+    parameters: Mapping[str, Values], design: Callable[[Sequence[int]], list[tuple[int, ...]]]
+) -> pytest.MarkDecorator:
+    values = [[*each.values()] if isinstance(each, Mapping) else [*each] for each in parameters.values()]
+    names = [[*map(_name, each)] for each in parameters.values()]  # of a mapping: its keys
+    sizes = [*map(len, values)]
+    rows = [*product(*map(range, sizes))] if is_thorough() else design(sizes)
+    cases = [
+        pytest.param(
+            *(of[index] for of, index in zip(values, row, strict=True)),
+            id="-".join(
+                of[index] if of[index] else f"{name}{index}"
+                for name, of, index in zip(parameters, names, row, strict=True)
+            ),
+        )
+        for row in rows
+    ]
+    return pytest.mark.parametrize(",".join(parameters), cases)
+
+
+def _name(value: object) -> str:
+    return str(value) if isinstance(value, str | int | float | None) else ""

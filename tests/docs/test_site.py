@@ -6,13 +6,11 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import ROOT
-from thorough import is_thorough
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 LOADS = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
@@ -46,6 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_no_page_of_the_site_loads_anything_from_another_host(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 40
@@ -64,26 +63,12 @@ def test_a_notebook_has_kept_its_outputs_and_no_error(file: Path) -> None:
 
 
 def shown(notebook: Any) -> list[list[list[str]]]:
-    """The types of what each cell shows, such as a table or a figure; each once unless all runs are run."""
+    """The types of what each cell shows, such as a table or a figure."""
     outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    types = [[sorted(output.data) for output in cell if "data" in output] for cell in outputs]
-    return types if is_thorough() else [[each for each, _ in groupby(cell)] for cell in types]
+    return [[sorted(output.data) for output in cell if "data" in output] for cell in outputs]
 
 
-SHORTER = {
-    r'"stop.rounds": (?:200|1000)\b': '"stop.rounds": 40',
-    r'"stop.time": "15 s"': '"stop.time": "3 s"',
-    r'"protocols.wait.stop.time": "150 s"': '"protocols.wait.stop.time": "30 s"',
-    r"for t in \(1, 4, 8, 9, 10, 12, 14, 16\)": "for t in (1, 8, 16)",
-}
-"""What makes a notebook's studies short and few: ``--thorough`` runs them as they are."""
-
-
-def test_every_way_to_shorten_a_notebook_still_finds_what_to_shorten() -> None:
-    code = "".join("".join(cell["source"]) for file in NOTEBOOKS for cell in json.loads(file.read_text())["cells"])
-    assert [long for long in SHORTER if not re.search(long, code)] == []
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_runs(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient", reason="the extra `docs` is not installed")
@@ -91,9 +76,5 @@ def test_a_notebook_runs(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("ipykernel", reason="the extra `docs` is not installed")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(file, as_version=4)
-    if not is_thorough():
-        for cell in notebook.cells:
-            for long, short in SHORTER.items():
-                cell.source = re.sub(long, short, cell.source)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert shown(notebook) == shown(nbformat.read(file, as_version=4))

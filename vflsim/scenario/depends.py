@@ -90,6 +90,8 @@ def _refined(section: Mapping[str, Any], by: Mapping[str, Any], name: str) -> di
 
 def _used_constants(part: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constants that the formulas of ``part`` use, directly or through others, as a section if any."""
+    if not constants:
+        return {}
     words = set(_WORD.findall(flow(dict(part))))
     used: dict[str, Any] = {}
     for name in reversed(list(constants)):  # each may use those before it

@@ -55,6 +55,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_runs_killed_five_times_write_the_bytes_of_runs_that_were_not(scenario: Path, tmp_path: Path) -> None:
     finished(start(scenario, tmp_path / "whole", "--checkpoint-every", "off"), scenario)
     pick, out = random.Random(0), tmp_path / "killed"
@@ -78,6 +79,7 @@ def newest(out: Path) -> list[str]:
     return sorted(str(path) for path in out.rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_study_killed_while_it_grows_ends_as_a_fresh_folder(scenario: Path, tmp_path: Path) -> None:
     less, out = ("--set", "stop.rounds=50"), tmp_path / "grown"
     more = (*less, "--seeds", "0:2")

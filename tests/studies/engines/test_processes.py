@@ -200,6 +200,7 @@ def main_module(path: Path, defined: str, monkeypatch: pytest.MonkeyPatch) -> An
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["only when it is the main module", "with a lock"])
 def test_a_protocol_from_the_main_module_runs_in_workers(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +253,7 @@ for workers in (1, 2):
 """
 
 
+@pytest.mark.slow
 def test_a_script_on_standard_input_runs_its_own_protocol_in_workers(tmp_path: Path) -> None:
     scenario = tmp_path / "tiny.yaml"
     scenario.write_text(dump(tiny("synchronous", stop={"rounds": 60})))

@@ -21,7 +21,7 @@ from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
 
-pytestmark = pytest.mark.usefixtures("ray")
+pytestmark = [pytest.mark.usefixtures("ray"), pytest.mark.slow]
 
 SCENARIO = """\
 name: tiny

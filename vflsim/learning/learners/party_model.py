@@ -67,6 +67,11 @@ class PartyModel:
         """The number of weights that are trained; where there is a ``draft``, counted without making them."""
         if self.made or self._draft is None:
             return sum(parameter.numel() for parameter in self.module.parameters())
+        return self._drafted_parameters
+
+    @cached_property
+    def _drafted_parameters(self) -> int:
+        assert self._draft is not None
         return parameters_of(self._draft)
 
     def footprint(self, rows: int) -> Footprint:
