@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from codecs_by_hand import CODECS, Compress
-from plain_training import Plain
+from plain_training import EPOCH, ROUNDS, Plain
+from thorough import in_turn
 from tiny_worlds import (
     EAGER,
     RANDOM_TIMING,
@@ -41,7 +42,7 @@ from vflsim.protocols.fedbcd.recomputed import RecomputingClient
 from vflsim.scenario import load
 from vflsim.world.messages import Embedding
 
-Q, ROUNDS, ROWS = 3, 50, 20
+Q, ROWS = 3, 20
 DOUBLE = torch.float64
 C_VFL: dict[str, Any] = {"kind": "c_vfl", "local_steps": Q}
 MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
@@ -93,7 +94,7 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
         *[(each, "concat") for each in ("rounded", "signs", "half")],
     ],
 )
-def test_fifty_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> None:
+def test_many_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> None:
     said, compress = CODECS[codec]
     scenario = training(
         C_VFL,
@@ -109,15 +110,14 @@ def test_fifty_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> 
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert metrics(outcome)["updates"].iloc[-1] == 3 * Q * ROUNDS
-    assert losses[-1] < losses[0] - (0 if codec == "sparse" else 0.05)  # two weights of the server's are few
+    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
 
 
-features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone", "active server"])
-"""What the server holds."""
+with_features = in_turn(aggregate=[*AGGREGATES, "learned_mean"], features={"labels alone": {}, "active server": ACTIVE})
+"""Aggregates, and what the server holds."""
 
 
-@features
-@pytest.mark.parametrize("aggregate", [*AGGREGATES, "learned_mean"])
+@with_features
 def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str, features: dict[str, Any]) -> None:
     """Clients compute the gradient that the server would send; only messages differ, and by them the times."""
     protocols = {"wait": {"kind": "synchronous"}, "c_vfl": {"kind": "c_vfl"}}
@@ -128,8 +128,7 @@ def test_one_uncompressed_step_is_synchronous_training_to_the_bit(aggregate: str
     assert apart(run(scenario, "wait"), run(scenario, "c_vfl")) <= 1e-12
 
 
-@features
-@pytest.mark.parametrize("aggregate", [*AGGREGATES, "learned_mean"])
+@with_features
 def test_uncompressed_it_is_fedbcd_with_recomputed_gradients_to_the_bit(
     aggregate: str, features: dict[str, Any]
 ) -> None:

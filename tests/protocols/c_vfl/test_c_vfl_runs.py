@@ -9,6 +9,7 @@ import pytest
 from away_clients import assert_outages_delay_rounds_and_training_continues
 from closed_form_checks import seen
 from kept_runs import assert_two_interruptions_change_no_byte
+from thorough import every_pair, in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, raw, rounds, run, same_times, tiny
 
 QUANTISER = {"kind": "scalar_quantiser", "bits": 4}
@@ -28,8 +29,7 @@ def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(protocol: dict[st
     assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
-@each
-@pytest.mark.parametrize("interrupt", ["lost", "resumed"])
+@in_turn(protocol=EACH, interrupt=["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(
     protocol: dict[str, Any], interrupt: str
 ) -> None:
@@ -46,9 +46,11 @@ def test_timing_alone_gives_the_same_rounds_and_so_does_one_client_after_the_oth
     assert apart(outcome, eager) <= 1e-9
 
 
-@each
-@pytest.mark.parametrize("network", ["dedicated", "fifo"])
-@pytest.mark.parametrize("compute", ["40 ms", {"kind": "flops", "rate": "1e5 FLOPS"}])
+@every_pair(
+    protocol=EACH,
+    network=["dedicated", "fifo"],
+    compute={"time": "40 ms", "flops": {"kind": "flops", "rate": "1e5 FLOPS"}},
+)
 def test_the_law_of_a_round_agrees_with_its_simulation(protocol: dict[str, Any], compute: Any, network: str) -> None:
     """The server's further steps take about as long as the clients' cycles."""
     link = {"up": "100 kbps", "down": "100 kbps"}

@@ -11,13 +11,13 @@ from both_paths import assert_same_bytes, quick
 from closed_form_checks import seen
 from kept_runs import assert_two_interruptions_change_no_byte
 from protocols_by_kind import KINDS
+from thorough import in_turn
 from tiny_worlds import RANDOM_TIMING, events, raw, rounds, run, tiny
 
 from vflsim.codecs.frame import ONLY, frame_bytes
 
 OURS = {name: KINDS[name] for name in ("easter", "local", "pyvertical", "agg_vfl")}
 every = pytest.mark.parametrize("name", OURS)
-with_clients = pytest.mark.parametrize("name", [name for name in OURS if name != "local"])
 
 
 @every
@@ -29,8 +29,7 @@ def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(name: str, tmp_pa
     assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
-@with_clients
-@pytest.mark.parametrize("interrupt", ["lost", "resumed"])
+@in_turn(name=[name for name in OURS if name != "local"], interrupt=["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(name: str, interrupt: str) -> None:
     """It is away for 10 ms out of 40: in both trips."""
     assert_outages_delay_rounds_and_training_continues(OURS[name], interrupt, "40 ms")

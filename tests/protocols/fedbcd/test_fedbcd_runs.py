@@ -9,6 +9,7 @@ import pytest
 from away_clients import assert_outages_delay_rounds_and_training_continues
 from closed_form_checks import seen
 from kept_runs import assert_two_interruptions_change_no_byte
+from thorough import every_pair
 from tiny_worlds import RANDOM_TIMING, events, raw, rounds, run, tiny
 
 EITHER: dict[str, dict[str, Any]] = {
@@ -42,13 +43,18 @@ def test_timing_alone_gives_the_same_rounds(order: str) -> None:
     assert rounds(run(scenario)).equals(rounds(run(scenario, timing_only=True)))
 
 
-@pytest.mark.parametrize("network", ["dedicated", "fifo"])
-@pytest.mark.parametrize("compute", ["40 ms", EXPONENTIAL, {"kind": "flops", "rate": "1e5 FLOPS"}])
-@pytest.mark.parametrize(
-    ("order", "server"), [("parallel", "150 ms"), ("parallel", EXPONENTIAL), ("sequential", "1 ms")]
+@every_pair(
+    steps={
+        "parallel": ("parallel", "150 ms"),
+        "parallel, random": ("parallel", EXPONENTIAL),
+        "sequential": ("sequential", "1 ms"),
+    },
+    compute={"time": "40 ms", "random": EXPONENTIAL, "flops": {"kind": "flops", "rate": "1e5 FLOPS"}},
+    network=["dedicated", "fifo"],
 )
-def test_the_law_of_a_round_agrees_with_its_simulation(order: str, server: Any, compute: Any, network: str) -> None:
+def test_the_law_of_a_round_agrees_with_its_simulation(steps: tuple[str, Any], compute: Any, network: str) -> None:
     """In parallel, the server's further steps take about as long as the clients' cycles."""
+    order, server = steps
     link = {"up": "100 kbps", "down": "100 kbps"}
     timing = {
         "network": network,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from closed_forms_of import WARM_UP, found, half_width, reason
 from scipy import stats
-from thorough import is_thorough
+from thorough import in_turn, is_thorough
 from tiny_worlds import data_of, raw
 
 from vflsim.analysis import ClosedForm, Law, OfDelay, Point
@@ -129,8 +129,7 @@ def test_sizes_decide_with_flops() -> None:
         assert not agrees(found(faster), rounds)
 
 
-@pytest.mark.parametrize("network", ["fifo", "dedicated", "fair"])
-@pytest.mark.parametrize("late", ["abandoned", "finished"])
+@in_turn(network=["fifo", "dedicated", "fair"], late=["abandoned", "finished"])
 def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
     world = scenario(
         LINKED, protocol={"late": late}, timing__server={"compute": "3 ms", "link": LINK}, timing__network=network,
