@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 from ruamel.yaml import YAML
@@ -23,6 +24,8 @@ Origins: TypeAlias = dict[Location, int | str]
 
 MAX_VALUES = 100_000
 MAX_DEPTH = 40
+REMEMBERED = 100_000
+"""Characters up to which a text that has been parsed is remembered: results are opened again and again."""
 PLAIN = "mappings, lists, text, numbers, true, false and null"
 
 _TAG = "tag:yaml.org,2002:"
@@ -33,6 +36,13 @@ def parse_value(text: str, name: str, most: int = MAX_VALUES) -> tuple[Any, Orig
 
     Raises ScenarioError with the line.
     """
+    if len(text) > REMEMBERED:
+        return _parsed(text, name, most)
+    value, origins = _known(text, name, most)
+    return _copied(value), dict(origins)
+
+
+def _parsed(text: str, name: str, most: int) -> tuple[Any, Origins]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows an anchor to be set again
@@ -53,6 +63,16 @@ def parse_value(text: str, name: str, most: int = MAX_VALUES) -> tuple[Any, Orig
         raise ScenarioError(what, f"{name}:{line}", remedy="remove it") from None
     except (YAMLError, ValueError, AssertionError) as problem:
         raise ScenarioError(f"this is not YAML: {problem}", name) from None
+
+
+_known = lru_cache(maxsize=32)(_parsed)
+
+
+def _copied(value: Any) -> Any:
+    """Copy plain values: whoever has them may change them."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 class _Plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -45,19 +46,38 @@ def footprint(build: Callable[[], nn.Module], shape: tuple[int, ...], rows: int,
     Models of up to ``_SMALL`` bytes pass a few rows of zeros through weights of zeros: bytes are linear in the rows.
     Larger ones pass all of them on the meta device, for which PyTorch imports its compiler.
     """
+    found = _outlined(build, shape, dtype)
+    try:
+        if isinstance(found, nn.Module):
+            return _counted(found, _values(found), torch.empty((rows, *shape), dtype=dtype, device="meta"))
+    except Exception:  # a user's module may need other values
+        return Footprint()
+    few, more = found
+    return few.extended(more, (rows - _FEW[0]) / (_FEW[1] - _FEW[0]))
+
+
+@lru_cache(maxsize=8)  # a batch and an evaluation ask for one model
+def _outlined(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype
+) -> tuple[Footprint, Footprint] | nn.Module:
+    """Return the footprints of ``_FEW`` rows; of a larger model its outline on the meta device."""
     module = drafted(build)
     if module is None:
-        return Footprint()
+        return Footprint(), Footprint()
     module = module.to(dtype).train()
-    weights: dict[str, Tensor] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    weights = _values(module)
     try:
         if _bytes(weights.values(), set()) > _SMALL:
-            return _counted(module, weights, torch.empty((rows, *shape), dtype=dtype, device="meta"))
+            return module
         zeros = {key: torch.zeros(w.shape, dtype=w.dtype, requires_grad=w.requires_grad) for key, w in weights.items()}
         few, more = (_counted(module, zeros, torch.zeros((each, *shape), dtype=dtype)) for each in _FEW)
     except Exception:  # a user's module may need other values
-        return Footprint()
-    return few.extended(more, (rows - _FEW[0]) / (_FEW[1] - _FEW[0]))
+        return Footprint(), Footprint()
+    return few, more
+
+
+def _values(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _counted(module: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Footprint:
