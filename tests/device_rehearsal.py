@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 import vflsim
 
 aten = torch.ops.aten
-PACKAGE = Path(vflsim.__file__).parent
+PACKAGE = str(Path(vflsim.__file__).parent) + "/"
 MOVES = (aten._to_copy.default, aten.copy_.default)
 """Operations that may see two devices."""
 LOOPS = (True, True, False, False)
@@ -87,15 +88,20 @@ class Rehearsal(TorchDispatchMode):
         return True if scalar.dtype == torch.bool else 0.5 if scalar.is_floating_point() else 1
 
 
-def _frames() -> list[traceback.FrameSummary]:
-    return [frame for frame in traceback.extract_stack() if Path(frame.filename).is_relative_to(PACKAGE)]
+def _innermost() -> FrameType | None:
+    """Return the innermost frame of the package."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return frame
 
 
 def _file() -> str:
     """Return the innermost file of the package that is being executed; the caller's own without any."""
-    inside = _frames()
-    return str(Path(inside[-1].filename).relative_to(PACKAGE)) if inside else "outside"
+    inside = _innermost()
+    return "outside" if inside is None else inside.f_code.co_filename.removeprefix(PACKAGE)
 
 
 def _place() -> str:
-    return f"{_file()}:{_frames()[-1].lineno}" if _frames() else "outside"
+    inside = _innermost()
+    return "outside" if inside is None else f"{_file()}:{inside.f_lineno}"

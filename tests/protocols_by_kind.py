@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from thorough import is_thorough
 from torch import nn
 
 HEADS: dict[str, Any] = {"aggregate": "concat", "server": {"kind": "linear", "bias": False}}
@@ -51,6 +52,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
+SOME = [*(KINDS if is_thorough() else {said["kind"]: name for name, said in reversed(KINDS.items())}.values())]
+"""One of each kind, or with ``--thorough`` all."""
 
 
 class OnesOwn(nn.Sequential):

@@ -405,6 +405,7 @@ def test_check_says_when_the_data_are_absent(vflsim: Callable[..., Ended], monke
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_plot_draws_every_figure_or_those_asked_for(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
     shutil.copytree(tiny_results, "results")
     everything = vflsim("plot", "results")
@@ -448,6 +449,7 @@ def test_trace_writes_the_runs_asked_for(vflsim: Callable[..., Ended], tiny_resu
     assert vflsim("trace", "results", "--seed", "9").status == 2
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_compare_joins_the_results_of_several_folders(vflsim: Callable[..., Ended], tiny_results: Path) -> None:
     one = vflsim("compare", str(tiny_results))
     assert one.out.startswith("tiny (means over seeds)\nprotocol")
@@ -611,6 +613,7 @@ def test_a_terminal_shows_progress_and_tables_that_fit() -> None:
         assert word in words
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 def test_data_list_fits_100_columns() -> None:
     shown = lines(in_terminal("data", "list", columns=100))

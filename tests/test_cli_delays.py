@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from thorough import in_turn
 
 from vflsim.cli import main
 from vflsim.errors import ScenarioError
@@ -145,12 +146,12 @@ def test_figures_go_to_the_results_unless_told_otherwise(vflsim, tmp_path, monke
     assert names == {"a-fit.png", "kind-gamma-shape-2-mean-1-s.png"}
 
 
-@pytest.mark.parametrize("command", ["fit", "show"])
-@pytest.mark.parametrize(
-    ("out", "makes"),
-    [("x.png", "x.png"), ("deep/x.PNG", "deep/x.PNG"), ("folder", None), ("x.pdf", "x.pdf"), ("x.JPG", "")],
+@in_turn(
+    out=["x.png", "deep/x.PNG", "folder", "x.pdf", "x.JPG"],
+    command=["fit", "show"],
 )
-def test_out_is_a_png_or_a_folder(vflsim, tmp_path, monkeypatch, command, out, makes):
+def test_out_is_a_png_or_a_folder(vflsim, tmp_path, monkeypatch, command, out):
+    makes = {"folder": None, "x.JPG": ""}.get(out, out)
     monkeypatch.chdir(tmp_path)
     np.savetxt("a.txt", [1.0, 2.0, 4.0])
     what, name = ("a.txt", "a-fit.png") if command == "fit" else ("1 s", "1-s.png")

@@ -72,6 +72,7 @@ def test_list_knows_the_mechanisms(vflsim: Callable[..., Ended]) -> None:
     assert "Clip each row" in ended.out
 
 
+@pytest.mark.slow
 def test_a_scenario_without_mechanisms_never_loads_the_accountant(path: Path) -> None:
     plain = "\n".join(line for line in SCENARIO.splitlines() if "mechanism" not in line)
     path.write_text(plain)

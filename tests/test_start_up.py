@@ -1,9 +1,11 @@
 """What is imported, and what is not: by ``sys.modules`` of processes of their own, never by the clock."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,93 +38,124 @@ NOT_FOR_TRAINING = {
     "cryptography",
     "captum",
 }
-
-
 NOT_FOR_DELAYS = HEAVY - {"numpy", "scipy"}
 """Delays compute with numpy, and with scipy's special functions."""
 
+HELP = (["--help"], ["run", "--help"], ["--version"], ["scenarios"])
+MISTYPED = (["run"], ["check"], ["sweep", "--over", "a=1"], ["plot"], ["compare"], ["explain"], ["list"])
+"""Each before a name that does not exist."""
+TIMING = (["list", "delays"], ["list", "availabilities"])
+OPTIMIZERS_AND_PROTOCOLS: dict[str, tuple[str, dict[str, object]]] = {
+    "sgd": ("sgd", {"kind": "synchronous"}),
+    "adam": ("adam", {"kind": "synchronous"}),
+    "fedvs": ("sgd", {"kind": "fedvs", "K": 1, "T": 1}),
+}
 
-def imported(among: set[str], *commands: Sequence[object], status: int = 0) -> list[str]:
-    """Which of the modules a process has imported after these commands, each of which ends with this status."""
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and which modules it was the first to import in its process."""
+
+    status: int
+    imported: set[str]
+
+
+def ran(*commands: Sequence[object], cache: Path) -> dict[str, Ran]:
+    """Run commands one after another in a process of their own, with this cache folder."""
     code = (
         "import json, sys\n"
         "from vflsim.cli import main\n"
-        "among, commands, ends = set(json.loads(sys.argv[1])), json.loads(sys.argv[2]), []\n"
-        "for command in commands:\n"
+        "known, ends = set(), []\n"
+        "for command in json.loads(sys.argv[1]):\n"
         "    sys.argv = ['vflsim', *command]\n"
         "    try: main()\n"
-        "    except SystemExit as ended: ends.append(ended.code or 0)\n"
-        "print('\\n' + json.dumps([ends, sorted(among & sys.modules.keys())]))"
+        "    except SystemExit as ended: ends.append([ended.code or 0, sorted(sys.modules.keys() - known)])\n"
+        "    known |= sys.modules.keys()\n"
+        "print('\\n' + json.dumps(ends))"
     )
-    said = json.dumps([[str(word) for word in command] for command in commands])
+    said = [[str(word) for word in command] for command in commands]
     done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(sorted(among)), said], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, json.dumps(said)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"XDG_CACHE_HOME": str(cache)},
     )
     assert done.returncode == 0, done.stderr
-    ends, found = json.loads(done.stdout.splitlines()[-1])
-    assert ends == [status] * len(commands), done.stderr
-    modules: list[str] = found
-    return modules
+    ends = json.loads(done.stdout.splitlines()[-1])
+    assert len(ends) == len(commands), done.stderr
+    return {" ".join(words): Ran(status, {*found}) for words, (status, found) in zip(said, ends, strict=True)}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["scenarios"]], ids=" ".join)
-def test_help_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
-    found = imported(HEAVY, arguments)
-    assert found == []
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """Commands that need little, the lightest first; no list has been kept before."""
+    cache = tmp_path_factory.mktemp("cache")
+    return ran(*HELP, *([*command, "nowhere_at_all"] for command in MISTYPED), *TIMING, cache=cache)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["run"], ["check"], ["sweep", "--over", "a=1"], ["plot"], ["compare"], ["explain"], ["list"]],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_mistyped_name_waits_for_no_library_of_numbers(arguments: list[str]) -> None:
-    assert imported(HEAVY, [*arguments, "nowhere_at_all"], status=2) == []
+@pytest.mark.parametrize("arguments", HELP, ids=" ".join)
+def test_help_waits_for_no_library_of_numbers(arguments: list[str], light: dict[str, Ran]) -> None:
+    found = light[" ".join(arguments)]
+    assert (found.status, found.imported & HEAVY) == (0, set())
 
 
-@pytest.mark.parametrize("what", ["delays", "availabilities"])
-def test_a_list_of_kinds_of_timing_waits_for_no_pytorch(what: str) -> None:
-    assert imported(NOT_FOR_DELAYS, ["list", what]) == []
+@pytest.mark.parametrize("arguments", MISTYPED, ids=lambda arguments: arguments[0])
+def test_a_mistyped_name_waits_for_no_library_of_numbers(arguments: list[str], light: dict[str, Ran]) -> None:
+    found = light[" ".join([*arguments, "nowhere_at_all"])]
+    assert (found.status, found.imported & HEAVY) == (2, set())
 
 
-def test_the_second_list_of_all_kinds_imports_no_library_of_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert "torch" in imported(HEAVY, ["list"])
-    assert imported(HEAVY, ["list"], ["list", "protocols"], ["list", "presets"]) == []
+@pytest.mark.parametrize("arguments", TIMING, ids=" ".join)
+def test_a_list_of_kinds_of_timing_waits_for_no_pytorch(arguments: list[str], light: dict[str, Ran]) -> None:
+    found = light[" ".join(arguments)]
+    assert (found.status, found.imported & NOT_FOR_DELAYS) == (0, set())
 
 
-def test_closed_forms_need_no_pandas(tmp_path: Path) -> None:
-    np.savez(tmp_path / "d.npz", x=np.arange(240.0).reshape(40, 6) % 7, y=np.arange(40) % 3)
-    said = raw({"only": {"kind": "synchronous"}}, data={"file": str(tmp_path / "d.npz"), "label": "y"})
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(json.dumps(said))
-    assert imported({"pandas", "matplotlib", "simpy"}, ["analyze", scenario]) == []
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "protocol"),
-    [("sgd", {"kind": "synchronous"}), ("adam", {"kind": "synchronous"}), ("sgd", {"kind": "fedvs", "K": 1, "T": 1})],
-    ids=["sgd", "adam", "fedvs"],
-)
-def test_a_run_and_its_check_import_only_what_they_need(
-    optimizer: str, protocol: dict[str, object], tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "d.npz", x=np.arange(240.0).reshape(40, 6) % 7, y=np.arange(40) % 3)
+def written(folder: Path, name: str, optimizer: str, protocol: dict[str, object]) -> Path:
+    """Write a scenario on data of its own."""
+    np.savez(folder / "d.npz", x=np.arange(240.0).reshape(40, 6) % 7, y=np.arange(40) % 3)
     how = {"kind": optimizer, "lr": 0.1}
     said = raw(
         {"only": protocol},
-        data={"file": str(tmp_path / "d.npz"), "label": "y"},
+        data={"file": str(folder / "d.npz"), "label": "y"},
         training__client_optimizer=how,
         training__server_optimizer=how,
     )
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(json.dumps(said))
-    run = ["run", scenario, "--no-report", "--out", tmp_path / "out"]
-    assert imported(NOT_FOR_TRAINING, ["check", scenario], run) == []
-    assert (tmp_path / "out" / "summary.md").is_file()
+    (folder / f"{name}.yaml").write_text(json.dumps(said))
+    return folder / f"{name}.yaml"
 
 
-def test_digits_are_read_without_scikit_learn() -> None:
-    assert imported({"sklearn"}, ["check", "timing/two_clients", "--quick"]) == []
+def test_closed_forms_need_no_pandas_and_the_second_list_of_all_kinds_no_library_of_numbers(tmp_path: Path) -> None:
+    scenario = written(tmp_path, "s", "sgd", {"kind": "synchronous"})
+    first = ran(["analyze", scenario], ["list"], cache=tmp_path)
+    assert [each.status for each in first.values()] == [0, 0]
+    assert first[f"analyze {scenario}"].imported & {"pandas", "matplotlib", "simpy"} == set()
+    assert "torch" in set().union(*(each.imported for each in first.values()))
+    again = ran(["list"], ["list", "protocols"], ["list", "presets"], cache=tmp_path)
+    assert [(each.status, each.imported & HEAVY) for each in again.values()] == [(0, set())] * 3
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ran]]:
+    """A folder with scenarios and results, and the commands that check and run them."""
+    folder = tmp_path_factory.mktemp("start")
+    commands: list[list[object]] = [["check", "timing/two_clients", "--quick"]]
+    for name, (optimizer, protocol) in OPTIMIZERS_AND_PROTOCOLS.items():
+        scenario = written(folder, name, optimizer, protocol)
+        commands += [["check", scenario], ["run", scenario, "--no-report", "--out", folder / name]]
+    return folder, ran(*commands, cache=folder)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS_AND_PROTOCOLS)
+def test_a_run_and_its_check_import_only_what_they_need(name: str, training: tuple[Path, dict[str, Ran]]) -> None:
+    folder, commands = training
+    found = [each for words, each in commands.items() if f"{name}.yaml" in words]
+    assert [each.status for each in found] == [0, 0]
+    assert set().union(*(each.imported for each in found)) & NOT_FOR_TRAINING == set()
+    assert (folder / name / "summary.md").is_file()
+
+
+def test_digits_are_read_without_scikit_learn(training: tuple[Path, dict[str, Ran]]) -> None:
+    found = training[1]["check timing/two_clients --quick"]
+    assert (found.status, "sklearn" in found.imported) == (0, False)

@@ -16,7 +16,15 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if page.parent.name != "tutorial" and "```python" in page.read_text()]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+RUN_STUDIES = ("adding-a-protocol.md", "local-steps.md", "results.md", "tuning.md")
+"""Pages whose code takes seconds."""
+
+
+def case(page: Path) -> object:
+    return pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in RUN_STUDIES else [])
+
+
+@pytest.mark.parametrize("page", [*map(case, WITH_CODE)])
 def test_the_code_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "scenarios", tmp_path / "scenarios")
     monkeypatch.chdir(tmp_path)

@@ -20,6 +20,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_of_the_tutorial_runs_in_order(page: Path, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
     names: dict[str, object] = {}

@@ -87,8 +87,8 @@ def test_results_know_own_metrics_without_importing_them(tmp_path: Path, vflsim:
     page = out / "scenario.yaml"
     page.write_text(page.read_text().replace("own_metrics", "nowhere"))  # the class is gone
     for command in (
-        ("compare", out), ("verify", out), ("plot", out), ("compare", out, "--target", "test_f2=50 %"),
-        ("report", out),
+        ("compare", out), ("verify", out), ("plot", out, "--kind", "time"),
+        ("compare", out, "--target", "test_f2=50 %"), ("report", out),
     ):  # fmt: skip
         ended = vflsim(*command)
         assert ended.status == 0 or command[0] == "verify", (command, ended.err)

@@ -62,12 +62,16 @@ COMMON: dict[str, Any] = {
     "evaluate": {"every": "1 rounds"},
 }
 WHAT_RUNS_LEAVE = (".parquet", ".safetensors", ".csv")
-BOTH = pytest.mark.parametrize("case", CASES)
-PAIRS = [
-    *("a learner that draws from torch", "an aggregate that draws from numpy", "a loss that draws from python"),
-    *(case for case in CASES if not case.endswith(("torch", "numpy", "python"))),
-]
+PAIRS = (
+    [*CASES]
+    if is_thorough()
+    else [
+        *("a learner that draws from torch", "an aggregate that draws from numpy", "a loss that draws from python"),
+        *(case for case in CASES if not case.endswith(("torch", "numpy", "python"))),
+    ]
+)
 """Every part that draws, and every source."""
+BOTH = pytest.mark.parametrize("case", PAIRS)
 
 
 def scenario_of(case: str, **more: Any) -> Scenario:
@@ -103,7 +107,7 @@ def test_what_is_drawn_depends_on_the_seed_and_not_on_batching_or_evaluations(ca
     assert any(not tensor.equal(run(scenario, seed=1).weights[name]) for name, tensor in weights.items())
 
 
-@pytest.mark.parametrize("case", CASES if is_thorough() else PAIRS)
+@pytest.mark.parametrize("case", CASES if is_thorough() else [*PAIRS[:3], "a coroutine that draws"])
 @pytest.mark.usefixtures("warm_workers")
 def test_two_workers_draw_what_one_draws(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
@@ -127,7 +131,7 @@ def test_two_workers_draw_what_one_draws(
     assert first != other
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "asynchronous" not in case])
+@pytest.mark.parametrize("case", [case for case in PAIRS if "asynchronous" not in case])
 def test_real_time_draws_the_same(case: str) -> None:
     scenario = scenario_of(case)
     real = run(scenario, kind="real", speed=50.0).weights

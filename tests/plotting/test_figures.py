@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from story import Story
+from thorough import is_thorough
 from toy_runs import toy_results, toy_run
 
 import vflsim.plotting
@@ -45,7 +46,8 @@ def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes(resu
     figure = plot(results, kind)
     png = figure.png()
     assert png.startswith(b"\x89PNG")
-    assert plot(results, kind).png() == png
+    if is_thorough() or kind in [*PLOTS][::3]:
+        assert plot(results, kind).png() == png
     assert all(axes.get_xlabel() for axes in figure.axes[-1:])
     renderer = figure.canvas.get_renderer()
     for legend in figure.legends:
@@ -178,6 +180,7 @@ def test_sharing_a_model_has_a_name_of_its_own(tmp_path: Path):
         assert "other" not in shown
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_path: Path):
     paths = save_all(results, tmp_path / "figures")
     assert [path.name for path in paths] == [f"{kind}.png" for kind in PLOTS]
@@ -231,6 +234,7 @@ def test_figures_touch_no_global_state(results: Results):
         }
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     "script",
     [path for path in sorted(PLOTS_FOLDER.glob("*.py")) if path.stem not in OF_THEIR_OWN],

@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+from thorough import in_turn
 from typer.testing import CliRunner
 
 from vflsim.cli import app
@@ -177,8 +178,7 @@ def test_the_command_line_has_every_option(toy_folder: Path, tmp_path: Path) -> 
     assert b"<svg" in out.read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["time", "target", "waited", "breakdown"])
-@pytest.mark.parametrize("style", ["default", "paper", "slides"])
+@in_turn(kind=["time", "target", "waited", "breakdown"], style=["default", "paper", "slides"])
 def test_long_titles_are_broken_and_not_cut_off(kind: str, style: str, results: Results) -> None:
     figure = plot(
         results, kind, title="A long title of a figure for a paper, which fits into no line " * 2, style=style

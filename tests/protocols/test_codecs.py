@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from both_paths import assert_same_bytes
 from closed_forms_of import found
-from protocols_by_kind import KINDS
+from protocols_by_kind import KINDS, SOME
+from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, metrics, raw, rounds, run, same_times, tiny
 
 import vflsim
@@ -40,7 +41,7 @@ def counted(outcome: Outcome) -> int:
     return 0 if outcome.info.codec is None else outcome.info.codec.elements
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in INTEGERS | BLINDED])
+@pytest.mark.parametrize("name", [name for name in SOME if name not in INTEGERS | BLINDED])
 def test_whole_numbers_train_every_protocol_batched_as_eager(name: str) -> None:
     scenario = scenario_of(name, "round")
     batched, eager = run(scenario), run(scenario, execution=EAGER)
@@ -52,8 +53,10 @@ def test_whole_numbers_train_every_protocol_batched_as_eager(name: str) -> None:
         assert apart(batched, run(scenario_of(name, "plain"))) > 1e-6
 
 
-@pytest.mark.parametrize("codec", ["binarise", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", ["fedbcd-sequential", "ef_vfl", "vimadmm", "fdml", "easter", "pyvertical"])
+@in_turn(
+    name=["fedbcd-sequential", "ef_vfl", "vimadmm", "fdml", "easter", "pyvertical"],
+    codec=["binarise", "float16", "bfloat16"],
+)
 def test_so_do_signs_and_half_precision(name: str, codec: str) -> None:
     outcome = run(scenario_of(name, codec))
     plain = run(scenario_of(name, "plain"))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from plain_training import Plain, textbook
+from thorough import in_turn
 from tiny_worlds import (
     EAGER,
     RANDOM_TIMING,
@@ -68,8 +69,7 @@ def compared_with_plain(
     return plain.furthest(dict(outcome.weights)), abs(plain.test_loss() - table["test_loss"].iloc[-1])
 
 
-@pytest.mark.parametrize("aggregate", ["mean", "sum", "max", "concat", "weighted"])
-@pytest.mark.parametrize("client", CLIENTS)
+@in_turn(client=[*CLIENTS], aggregate=["mean", "sum", "max", "concat", "weighted"])
 def test_equals_a_plain_loop_with_sgd(client: str, aggregate: str) -> None:
     weights, loss = compared_with_plain("synchronous", client, aggregate, SGD)
     assert weights <= 1e-12

@@ -7,6 +7,7 @@ gradients and updates are worked out again.
 import pytest
 import torch
 from plain_training import Plain
+from thorough import every_pair, in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, raw, rounds, run
 from torch import Tensor
 
@@ -149,9 +150,9 @@ def test_one_by_one_it_does_too(protocol: dict) -> None:
     assert replayed(table_scenario(protocol), execution=EAGER)[0] <= 1e-12
 
 
-@pytest.mark.parametrize("aggregate", ["mean", "concat", "weighted"])
-@pytest.mark.parametrize(
-    "protocol", [ASYNC, T2, {"kind": "t_synchronous", "t": 2, "max_staleness": 1}], ids=["async", "t=2", "bounded"]
+@in_turn(
+    protocol={"async": ASYNC, "t=2": T2, "bounded": {"kind": "t_synchronous", "t": 2, "max_staleness": 1}},
+    aggregate=["mean", "concat", "weighted"],
 )
 def test_an_active_servers_own_embedding_is_always_fresh_and_trained(protocol: dict, aggregate: str) -> None:
     own = {"kind": "mlp", "hidden": [6], "embedding": 5}
@@ -160,19 +161,21 @@ def test_an_active_servers_own_embedding_is_always_fresh_and_trained(protocol: d
     assert replayed(said)[0] <= 1e-12
 
 
-@pytest.mark.parametrize("aggregate", ["sum", "max", "concat", "weighted"])
-@pytest.mark.parametrize("first_fill", ["zeros", "upload"])
+@in_turn(aggregate=["sum", "max", "concat", "weighted"], first_fill=["zeros", "upload"])
 def test_rows_never_received_are_zeros_or_the_uploaded_first_pass(aggregate: str, first_fill: str) -> None:
     said = table_scenario({**T2, "first_fill": first_fill}, models__aggregate=aggregate)
     assert replayed(said)[0] <= 1e-12
 
 
-@pytest.mark.parametrize("bounds", ["client_age", "row_age"])
-@pytest.mark.parametrize("batches", ["shared", "own"])
-@pytest.mark.parametrize(("protocol", "limits"), [(ASYNC, (2, 20)), (T2, (1, 10))], ids=["async", "t=2"])
+@every_pair(
+    limited={"async": (ASYNC, (2, 20)), "t=2": (T2, (1, 10))},
+    batches=["shared", "own"],
+    bounds=["client_age", "row_age"],
+)
 def test_rows_that_are_too_old_are_queried_afresh(
-    protocol: dict, limits: tuple[int, int], batches: str, bounds: str
+    limited: tuple[dict, tuple[int, int]], batches: str, bounds: str
 ) -> None:
+    protocol, limits = limited
     bound = limits[bounds == "row_age"]
     said = table_scenario({**protocol, "max_staleness": bound, "bounds": bounds}, training__batches=batches)
     furthest, seen = replayed(said)

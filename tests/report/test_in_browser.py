@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from browser import Browser
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def page(tab: Browser, toy_page: Path) -> Browser:

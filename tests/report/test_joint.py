@@ -70,6 +70,7 @@ def test_the_second_entry_of_a_kind_has_a_hollow_marker(studies: list[Path]) -> 
     assert (looks["wait (toy)"]["hollow"], looks["wait (later)"]["hollow"]) == (False, True)
 
 
+@pytest.mark.slow
 def test_all_charts_are_drawn_without_a_complaint(tab: Browser, whole: Path) -> None:
     tab.open(whole.as_uri())
     assert tab.value("document.querySelectorAll('.curves canvas').length") == 4

@@ -52,7 +52,7 @@ def test_several_folders_make_one_report(tmp_path: Path) -> None:
     page = markdown_page("attacks", [TextTable(("protocol", "R²"), [("wait", "0.5")], title="Reconstruction")], {})
     for folder in folders:
         write_file(folder.with_name("toy-evaluated") / "evaluate.md", page)
-    place = write_report(folders, tmp_path / "both.html")
+    place = write_report(folders, tmp_path / "both.html", brief=True)
     html = place.read_text()
     assert html.count('class="study"') == html.count("<summary>Reconstruction</summary>") == 2
     ids = re.findall(r'\bid="([^"]+)"', html)

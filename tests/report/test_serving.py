@@ -82,6 +82,7 @@ def test_a_taken_port_is_named(server: LocalServer, begun: Path) -> None:
         watched(begun, server.port)
 
 
+@pytest.mark.slow
 def test_an_open_page_takes_over_the_runs_that_end(
     tab: Browser, server: LocalServer, begun: Path, toy_folder: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_it_has_the_tables_and_figures_of_the_sweep(section: SweepSection) -> No
     assert not any(figure.problem for figure in section.figures)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_sweep_and_a_study_opens_without_a_complaint(tab: Browser, line: Path, toy_folder: Path) -> None:
     for folders, drawn in (([line], 2), ([toy_folder, line], 2)):
         place = write_report(folders, line / "report.html", brief=True)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from device_rehearsal import Rehearsal
 from pages import ROOT
-from protocols_by_kind import KINDS
+from protocols_by_kind import KINDS, SOME
+from thorough import is_thorough
 from tiny_worlds import data_of, tiny
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from vflsim.protocols.vim.learning.proximal import proximal
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_protocol
 
-ROUNDS, EVERY = 6, 3
+ROUNDS, EVERY = (6, 3) if is_thorough() else (4, 2)
 EVALUATION = {"vocabulary/metrics.py", "learning/learners/finite.py"}
 SET_UP = {"learning/batching/features.py"}
 END = {"simulation/run.py"}
@@ -65,8 +66,9 @@ def rehearse(entry: dict[str, Any], *, eager: bool = False) -> tuple[Outcome, Re
     return outcome, rehearsal
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["batched", "eager"])
-@pytest.mark.parametrize("name", [*KINDS, *PARTS])
+@pytest.mark.parametrize(
+    ("name", "eager"), [*((name, False) for name in (*KINDS, *PARTS)), *((name, True) for name in (*SOME, *PARTS))]
+)
 def test_every_kind_runs_away_from_the_cpu_and_reads_what_is_documented(name: str, eager: bool) -> None:
     outcome, rehearsal = rehearse({**KINDS, **PARTS}[name], eager=eager)
     assert outcome.error is None

@@ -8,11 +8,12 @@ import os
 import pytest
 from fault_worlds import FEW_CRASHES, checked
 from pandas.testing import assert_frame_equal
+from thorough import is_thorough
 from tiny_worlds import events, rounds
 
 from vflsim.world import outages
 
-SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "60"))
+SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "60" if is_thorough() else "30"))
 TRAINED = 5
 """Every so many scenarios are trained, too."""
 

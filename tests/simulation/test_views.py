@@ -208,7 +208,7 @@ def test_all_epochs_by_hand() -> None:
         assert view.arrivals.time_s[of].tolist() == then.time_s[view.arrivals.row[of]].tolist()
 
 
-@pytest.mark.parametrize("kind", [*WITH, "fedvs"])
+@pytest.mark.parametrize("kind", WITH)
 def test_of_all_arrivals_the_last_are_the_views_that_keep_the_last(kind: str) -> None:
     def go(said: dict[str, Any]) -> Outcome:
         return run(load(raw({"it": KINDS[kind]}, timing=RANDOM_TIMING, stop={"rounds": 20}, **said)))

@@ -29,7 +29,7 @@ from vflsim.studies.sweeps.axes import axes_of
 from vflsim.studies.sweeps.plan import planned
 from vflsim.studies.sweeps.sweep import run_sweep
 
-pytestmark = pytest.mark.usefixtures("by_events")
+pytestmark = pytest.mark.usefixtures("by_events", "no_closed_forms")
 EVERY = {"evaluate": {"every": "2 rounds"}}
 SAMPLES = {"whole": Sample(), "first rounds": Sample(rounds=5), "from checkpoints": Sample(from_checkpoint=True)}
 

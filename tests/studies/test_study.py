@@ -59,6 +59,7 @@ def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Pa
     assert verify_folder(tmp_path / "one") == []
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 def test_how_much_is_recorded_changes_nothing_of_what_is(tmp_path: Path) -> None:
     for record in EXPECTED:
         run_study(study(record=record), tmp_path / record)
@@ -69,6 +70,7 @@ def test_how_much_is_recorded_changes_nothing_of_what_is(tmp_path: Path) -> None
                 assert content == everything[path]
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 def test_another_seed_writes_other_bytes(tmp_path: Path) -> None:
     run_study(study(seeds=[0, 1]), tmp_path)
     for name in PROTOCOLS:
@@ -78,6 +80,7 @@ def test_another_seed_writes_other_bytes(tmp_path: Path) -> None:
                 assert one.read_bytes() != other.read_bytes(), (name, table)
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path: Path) -> None:
     run_study(study(models__aggregate="concat"), tmp_path)  # sums are computed otherwise where there is a table
     for table in ("metrics", "rounds", "events"):
@@ -85,6 +88,7 @@ def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("costs_time", [False, True])
 def test_timing_only_has_the_rounds_and_events_of_the_full_run(costs_time: bool, tmp_path: Path) -> None:
     scenario = study(evaluate={"every": "4 rounds", "costs_time": costs_time})

@@ -8,6 +8,7 @@ import pytest
 import sympy
 from pydantic import TypeAdapter
 from scipy import stats
+from thorough import is_thorough
 
 from vflsim.streams import BLOCK, Uniforms
 from vflsim.timing.delays import (
@@ -34,7 +35,7 @@ from vflsim.timing.delays import (
 from vflsim.timing.sampler import Sampler
 
 LEVEL = 1e-4  # of every statistical test here; the seeds are fixed
-SAMPLES = 1_000_000 // BLOCK * BLOCK
+SAMPLES = (1_000_000 if is_thorough() else 250_000) // BLOCK * BLOCK
 OBSERVED = [0.5, 0.1, 0.2, 0.2, 0.35, 0.7, 0.2, 1.5]
 
 SLOW = HyperExponential(probabilities=(0.9, 0.1), means=(0.1, 2))

@@ -65,7 +65,7 @@ def test_all_fits_are_those_of_the_families_ranked_with_p_values(delay):
 
 @pytest.mark.parametrize("delay", TRUE, ids=lambda delay: delay.kind)
 def test_the_family_and_the_parameters_are_recovered(delay):
-    observed = observations(delay)
+    observed = observations(delay, 1563 if is_thorough() else 400)
     fits = without_p_values(observed)
     best = fits[0]
     assert best.kind == delay.kind

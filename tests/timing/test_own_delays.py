@@ -10,6 +10,7 @@ import pytest
 from own_delays import Beta, Bounded, Erlang, Lomax, Memoryless, Nothing
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
+from thorough import in_turn
 
 from vflsim.cli import main
 from vflsim.errors import ScenarioError
@@ -187,9 +188,12 @@ def test_the_error_of_a_wrong_delay_names_file_line_key_and_class(tmp_path):
         load(path)
 
 
-@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
-@pytest.mark.parametrize(("low", "high"), [(1.0, 3.0), (0.0, 1e-6), (100.0, 100.001), (0.5, 1e4)])
-def test_a_bound_that_is_not_declared_is_found(low, high, power):
+@in_turn(
+    bounds={"usual": (1.0, 3.0), "short": (0.0, 1e-6), "narrow": (100.0, 100.001), "wide": (0.5, 1e4)},
+    power=[1.0, 2.0, 3.0],
+)
+def test_a_bound_that_is_not_declared_is_found(bounds, power):
+    low, high = bounds
     delay = Bounded(low=low, high=high, power=power)
     np.testing.assert_allclose(delay.support, (low, high), rtol=1e-5)
     longest = Maximum(parts=[Sum(parts=[delay, delay]), delay])

@@ -168,10 +168,10 @@ CANONICAL = [
 WHOLE = {"data": {"name": "digits"}, "training__last_batch": "drop"}
 
 
-@pytest.mark.parametrize("late", ["abandoned", "finished"])
-@pytest.mark.parametrize(("n", "segments"), [(8, 2), (16, 4)])
-def test_the_canonical_clients(n: int, segments: int, late: str) -> None:
+@in_turn(clients={"8": (8, 2), "16": (16, 4)}, late=["abandoned", "finished"])
+def test_the_canonical_clients(clients: tuple[int, int], late: str) -> None:
     """FedVS Sec. 6.2, 64 rows of every segment a batch; against 10⁵ rounds by numpy, and against simulated ones."""
+    n, segments = clients
     world = scenario(
         *CANONICAL, **WHOLE, protocol={"K": segments, "late": late}, partition__clients=n,
         training__batch=64 * segments, rounds=400 if n == 8 else 250,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from coded_worlds import InTheClear, coded
+from thorough import is_thorough
 from tiny_worlds import RANDOM_TIMING, data_of, events, learners, metrics, rounds, run, same_weights
 
 from vflsim.errors import ScenarioError
@@ -15,7 +16,8 @@ from vflsim.protocols.fedvs import FedVS
 from vflsim.scenario import load
 from vflsim.scenario.models import Scenario
 
-TWO_HUNDRED = {"stop": {"rounds": 200}, "evaluate": {"every": "200 rounds"}, "timing": RANDOM_TIMING}
+MANY = 200 if is_thorough() else 60
+FOR_MANY = {"stop": {"rounds": MANY}, "evaluate": {"every": f"{MANY} rounds"}, "timing": RANDOM_TIMING}
 
 
 def quantised_wait(scenario: Scenario, steps: int, client_steps: int) -> dict[str, torch.Tensor]:
@@ -53,13 +55,13 @@ def quantised_wait(scenario: Scenario, steps: int, client_steps: int) -> dict[st
 
 
 @pytest.mark.parametrize("said", [{}, {"K": 1, "T": 2}, {"late": "finished"}], ids=str)
-def test_200_rounds_end_with_the_very_weights_of_a_quantised_wait(said: dict[str, Any]) -> None:
+def test_many_rounds_end_with_the_very_weights_of_a_quantised_wait(said: dict[str, Any]) -> None:
     # A client step takes 1 ms and the next round more, so that all but the last round's steps are done at the end.
-    scenario = load(coded(arithmetic="decoded", more=TWO_HUNDRED, **said))
+    scenario = load(coded(arithmetic="decoded", more=FOR_MANY, **said))
     outcome = run(scenario)
     assert {len(used) for used in rounds(outcome)["used"]} == {5}
-    assert metrics(outcome)["updates"].iloc[-1] == 7 * 199
-    expected = quantised_wait(scenario, 200, 199)
+    assert metrics(outcome)["updates"].iloc[-1] == 7 * (MANY - 1)
+    expected = quantised_wait(scenario, MANY, MANY - 1)
     assert outcome.weights.keys() == expected.keys()
     for key, tensor in expected.items():
         assert torch.equal(tensor, outcome.weights[key]), key
@@ -67,7 +69,7 @@ def test_200_rounds_end_with_the_very_weights_of_a_quantised_wait(said: dict[str
 
 @pytest.mark.parametrize("said", [{}, {"prime": "2^61-1"}, {"sharers": 4}], ids=str)
 def test_coded_and_decoded_arithmetic_write_identical_results(said: dict[str, Any]) -> None:
-    more = {"timing": RANDOM_TIMING, "stop": {"rounds": 60}, "evaluate": {"every": "5 rounds"}}
+    more = {"timing": RANDOM_TIMING, "stop": {"rounds": MANY // 2}, "evaluate": {"every": "5 rounds"}}
     one, other = (run(load(coded(arithmetic=how, more=more, **said))) for how in ("coded", "decoded"))
     assert metrics(one).equals(metrics(other))
     assert rounds(one).equals(rounds(other))

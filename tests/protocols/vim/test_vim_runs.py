@@ -14,6 +14,7 @@ from closed_form_checks import seen
 from kept_runs import CountedWorld, KeptAt, assert_two_interruptions_change_no_byte, files_of, interrupted
 from plain_heads import heads
 from protocols_by_kind import HEADS, KINDS
+from thorough import in_turn
 from tiny_worlds import RANDOM_TIMING, data_of, events, metrics, parties, raw, rounds, run, world
 from torch import Tensor
 
@@ -79,8 +80,7 @@ def test_all_clients_are_computed_together(name: str) -> None:
     assert len({learner.client_step(batch, message).kernel for learner in learners}) == 1
 
 
-@every
-@pytest.mark.parametrize("interrupt", ["lost", "resumed"])
+@in_turn(name=[*VIM], interrupt=["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(name: str, interrupt: str) -> None:
     """It is away for 10 ms out of 40: during embeddings, uploads and local steps."""
     intervals = {"kind": "intervals", "down": [["3 ms", "13 ms"]], "period": "40 ms", "interrupted": interrupt}
@@ -102,9 +102,13 @@ def test_timing_alone_gives_the_same_rounds(name: str) -> None:
     assert rounds(run(scenario)).equals(rounds(run(scenario, timing_only=True)))
 
 
-@every
-@pytest.mark.parametrize(
-    "compute", ["40 ms", {"kind": "exponential", "mean": "40 ms"}, {"kind": "flops", "rate": "1e5 FLOPS"}]
+@in_turn(
+    name=[*VIM],
+    compute={
+        "time": "40 ms",
+        "random": {"kind": "exponential", "mean": "40 ms"},
+        "flops": {"kind": "flops", "rate": "1e5 FLOPS"},
+    },
 )
 def test_the_law_of_a_round_agrees_with_its_simulation(name: str, compute: Any) -> None:
     link = {"up": "100 kbps", "down": "100 kbps"}

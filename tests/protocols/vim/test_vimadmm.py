@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from plain_heads import MLP, MOMENTUM, Heads, heads, newton, trained
+from plain_training import EPOCH, ROUNDS
 from tiny_worlds import EAGER, data_of, events, learners, metrics, run
 from torch import Tensor, nn
 
@@ -26,7 +27,7 @@ from vflsim.protocols.vim.learning.duals import Duals
 from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
 
-RHO, TAU, ROUNDS = 0.7, 3, 50
+RHO, TAU = 0.7, 3
 VIMADMM: dict[str, Any] = {"kind": "vimadmm", "rho": RHO, "local_steps": TAU}
 DOUBLE = torch.float64
 
@@ -65,11 +66,11 @@ class Admm:
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize("residual_heads", ["new", "old"])
-def test_fifty_rounds_are_those_of_the_equations(execution: Execution, residual_heads: str) -> None:
+def test_many_rounds_are_those_of_the_equations(execution: Execution, residual_heads: str) -> None:
     said = heads(
         {**VIMADMM, "residual_heads": residual_heads},
         stop={"updates": 3 * TAU * ROUNDS},
-        evaluate={"every": "50 rounds"},
+        evaluate={"every": f"{ROUNDS} rounds"},
     )
     outcome, plain = run(load(said), execution=execution), Heads(said)
     losses = trained(plain, ROUNDS, Admm(plain, residual_heads).round)
@@ -77,7 +78,7 @@ def test_fifty_rounds_are_those_of_the_equations(execution: Execution, residual_
     assert table["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert table["updates"].iloc[-1] == 3 * TAU * ROUNDS
     assert plain.apart(dict(outcome.weights)) <= 1e-10
-    assert losses[-1] < losses[0] / 2
+    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
 
 
 def submitted(operation: Operation[Any]) -> Any:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from plain_heads import MLP, Heads, heads, trained
+from plain_training import ROUNDS
 from tiny_worlds import EAGER, apart, events, metrics, run
 from torch import Tensor, nn
 
@@ -22,7 +23,6 @@ from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
 
 VIMSGD = {"kind": "vimsgd"}
-ROUNDS = 50
 
 
 def vimsgd(plain: Heads, ids: Tensor) -> float:
@@ -37,8 +37,8 @@ def vimsgd(plain: Heads, ids: Tensor) -> float:
 
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
-def test_fifty_rounds_are_those_of_the_equations(execution: Execution) -> None:
-    said = heads(VIMSGD, stop={"updates": 3 * ROUNDS}, evaluate={"every": "50 rounds"})
+def test_many_rounds_are_those_of_the_equations(execution: Execution) -> None:
+    said = heads(VIMSGD, stop={"updates": 3 * ROUNDS}, evaluate={"every": f"{ROUNDS} rounds"})
     outcome, plain = run(load(said), execution=execution), Heads(said)
     losses = trained(plain, ROUNDS, vimsgd)
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from plain_heads import MLP, Heads, heads, newton, trained
+from plain_training import EPOCH, ROUNDS
 from tiny_worlds import EAGER, data_of, events, learners, metrics, run
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
 from vflsim.simulation.run import Outcome
 
-RHO, TAU, ROUNDS = 0.7, 3, 50
+RHO, TAU = 0.7, 3
 JOINT: dict[str, Any] = {"kind": "vimadmm_j", "rho": RHO, "local_steps": TAU}
 DOUBLE = torch.float64
 
@@ -74,20 +75,22 @@ def fdml(plain: Heads, ids: Tensor, share: float = 1.0) -> float:
 
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
-def test_fifty_rounds_of_vimadmm_j_are_those_of_the_equations(execution: Execution) -> None:
-    said = heads(JOINT, stop={"updates": 3 * TAU * ROUNDS}, evaluate={"every": "50 rounds"})
+def test_many_rounds_of_vimadmm_j_are_those_of_the_equations(execution: Execution) -> None:
+    said = heads(JOINT, stop={"updates": 3 * TAU * ROUNDS}, evaluate={"every": f"{ROUNDS} rounds"})
     outcome, plain = run(load(said), execution=execution), Heads(said)
     losses = trained(plain, ROUNDS, Joint(plain).round)
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert metrics(outcome)["updates"].iloc[-1] == 3 * TAU * ROUNDS
     assert furthest(plain, outcome) <= 1e-10
-    assert losses[-1] < losses[0] / 2
+    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
 
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize(("combine", "share"), [("sum", 1.0), ("mean", 1 / 3)])
-def test_fifty_rounds_of_fdml_are_those_of_one_graph(combine: str, share: float, execution: Execution) -> None:
-    said = heads({"kind": "fdml", "combine": combine}, stop={"updates": 3 * ROUNDS}, evaluate={"every": "50 rounds"})
+def test_many_rounds_of_fdml_are_those_of_one_graph(combine: str, share: float, execution: Execution) -> None:
+    said = heads(
+        {"kind": "fdml", "combine": combine}, stop={"updates": 3 * ROUNDS}, evaluate={"every": f"{ROUNDS} rounds"}
+    )
     outcome, plain = run(load(said), execution=execution), Heads(said)
     losses = trained(plain, ROUNDS, lambda plain, ids: fdml(plain, ids, share))
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from both_paths import assert_same_bytes, quick
+from thorough import every_pair, in_turn, is_thorough
 from tiny_worlds import data_of, metrics, rounds
 
 from vflsim.learning.learners.client import ClientLearner, ClientParts
@@ -13,6 +14,7 @@ from vflsim.recurrences import stages
 from vflsim.simulation.vectorised import UndecidedError, run_vectorised
 from vflsim.simulation.vectorised import run as vectorised
 
+MANY = 10_000 if is_thorough() else 4_000
 SYNCHRONOUS = {"kind": "synchronous"}
 CANCEL = {"kind": "t_synchronous", "t": 2, "cancel": True}
 FASTEST = {"kind": "ignore", "fastest": 2}
@@ -127,7 +129,7 @@ def test_latencies_of_pairs_and_of_both_links_add_up(tmp_path: Path) -> None:
             assert_same_bytes(quick(protocol, timing=timing, stop={"rounds": 70}))
 
 
-@pytest.mark.parametrize(("protocol", "count"), [(SYNCHRONOUS, 10_000), (CANCEL, 2000), (FASTEST, 2000)])
+@pytest.mark.parametrize(("protocol", "count"), [(SYNCHRONOUS, MANY), (CANCEL, 2000), (FASTEST, 2000)])
 def test_thousands_of_rounds(protocol: dict[str, Any], count: int) -> None:
     timing = {
         "server": {"compute": "1 ms"},
@@ -207,8 +209,10 @@ def test_what_only_the_event_path_can_tell_is_said(
     assert (outcome.info.status, outcome.info.error) == ("failed", str(outcome.error))
 
 
-@every_protocol
-@pytest.mark.parametrize("stop", [{"rounds": 10}, {"rounds": 130}, {"time": "3 s"}, {"updates": 77}])
+@in_turn(
+    protocol=ALL,
+    stop={"few": {"rounds": 10}, "many": {"rounds": 130}, "time": {"time": "3 s"}, "updates": {"updates": 77}},
+)
 def test_very_many_clients_go_through_parts_of_a_block(
     protocol: dict[str, Any], stop: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,11 +251,14 @@ LOCAL_STEPS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("protocol", LOCAL_STEPS.values(), ids=LOCAL_STEPS)
-@pytest.mark.parametrize(
-    "codec", ["plain", {"kind": "by_direction", "up": {"kind": "top_k", "fraction": 0.3}, "down": {"kind": "float16"}}]
+@every_pair(
+    protocol=LOCAL_STEPS,
+    stop={"rounds": {"rounds": 70}, "time": {"time": "50 ms"}, "updates": {"updates": 101}},
+    codec={
+        "plain": "plain",
+        "both ways": {"kind": "by_direction", "up": {"kind": "top_k", "fraction": 0.3}, "down": {"kind": "float16"}},
+    },
 )
-@pytest.mark.parametrize("stop", [{"rounds": 70}, {"time": "50 ms"}, {"updates": 101}])
 def test_local_steps_count_their_flops_draws_and_bytes(
     protocol: dict[str, Any], codec: Any, stop: dict[str, Any]
 ) -> None:

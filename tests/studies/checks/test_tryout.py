@@ -271,7 +271,8 @@ def test_a_deadlock_that_no_outage_explains_is_the_protocols_mistake() -> None:
     assert "server" in message
 
 
-def test_a_deadlock_where_clients_crash_is_left_to_the_run() -> None:
+def test_a_deadlock_where_clients_crash_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tryout, "EVENTS", 10_000)
     crashing = {
         "kind": "alternating",
         "up": {"kind": "exponential", "mean": "1 s"},

@@ -63,7 +63,7 @@ class Listening(Watcher):
         self.reports[stage.protocol, stage.seed] = report
 
 
-@pytest.mark.usefixtures("warm_workers")
+@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
 def test_two_workers_write_the_bytes_of_one_and_say_the_same(tmp_path: Path) -> None:
     scenario = tiny(PROTOCOLS, timing=RANDOM_TIMING, seeds=[0, 1], stop={"rounds": 8})
     told = {workers: Listening() for workers in (1, 2)}

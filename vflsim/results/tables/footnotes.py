@@ -148,8 +148,9 @@ def targets_in(summary: pd.DataFrame) -> list[str]:
 
 def select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFrame:
     """Select the rows of a summary for a measure and a target (None: rows without a target)."""
-    rows = summary[summary["measure"] == measure]
-    return rows[rows["target"].isna() if target is None else rows["target"] == target]
+    targets = summary["target"]
+    meant = targets.isna() if target is None else targets == target
+    return summary[meant.to_numpy() & (summary["measure"] == measure).to_numpy()]
 
 
 def final_label(metric: str) -> str:
