@@ -15,6 +15,7 @@ from command_line import Ended
 
 for _library in ("OMP", "OPENBLAS", "MKL"):  # before numpy and PyTorch are imported
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # tiny arrays: more threads only wait for each other
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test asks for more threads, they wait asleep
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -285,6 +285,7 @@ def test_a_stored_scenario_that_is_no_plain_yaml_is_called_damaged(content: str,
         read_scenario(tmp_path / "scenario.yaml")
 
 
+@pytest.mark.slow
 def test_a_stored_scenario_of_many_seeds_is_read(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(f"protocols: {{}}\nseeds: [{', '.join(['7'] * (MAX_VALUES + 1))}]\n")
     assert len(read_scenario(tmp_path / "scenario.yaml")["seeds"]) == MAX_VALUES + 1

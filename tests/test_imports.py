@@ -115,6 +115,7 @@ def imported_by(path: Path, at_run_time: bool = False) -> list[tuple[str, set[st
     return list(imports(tree(path), at_run_time))
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

@@ -60,6 +60,7 @@ def test_check_run_verify_compare_and_plot_know_it(kind: str, workers: int, vfls
         assert files_of(Path("two", f"{kind}_int8", "seed-1")) == files_of(Path("one", f"{kind}_int8", "seed-1"))
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_killed_run_is_resumed_to_the_byte(kind: str, vflsim: Vflsim) -> None:
     slow = {"training__client_optimizer": {"kind": "adam", "lr": 0.001}}

@@ -10,6 +10,7 @@ import pytest
 from closed_forms_of import found, reason
 from kept_runs import KeptAt, files_of, interrupted, whole
 from ruamel.yaml import YAML
+from thorough import is_thorough
 from tiny_worlds import RANDOM_TIMING, data_of, events, raw, rounds, run, tiny
 
 import vflsim
@@ -86,7 +87,7 @@ def test_the_vectorised_path_gives_the_same_rounds(name: str, kind: str) -> None
 def test_the_closed_form_is_the_mean_of_the_simulation(compute: dict[str, Any]) -> None:
     timing = {**timed(compute, compute), "network": "dedicated"}
     data = {"name": "digits", "train_rows": 80, "test_fraction": 0.1}
-    world = tiny({"it": {"kind": "synchronous"}}, timing=timing, stop={"rounds": 4000}, data=data, evaluate={})
+    world = tiny({"it": {"kind": "synchronous"}}, timing=timing, stop={"rounds": 4000 if is_thorough() else 1200}, data=data, evaluate={})
     known = found(world).law
     seconds = rounds(run(world, "it", timing_only=True))["end_s"].diff().iloc[10:]
     error = seconds.std() / np.sqrt(len(seconds))

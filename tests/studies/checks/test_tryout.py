@@ -22,7 +22,7 @@ from vflsim.simulation import endless
 from vflsim.studies.checks import snapshots, tryout
 from vflsim.studies.checks.data import read_and_check
 from vflsim.studies.checks.tryout import refuse_broken
-from vflsim.world import virtual
+from vflsim.world import outages, virtual
 
 
 class Own(Synchronous):
@@ -273,6 +273,7 @@ def test_a_deadlock_that_no_outage_explains_is_the_protocols_mistake() -> None:
 
 def test_a_deadlock_where_clients_crash_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tryout, "EVENTS", 10_000)
+    monkeypatch.setattr(outages, "CRASHES_WITHOUT_A_STEP", 300)
     crashing = {
         "kind": "alternating",
         "up": {"kind": "exponential", "mean": "1 s"},
