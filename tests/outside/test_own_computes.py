@@ -87,7 +87,8 @@ def test_the_vectorised_path_gives_the_same_rounds(name: str, kind: str) -> None
 def test_the_closed_form_is_the_mean_of_the_simulation(compute: dict[str, Any]) -> None:
     timing = {**timed(compute, compute), "network": "dedicated"}
     data = {"name": "digits", "train_rows": 80, "test_fraction": 0.1}
-    world = tiny({"it": {"kind": "synchronous"}}, timing=timing, stop={"rounds": 4000 if is_thorough() else 1200}, data=data, evaluate={})
+    stop = {"rounds": 4000 if is_thorough() else 1200}
+    world = tiny({"it": {"kind": "synchronous"}}, timing=timing, stop=stop, data=data, evaluate={})
     known = found(world).law
     seconds = rounds(run(world, "it", timing_only=True))["end_s"].diff().iloc[10:]
     error = seconds.std() / np.sqrt(len(seconds))

@@ -267,9 +267,13 @@ def test_timing_alone_is_compared_with_trained_runs_by_its_times(study: Study) -
 # --- figures and models -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def joined(study: Study) -> JoinedResults:
+    return JoinedResults.of([study({**WAIT, **ASYNC}, name="a"), study({**WAIT, **FEDVS}, name="b")])
+
+
 @pytest.mark.parametrize("kind", PLOTS)
-def test_every_figure_is_drawn_of_joined_results_or_refused_in_words(kind: str, study: Study) -> None:
-    joined = JoinedResults.of([study({**WAIT, **ASYNC}, name="a"), study({**WAIT, **FEDVS}, name="b")])
+def test_every_figure_is_drawn_of_joined_results_or_refused_in_words(kind: str, joined: JoinedResults) -> None:
     if kind == "epsilon":
         with pytest.raises(NotRecordedError, match="no finished run of a protocol with a mechanism"):
             vflsim.plot(joined, kind)

@@ -2,6 +2,7 @@
 
 import io
 from html import escape
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -55,9 +56,13 @@ def test_headers_break_between_words_before_columns_go_below() -> None:
     ]
 
 
+@pytest.fixture(scope="module")
+def table(toy_folder: Path) -> TextTable:
+    return comparison_table(Results.open(toy_folder))
+
+
 @pytest.mark.parametrize("width", range(30, 130, 7))
-def test_every_cell_is_whole_at_every_width(width: int, results: Results) -> None:
-    table = comparison_table(results)
+def test_every_cell_is_whole_at_every_width(width: int, table: TextTable) -> None:
     text = shown(table, width)
     assert max(map(len, text)) <= width
     body = "\n".join(text)

@@ -28,7 +28,7 @@ Columns = dict[str, list[Any]]
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("consistent") / "study"
     noise = {"kind": "gaussian", "clip": 1, "noise_multiplier": 2, "delta": 1e-5}
-    entries = {"wait": {"kind": "synchronous", "mechanism": noise}, "async": {"kind": "asynchronous"}}
+    entries = {"wait": {"kind": "synchronous", "mechanism": noise}}
     scenario = load(raw(entries, stop={"rounds": 6}, seeds=[0, 1], evaluate={"every": "2 rounds"}))
     assert run_study(scenario, folder).failures == {}
     return folder
