@@ -19,11 +19,13 @@ def _generators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_site"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    from scenario_reference import scenario_pages
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs" / "_site"))
+        from scenario_reference import scenario_pages
 
-    return scenario_pages()
+        return scenario_pages()
 
 
 def parts_of(node: Any) -> Iterator[str]:

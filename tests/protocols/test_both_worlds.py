@@ -22,6 +22,7 @@ both = pytest.mark.parametrize("world", WORLDS)
 
 def test_every_protocol_is_among_those_tested() -> None:
     assert {said["kind"] for said in ALL.values()} == {protocol.model_fields["kind"].default for protocol in PROTOCOLS}
+    assert {ALL[name]["kind"] for name in SOME} == {said["kind"] for said in ALL.values()}
 
 
 @pytest.mark.parametrize(("name", "world"), [*((name, "virtual") for name in ALL), *((name, "real") for name in SOME)])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from plain_training import Plain
 from protocols_by_kind import HEADS
+from thorough import is_thorough
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_weights, tiny
 from torch import Tensor
 
@@ -96,7 +97,9 @@ def test_wait_dp_is_clipped_and_noisy_training_written_anew() -> None:
     assert plain.furthest(found.weights) < 1e-9
 
 
-@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
+@pytest.mark.parametrize(
+    "execution", [USUAL, EAGER] if is_thorough() else [USUAL], ids=lambda how: "eager" if how.eager else "batched"
+)
 def test_the_same_noise_meets_every_protocol(monkeypatch: pytest.MonkeyPatch, execution: Execution) -> None:
     """Common random numbers: the k-th embedding of a client gets the same noise, whatever the protocol."""
     noise, found = Releases.noise, {}

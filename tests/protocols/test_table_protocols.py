@@ -2,6 +2,7 @@
 
 import pytest
 from pydantic import ValidationError
+from thorough import every_pair
 from tiny_worlds import RANDOM_TIMING, events, metrics, rounds, run, tiny
 
 from vflsim.errors import ScenarioError
@@ -159,9 +160,11 @@ def test_the_uploaded_first_pass_costs_time_and_bytes_before_training_starts() -
     assert metrics(filled)["bytes_up"].iloc[-1] - metrics(plain)["bytes_up"].iloc[-1] == fills["bytes"].sum()
 
 
-@pytest.mark.parametrize("bounds", ["client_age", "row_age"])
-@pytest.mark.parametrize("said", [{"kind": "asynchronous"}, {"kind": "t_synchronous", "t": 2}], ids=["async", "t=2"])
-@pytest.mark.parametrize("bound", [0, 1, 3])
+@every_pair(
+    bound=[0, 1, 3],
+    said={"async": {"kind": "asynchronous"}, "t=2": {"kind": "t_synchronous", "t": 2}},
+    bounds=["client_age", "row_age"],
+)
 def test_max_staleness_is_never_exceeded_over_a_long_random_run(said: dict, bounds: str, bound: int) -> None:
     changes = {"timing": RANDOM_TIMING, "stop": {"rounds": 300}, "evaluate": {"every": "1 rounds"}}
     free = run(tiny({"it": said}, **changes), timing_only=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_line import Ended
 from tiny_worlds import raw
 
 from vflsim import load
@@ -91,16 +90,14 @@ def test_what_is_no_protocol_is_refused_with_the_place(folder: Path) -> None:
 
 
 def test_a_run_notes_kind_package_and_version_and_its_results_load_again(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
 ) -> None:
     install(folder, "vflsim_test_patient", {"patient": "vflsim_test_patient:Patient"})
     monkeypatch.chdir(tmp_path)
     world = raw({"it": {"kind": "patient", "patience": 2}, "wait": {"kind": "synchronous"}}, stop={"rounds": 2})
     Path("own.json").write_text(json.dumps(world | {"seeds": [0]}))
-    command = [sys.executable, "-m", "vflsim", "run", "own.json", "--out", "out", "--no-report"]
-    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    ended = vflsim("run", "own.json", "--out", "out", "--no-report")
+    assert ended.status == 0, ended.err
     own, built_in = (json.loads(Path(f"out/{name}/seed-0/run.json").read_text()) for name in ("it", "wait"))
     assert own["installed"] == {"patient": "vflsim-test-patient 1.2"}
     assert any("vflsim_test_patient" in path for path in own["inputs"])

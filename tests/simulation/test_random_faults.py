@@ -13,7 +13,7 @@ from tiny_worlds import events, rounds
 
 from vflsim.world import outages
 
-SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "60" if is_thorough() else "30"))
+SCENARIOS = int(os.environ.get("VFLSIM_FAULTS", "60" if is_thorough() else "20"))
 TRAINED = 5
 """Every so many scenarios are trained, too."""
 

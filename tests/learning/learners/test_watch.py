@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from protocols_by_kind import KINDS
+from protocols_by_kind import KINDS, SOME
 from tiny_worlds import EAGER, RANDOM_TIMING, raw, run
 
 from vflsim.learning.learners import watch
@@ -13,7 +13,7 @@ from vflsim.scenario import load
 from vflsim.simulation import build
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME)
 def test_learners_of_vflsim_change_nothing_that_checkpoints_do_not_keep(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -353,6 +353,7 @@ def test_an_untouched_study_is_sound(untouched: Path) -> None:
     assert verify_folder(untouched) == []
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("active", [False, True])
 def test_an_untouched_study_of_every_protocol_is_sound(active: bool, tmp_path: Path) -> None:
     kinds = {name: said for name, said in KINDS.items() if (said["kind"] in NEEDS_ACTIVE) is active}
