@@ -279,7 +279,10 @@ BAD_YAML = {
 
 
 @pytest.mark.parametrize("content", BAD_YAML.values(), ids=BAD_YAML)
-def test_a_stored_scenario_that_is_no_plain_yaml_is_called_damaged(content: str, tmp_path: Path) -> None:
+def test_a_stored_scenario_that_is_no_plain_yaml_is_called_damaged(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflsim.results.store.json_files.MOST_VALUES", 10_000)
     (tmp_path / "scenario.yaml").write_text(content)
     with pytest.raises(ResultsError, match="damaged: "):
         read_scenario(tmp_path / "scenario.yaml")

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 HELP = "try 200 or more examples of each property, every combination of parameters, and run the slow tests"
 SLOW = "slow: it runs with --thorough, as `.ci/run` does with all slow tests"
-FEW, MANY = 25, 200
+FEW, MANY = 15, 200
 """Examples of a property at each change at most, and with ``--thorough`` at least."""
 
 for _name, _count in (("quick", FEW), ("thorough", MANY)):

@@ -89,6 +89,7 @@ def test_the_canonical_clients(n: int, protocol: dict[str, Any], steps: int) -> 
         check(found(longer), rounds)
 
 
+@pytest.mark.slow
 def test_rounds_in_which_everything_is_random_and_batches_differ() -> None:
     """90 rows in batches of 20: every fifth round embeds a batch of 10, and the one after it returns its gradient."""
     server = {

@@ -97,6 +97,7 @@ def test_rounds_of_exponential_delays() -> None:
     assert agrees(found(scenario(EXPONENTIAL, training__last_batch="drop")), rounds["round duration"])
 
 
+@pytest.mark.slow
 def test_rounds_in_which_everything_is_random() -> None:
     world = scenario(EVERYTHING, timing__server=SERVER, rounds=1_500)
     rounds = simulated(world)
@@ -116,6 +117,7 @@ def test_late_work_that_is_finished() -> None:
     assert "each other" in " ".join(found(world).conditions)
 
 
+@pytest.mark.slow
 def test_sizes_decide_with_flops() -> None:
     """Coded embeddings, shares, decoding and steps at the cost of their operations, on links without contention."""
     flops = {"kind": "flops", "rate": "500 kFLOPS", "jitter": {"kind": "lognormal", "median": 1.0, "sigma": 0.5}}
@@ -141,6 +143,7 @@ def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
     assert form.mean.high - form.mean.low < (0.15 if late == "abandoned" else 0.6)
 
 
+@pytest.mark.slow
 def test_latencies_that_are_drawn_leave_bounds() -> None:
     world = scenario(FAR, timing__server={"compute": "3 ms", "link": LINK}, rounds=300)
     assert agrees(found(world), simulated(world)["round duration"])
