@@ -10,6 +10,7 @@ from vflsim.protocols.capabilities import Vectorisable
 from vflsim.scenario.load import most_clients
 
 
+@pytest.mark.slow
 def test_the_huge_benchmark_of_timing_runs_within_the_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

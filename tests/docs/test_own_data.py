@@ -50,6 +50,7 @@ def accuracies() -> list[float]:
     return [runs.run(name, 0).table("metrics").to_pandas()["test_accuracy"].iloc[-1] for name in ("wait", "async")]
 
 
+@pytest.mark.slow
 def test_the_example_learns_what_both_know_together(tables: object, vflsim: Callable[..., Ended]) -> None:
     shown = vflsim("check", "own.yaml").out
     assert "rows: 400 ids stand in both files (align: inner); left out: 150 of 550 in bank.csv, 150 of 550 in" in shown
@@ -63,6 +64,7 @@ def test_the_example_learns_what_both_know_together(tables: object, vflsim: Call
     assert data["missing"][0]["column"] == "balance"
 
 
+@pytest.mark.slow
 def test_ids_that_go_astray_teach_nothing(
     tables: tuple[pd.DataFrame, pd.DataFrame], vflsim: Callable[..., Ended]
 ) -> None:

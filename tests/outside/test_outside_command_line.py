@@ -37,7 +37,9 @@ def write(kind: str, beside: dict[str, Any], **changes: Any) -> str:
 
 
 @pytest.mark.usefixtures("warm_workers", "unrendered")
-@pytest.mark.parametrize(("kind", "workers"), [("two_trip", 2), ("three_tensors", 1)])
+@pytest.mark.parametrize(
+    ("kind", "workers"), [pytest.param("two_trip", 2, marks=pytest.mark.slow), ("three_tensors", 1)]
+)
 def test_check_run_verify_compare_and_plot_know_it(kind: str, workers: int, vflsim: Vflsim) -> None:
     targets = {"test_accuracy": 0.12} | ({"test_accuracy.client-2": 0.12} if kind == "two_trip" else {})
     scenario = write(kind, {"sync": {"kind": "synchronous"}}, seeds=[0, 1], target=targets, stop={"rounds": 4})

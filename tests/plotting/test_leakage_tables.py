@@ -17,6 +17,7 @@ ENTRIES = {
     "logits": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
     "c-vfl": {"kind": "c_vfl", "local_steps": 1},
 }
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ ENTRIES = {
     "rounded": {"kind": "synchronous", "codec": "round"},
     "c-vfl": {"kind": "c_vfl", "local_steps": 1},
 }
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

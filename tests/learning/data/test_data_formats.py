@@ -333,6 +333,7 @@ def test_a_reader_that_never_ends_is_stopped(reader, monkeypatch):
         reader("import time\ntime.sleep(600)\n")
 
 
+@pytest.mark.slow
 def test_a_matlab_file_that_needs_too_much_memory_is_refused(tmp_path, monkeypatch):
     cells = _cells(np.zeros((2_000_000, 20)))  # packed, it has 0.3 MB
     scipy.io.savemat(tmp_path / "m.mat", {"X": cells, "Y": np.zeros(2_000_000, np.int8)}, do_compression=True)

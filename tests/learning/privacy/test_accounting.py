@@ -93,6 +93,7 @@ def test_the_accountant_is_named_with_its_version() -> None:
     assert accountant().startswith("dp-accounting 0.")
 
 
+@pytest.mark.slow
 def test_the_library_is_loaded_by_the_first_question_and_not_before() -> None:
     code = (
         "import sys, vflsim.learning.privacy.releases as r; from vflsim.learning.privacy.accounting import epsilon_of; "
