@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kept_runs import KeptAt, files_of, interrupted, whole
+from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, events, metrics, raw, run, same_times, same_weights
 
 from vflsim.codecs import CODECS
@@ -46,8 +47,7 @@ def test_every_compressor_is_tried() -> None:
     }
 
 
-@every
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@in_turn(codec=COMPRESSORS, protocol=[*PROTOCOLS])
 def test_clients_computed_together_learn_what_they_learn_one_by_one(protocol: str, codec: dict[str, Any]) -> None:
     scenario = scenario_of(protocol, codec)
     batched, eager = run(scenario), run(scenario, execution=EAGER)

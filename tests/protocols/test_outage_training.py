@@ -6,6 +6,7 @@ Who took part when, and which client steps survived, is read from the run; every
 import pytest
 import torch
 from plain_training import Plain
+from thorough import every_pair
 from tiny_worlds import RANDOM_TIMING, data_of, events, raw, rounds, run
 
 from vflsim.scenario import load
@@ -67,10 +68,10 @@ def test_synchronous_training_loses_the_client_steps_that_crashes_take(interrupt
     assert plain.furthest(dict(outcome.weights)) <= 1e-12
 
 
-@pytest.mark.parametrize("interrupted", ["lost", "resumed"])
-@pytest.mark.parametrize("batches", ["shared", "own"])
-@pytest.mark.parametrize(
-    "protocol", [{"kind": "asynchronous"}, {"kind": "t_synchronous", "t": 2}], ids=["async", "t=2"]
+@every_pair(
+    protocol={"async": {"kind": "asynchronous"}, "t=2": {"kind": "t_synchronous", "t": 2}},
+    batches=["shared", "own"],
+    interrupted=["lost", "resumed"],
 )
 def test_table_protocols_use_what_arrived_and_step_on_the_gradient_of_the_batch_in_hand(
     protocol: dict, batches: str, interrupted: str

@@ -191,7 +191,7 @@ EVENTS = st.lists(
     [("even", True, None), ("ragged", True, None), ("even", False, None), ("ragged", False, BOUND)],
     ids=["even sums", "ragged sums", "even rows", "ragged bounded"],
 )
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(events=EVENTS, rule=st.sampled_from(list(RULES)))
 def test_clients_computed_together_are_their_twins(
     model: str, layout: str, joint: bool, mechanism: Gaussian | None, events: list[Any], rule: str

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kept_runs import KeptAt, files_of, interrupted, whole
+from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, WORLDS, data_of, events, metrics, rounds, run, tiny
 
 from vflsim.errors import BudgetError, ScenarioError
@@ -191,8 +192,7 @@ def calibrated(protocol: str = "synchronous", secret: bool = False, **said: Any)
     return tiny(entry, **{"training__sampling": "uniform" if secret else "shuffled", **said})
 
 
-@pytest.mark.parametrize("stop", [{"rounds": 12}, {"epochs": 2.4}], ids=["rounds", "epochs"])
-@pytest.mark.parametrize("secret", [False, True], ids=["known", "secret"])
+@in_turn(secret={"known": False, "secret": True}, stop={"rounds": {"rounds": 12}, "epochs": {"epochs": 2.4}})
 def test_the_noise_is_planned_for_the_rounds_that_the_stop_rules_allow(secret: bool, stop: dict[str, Any]) -> None:
     scenario = calibrated(secret=secret, stop=stop)
     outcome = run(scenario)

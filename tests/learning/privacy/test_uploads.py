@@ -7,6 +7,7 @@ import pytest
 import torch
 from protocols_by_kind import HEADS
 from scipy import stats
+from thorough import every_pair
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, run, tiny
 from torch import Tensor
 
@@ -32,9 +33,11 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, PERTURBED], ids=lambda mechanism: mechanism["kind"])
-@pytest.mark.parametrize("name", KINDS)
+@every_pair(
+    name=[*KINDS],
+    mechanism={each["kind"]: each for each in (GAUSSIAN, PERTURBED)},
+    execution={"batched": USUAL, "eager": EAGER},
+)
 def test_uploads_are_clipped_rows_plus_noise_of_the_stated_deviation(
     name: str, mechanism: dict[str, Any], execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from thorough import is_thorough
+from thorough import in_turn, is_thorough
 from tiny_worlds import EAGER, data_of, learners, metrics, raw, run
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -127,12 +127,15 @@ def losses(name: str, nets: Nets, x: dict[int, Tensor], y: Tensor) -> list[Tenso
     return [F.cross_entropy(o.sum(0) if name.endswith("sum") else o.mean(0), y)]
 
 
-@pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
-@pytest.mark.parametrize(
-    ("name", "models"),
-    [*((name, {}) for name in SAID), *((name, HETEROGENEOUS) for name in SAID if name != "pyvertical")],
+@in_turn(
+    trained={
+        **{name: (name, {}) for name in SAID},
+        **{f"{name}, unlike": (name, HETEROGENEOUS) for name in SAID if name != "pyvertical"},
+    },
+    execution={"batched": USUAL, "eager": EAGER},
 )
-def test_many_rounds_are_those_of_plain_autograd(name: str, models: dict[str, Any], execution: Execution) -> None:
+def test_many_rounds_are_those_of_plain_autograd(trained: tuple[str, dict[str, Any]], execution: Execution) -> None:
+    name, models = trained
     scenario = world(name, **models)
     data = data_of(scenario)
     server, clients = learners(scenario, name, 0, data)

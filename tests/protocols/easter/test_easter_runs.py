@@ -58,9 +58,13 @@ def test_timing_alone_gives_the_same_rounds(name: str) -> None:
     assert rounds(run(scenario)).equals(rounds(run(scenario, timing_only=True)))
 
 
-@pytest.mark.parametrize("name", ["local", "pyvertical", "agg_vfl"])  # easter's are those of test_easter_times.py
-@pytest.mark.parametrize(
-    "compute", ["40 ms", {"kind": "exponential", "mean": "40 ms"}, {"kind": "flops", "rate": "1e5 FLOPS"}]
+@in_turn(
+    name=["local", "pyvertical", "agg_vfl"],  # easter's are those of test_easter_times.py
+    compute={
+        "time": "40 ms",
+        "random": {"kind": "exponential", "mean": "40 ms"},
+        "flops": {"kind": "flops", "rate": "1e5 FLOPS"},
+    },
 )
 def test_the_law_of_a_round_agrees_with_its_simulation(name: str, compute: Any) -> None:
     link = {"up": "100 kbps", "down": "100 kbps"}

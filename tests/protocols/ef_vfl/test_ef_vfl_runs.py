@@ -9,6 +9,7 @@ import pytest
 import torch
 from closed_form_checks import seen
 from kept_runs import KeptAt, files_of, interrupted, whole
+from thorough import in_turn
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, events, metrics, raw, rounds, run, same_times, tiny
 
 from vflsim.protocols.ef_vfl import protocol as protocol_module
@@ -86,8 +87,7 @@ def test_timing_alone_gives_the_same_rounds_and_so_does_one_client_after_the_oth
     assert apart(outcome, eager) <= 1e-9
 
 
-@each
-@pytest.mark.parametrize("network", ["dedicated", "fifo"])
+@in_turn(protocol=EACH, network=["dedicated", "fifo"])
 def test_the_law_of_a_round_agrees_with_its_simulation(protocol: dict[str, Any], network: str) -> None:
     link = {"up": "100 kbps", "down": "100 kbps"}
     timing = {
