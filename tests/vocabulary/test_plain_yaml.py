@@ -120,3 +120,15 @@ def test_a_character_without_place_in_yaml_is_named_with_its_line() -> None:
 def test_any_text_gives_a_value_or_a_scenario_error(text: str) -> None:
     with contextlib.suppress(ScenarioError):
         value(text)
+
+
+def test_whoever_has_a_value_may_change_it_although_its_text_is_remembered() -> None:
+    text = "a: {b: [1, {c: 2}]}\nd: [3]\n"
+    first, origins = parse_value(text, "test.yaml")
+    first["a"]["b"][1]["c"], first["d"] = 5, []
+    origins.clear()
+    again, where = parse_value(text, "test.yaml")
+    assert again == {"a": {"b": [1, {"c": 2}]}, "d": [3]}
+    assert where[("a", "b", 1, "c")] == 1
+    with pytest.raises(ScenarioError, match="more than 3 values"):  # another bound is another reading
+        parse_value(text, "test.yaml", 3)
