@@ -131,6 +131,16 @@ def test_sizes_decide_with_flops() -> None:
         assert not agrees(found(faster), rounds)
 
 
+def test_decoding_and_the_step_on_it_take_the_time_of_their_flops() -> None:
+    """Nothing is random, and the server alone takes time: a round is the slowest of five uploads and a server step."""
+    client = {"select": "all", "upload_delay": "(3*m) ms"}
+    server = {"compute": {"kind": "flops", "rate": "1 MFLOPS"}}
+    world = scenario(client, timing__server=server, training__last_batch="drop", rounds=WARM_UP + 5)
+    rounds = simulated(world)["round duration"]
+    assert found(world).mean.low == pytest.approx(rounds.mean(), rel=1e-9)
+    assert rounds.mean() > found(scenario(client, training__last_batch="drop")).mean.low * (1 + 1e-3)
+
+
 @in_turn(network=["fifo", "dedicated", "fair"], late=["abandoned", "finished"])
 def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
     world = scenario(
