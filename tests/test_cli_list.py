@@ -50,11 +50,11 @@ def test_the_file_of_older_modules_is_removed_and_other_categories_are_not(
     monkeypatch.setattr(listing, "_digest", lambda: "0123456789abcdef")
     listed("networks")
     left = sorted(path.name for path in cache.iterdir())
-    assert left[0] == "networks-0123456789abcdef.json"
+    assert left[0] == "networks-0123456789abcdef.tsv"
     assert [name.rpartition("-")[0] for name in left] == ["networks", "rates"]
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "nothing", '[["fifo", 3]]', "[3]", '{"a": 1}', "\udc00"])
+@pytest.mark.parametrize("damage", ["", "\n", "nothing", "a\tb\n", "a\tb\tc\nd\n", "a\tb\tc\td\n", "\udc00"])
 def test_a_damaged_file_is_replaced(damage: str, cache: Path) -> None:
     first = listed("networks")
     (file,) = cache.iterdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,14 +32,13 @@ def listed(category: str) -> list[Texts]:
     Example: ``listed("networks")[0][0]`` is ``"fifo"``.
     """
     place = _place(category)
-    with suppress(OSError, ValueError, TypeError):
-        found = [tuple(texts) for texts in json.loads(place.read_text("utf-8"))]
-        long = 4 if category == PRESETS else 3
-        if found and all(len(texts) == long and all(isinstance(text, str) for text in texts) for texts in found):
+    with suppress(OSError, ValueError):
+        found = [tuple(line.split("\t")) for line in place.read_text("utf-8").splitlines()]
+        if {len(texts) for texts in found} == {4 if category == PRESETS else 3}:
             return found
     found = list(_presets() if category == PRESETS else _kinds(category))
     with suppress(OSError):
-        _write(place, json.dumps(found, ensure_ascii=False))
+        _write(place, "".join("\t".join(texts) + "\n" for texts in found))
     return found
 
 
@@ -61,7 +59,7 @@ def _presets() -> Iterator[Texts]:
 
 
 def _place(category: str) -> Path:
-    return Path(platformdirs.user_cache_dir("vflsim")) / "listed" / f"{category}-{_digest()}.json"
+    return Path(platformdirs.user_cache_dir("vflsim")) / "listed" / f"{category}-{_digest()}.tsv"
 
 
 @cache
@@ -90,6 +88,6 @@ def _write(place: Path, text: str) -> None:
         file.write(text)
     os.replace(file.name, place)
     category = place.name.rpartition("-")[0]
-    for older in place.parent.glob(f"{category}-????????????????.json"):
+    for older in place.parent.glob(f"{category}-????????????????.tsv"):
         if older != place:
             older.unlink(missing_ok=True)
