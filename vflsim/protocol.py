@@ -81,7 +81,21 @@ from vflsim.protocols.capabilities import (
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
-from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import (
+    BARRIERS,
+    Activated,
+    Acts,
+    ClientWork,
+    InTurn,
+    Obstacle,
+    Recurrence,
+    ServerWaits,
+    ServerWork,
+    SynchronousRounds,
+    TimedWorld,
+    ToClients,
+    ToServer,
+)
 from vflsim.setting import (
     BatchPlan,
     Exchange,
@@ -131,11 +145,13 @@ API_VERSION = 1
 
 __all__ = [
     "API_VERSION",
+    "BARRIERS",
     "REFERENCE",
     "ROUNDS",
     "SERVER",
     "SHARED",
     "TABLE",
+    "Activated",
     "Activation",
     "ActivationProcess",
     "Acts",
@@ -155,6 +171,7 @@ __all__ = [
     "Choices",
     "ClientLearner",
     "ClientNode",
+    "ClientWork",
     "ClosedForm",
     "Codec",
     "ComputeModel",
@@ -175,6 +192,7 @@ __all__ = [
     "Formula",
     "Gradient",
     "Handle",
+    "InTurn",
     "IncompleteRoundError",
     "Index",
     "Interrupted",
@@ -224,6 +242,8 @@ __all__ = [
     "ServerLearner",
     "ServerNode",
     "ServerPrediction",
+    "ServerWaits",
+    "ServerWork",
     "Setting",
     "Spec",
     "Split",
@@ -231,8 +251,11 @@ __all__ = [
     "StepProfile",
     "StopRule",
     "Synchronous",
+    "SynchronousRounds",
     "TaskName",
     "TimedWorld",
+    "ToClients",
+    "ToServer",
     "Traits",
     "Unanalysable",
     "UnsuitableError",

@@ -18,6 +18,7 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import Protocol
+from vflsim.protocols.blinded import key_acts
 from vflsim.protocols.evaluation import Scores, answer_evaluation
 from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
 from vflsim.recurrences.acts import split_acts
@@ -99,8 +100,21 @@ class Vectorisable(ABC):
         """Return what ``client`` and the server do in a round on ``batch``: by default plain split training.
 
         It makes operations and messages of the learners ``server`` and ``clients``, which are counted and never run.
+        Without clients, ``client`` is the server.
         """
         return split_acts(server, clients, client, batch)
+
+    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return what ``client`` and the server do before the first round: with blinding, they agree on keys."""
+        return key_acts(server, clients, client) if server.held.blinded_sum is not None else ()
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what of a scenario the recurrence knows besides: of ``activation`` and ``blinding``.
+
+        Those whose rounds wait for all clients know both, where ``acts`` has an ``Activated`` (``BARRIERS``).
+        """
+        return frozenset()
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield values of the protocol's keys for which the recurrence does not hold."""

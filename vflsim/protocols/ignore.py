@@ -15,7 +15,7 @@ from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective, Vectorisable
 from vflsim.protocols.traits import ROUNDS, Traits, replace
-from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.dropping import Dropping
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting
@@ -92,6 +92,11 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
         Raises ``Unanalysable`` if rounds may leave one out.
         """
         return ignoring(Cycles(self, setting), self.fastest, self.deadline)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all participants."""
+        return BARRIERS if self.exclude is not None else frozenset()
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return a synchronous recurrence of the participants, or one whose rounds end without late clients."""

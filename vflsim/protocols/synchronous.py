@@ -12,7 +12,7 @@ from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Vectorisable
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting
 from vflsim.world.messages import Embedding, Gradient
@@ -68,6 +68,11 @@ class Synchronous(Analysable, Vectorisable, Blindable, Explainable, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest embedding."""

@@ -12,36 +12,81 @@ from vflsim.world.messages import Embedding, Gradient, Message
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
-    """The operations and messages of one client's round. They give sizes and FLOPs, and never run.
+class Activated:
+    """The client waits for its next activation."""
 
-    The client does ``embed`` and sends ``up``; the server's ``serve`` ends the round, ``down`` goes back, and the
-    client takes its ``steps``, all of one kind, while the server takes ``further`` ones, all of one kind. ``passed_on``
-    names the tensors in ``down`` that keep the bytes with which clients have sent them.
 
-    Example::
+@dataclass(frozen=True, slots=True)
+class ClientWork:
+    """The client performs an operation, which gives the FLOPs and never runs."""
 
-        learners, batch = split_learners(setting, seed=0), Batch(0, np.arange(4))
-        embed = learners.clients[1].embed(batch)
-        up = Embedding(batch, embed.result, round=0)
-        up.sender = 1
-        serve = learners.server.server_step([up])
-        down = Gradient(value=serve.result.gradient_for(up), round=0)
-        acts = Acts(embed, up, serve, down, (learners.clients[1].client_step(batch, down),))
-        acts.embed.kind, acts.serve.kind, len(acts.steps)  # ('embed', 'server_step', 1)
+    operation: Operation[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWork:
+    """The server performs an operation, which gives the FLOPs and never runs. One that counts as a round ends it."""
+
+    operation: Operation[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToServer:
+    """The client waits its upload delay, and sends a message, which gives the size."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ToClients:
+    """The server sends every client such a message, and does not wait until it arrives.
+
+    ``passed_on`` names the tensors in it that keep the bytes with which clients have sent them.
     """
 
-    embed: Operation[Any]
-    up: Message
-    serve: Operation[Any]
-    down: Message
-    steps: tuple[Operation[Any], ...]
-    further: tuple[Operation[Any], ...] = ()
+    message: Message
     passed_on: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ServerWaits:
+    """The server waits until what all clients have sent last has arrived: a barrier."""
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Client after client, in client order, the server and the client do these acts; the server waits for each.
+
+    It begins with the server's acts, and ends with a message to the server.
+    """
+
+    acts: Acts
+
+
+Act: TypeAlias = Activated | ClientWork | ServerWork | ToServer | ToClients | ServerWaits | InTurn
+Acts: TypeAlias = tuple[Act, ...]
+"""The acts of one client and of the server in a round. Each party does its own in this order.
+
+A message is received before the next act of its receiver, by a client at once, by the server where it waits.
+
+Example::
+
+    learners, batch = split_learners(setting, seed=0), Batch(0, np.arange(4))
+    embed = learners.clients[1].embed(batch)
+    up = Embedding(batch, embed.result, round=0)
+    up.sender = 1
+    serve = learners.server.server_step([up])
+    down = Gradient(value=serve.result.gradient_for(up), round=0)
+    step = learners.clients[1].client_step(batch, down)
+    acts = (ClientWork(embed), ToServer(up), ServerWaits(), ServerWork(serve), ToClients(down), ClientWork(step))
+    acts[3].operation.kind, acts[3].operation.counts  # ('server_step', 'round')
+"""
+
 MakeActs: TypeAlias = Callable[[Any, Mapping[int, Any], int, Batch], Acts]
-"""Makes the acts of a client from the server's learner, the clients' learners, the client's number, and a batch."""
+"""Makes the acts of a client from the server's learner, the clients' learners, the client's number, and a batch.
+
+Without clients, the number is the server's.
+"""
 
 
 def embedding(clients: Mapping[int, Any], client: int, batch: Batch) -> tuple[Operation[Any], Embedding]:
@@ -52,9 +97,22 @@ def embedding(clients: Mapping[int, Any], client: int, batch: Batch) -> tuple[Op
     return operation, message
 
 
+def trip(
+    work: Operation[Any], up: Message, serve: Operation[Any], down: Message, passed_on: tuple[str, ...] = ()
+) -> Acts:
+    """Return one trip: the client works and sends, the server waits for all, works, and sends."""
+    return ClientWork(work), ToServer(up), ServerWaits(), ServerWork(serve), ToClients(down, passed_on)
+
+
 def split_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-    """Return the acts of plain split training: an embedding up, a gradient down, and a step."""
+    """Return the acts of plain split training: an activation, an embedding up, a gradient down, and a step."""
     embed, up = embedding(clients, client, batch)
     serve = server.server_step([up])
     down = Gradient(value=serve.result.gradient_for(up), round=0)
-    return Acts(embed, up, serve, down, (clients[client].client_step(batch, down),))
+    step = clients[client].client_step(batch, down)
+    return Activated(), *trip(embed, up, serve, down), ClientWork(step)
+
+
+def no_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+    """Return no acts: nothing comes before the first round."""
+    return ()

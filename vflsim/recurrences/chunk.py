@@ -16,12 +16,13 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Transfers of n rounds in one direction, each array of shape (n, M), or broadcast to it.
+    """Transfers of n rounds in one direction, to the server or from it, each array of shape (n, m), or broadcast to it.
 
     A transfer lasts from ``began`` to ``ends`` (inf: no transfer) and moves ``counted`` of its ``sizes`` bytes, fewer
     if it is aborted. ``rates`` are in bit/s.
     """
 
+    upward: bool
     began: Floats
     ends: Floats
     sizes: Ints
@@ -42,8 +43,9 @@ class Chunk:
     """Rounds ``first`` up to ``first + n``.
 
     ``ends`` (n,) are the ends of the server's steps, ``waited`` (n,) their starts. ``used`` (n, M): whose embeddings a
-    step used (None: everyone's). ``steps`` (n, M), or (n, steps, M): when clients have stepped with what the round sent
-    them (inf: never).
+    step used (None: everyone's). ``steps`` (n, M), or (n, steps, M): when clients have stepped in the course of the
+    round if ``steps_during``, otherwise with what its end has sent them (inf: never).
+    Transfers are sent ``during`` a round, ``after`` its end as its consequences, or ``before`` the first one.
     ``ordered``: all consequences of a round precede the end of the next.
     """
 
@@ -52,10 +54,12 @@ class Chunk:
     waited: Floats
     used: Bools | None
     steps: Floats
-    up: Moves | None
-    down: Moves | None
+    during: tuple[Moves, ...]
+    after: tuple[Moves, ...]
     ages: Ages
     ordered: bool
+    before: tuple[Moves, ...] = ()
+    steps_during: bool = False
 
 
 class Recurrence(Protocol):

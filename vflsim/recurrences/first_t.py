@@ -29,11 +29,11 @@ class FirstOfAll(Racing):
 
     def settle(self, heat: Heat, up: Moves, place: int) -> None:
         """Settle the round: the gradient ends delay, computation and transfer."""
-        world, heard, done = self.world, heat.heard, heat.in_time
+        heard, done = heat.heard, heat.in_time
         stages = (
-            (heat.free, world.embed.draws),
-            (heat.embedded, world.upload),
-            (heat.uploaded, world.up.latency),
+            (heat.free, self.trip.embed.draw.series.stage),
+            (heat.embedded, self.trip.up.delay.series.stage),
+            (heat.uploaded, self.up.latency.series.stage),
         )
         undecidable = any(undetermined(began, heard, ~done, stage) for began, stage in stages)
         if undecidable or np.any(~done & (heat.arrives == heard)):
@@ -48,6 +48,6 @@ class FirstOfAll(Racing):
         cut = sent & ~delivered & (heat.began < heard)
         up.counted[place] = np.where(delivered, up.sizes[place], 0)
         if cut.any():
-            moves = Moves(up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
+            moves = Moves(True, up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
             up.counted[place, cut] = bytes_through(chosen_of(moves, cut), heard[cut])
         self.free = np.maximum(heat.free, heard)

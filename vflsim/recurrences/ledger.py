@@ -88,11 +88,16 @@ def rows_of(moves: Moves, start: int, stop: int) -> Moves:
     """Select the transfers of rounds ``start`` up to ``stop``."""
     of = slice(start, stop)
     rates = np.broadcast_to(moves.rates, moves.ends.shape)[of]
-    return Moves(moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of], rates)
+    return Moves(moves.upward, moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of], rates)
 
 
 def chosen_of(moves: Moves, chosen: Bools) -> Moves:
     """Select transfers, as flat arrays."""
     return Moves(
-        moves.began[chosen], moves.ends[chosen], moves.sizes[chosen], moves.counted[chosen], moves.rates[chosen]
+        moves.upward,
+        moves.began[chosen],
+        moves.ends[chosen],
+        moves.sizes[chosen],
+        moves.counted[chosen],
+        moves.rates[chosen],
     )

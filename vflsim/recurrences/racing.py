@@ -11,7 +11,8 @@ from vflsim.recurrences.ages import ClientAges
 from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Stage
-from vflsim.recurrences.world import TimedWorld, seconds
+from vflsim.recurrences.timed import SingleTrip, seconds
+from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.base import Floats
 
 
@@ -43,12 +44,14 @@ class Racing(ABC):
 
     def __init__(self, world: TimedWorld, ages: ClientAges) -> None:
         self.world, self._ages = world, ages
+        self.trip = trip = SingleTrip.of(world.round)
+        self.up, self.down = trip.up.way, trip.down.way
         clients = len(world.clients)
         self.free = np.zeros(clients)
         self.end = 0.0
         self.embeds, self.uploads, self.sends, self.steps = (np.zeros(clients, np.int64) for _ in range(4))
-        self._up_seconds, self._down_seconds = world.up.seconds, world.down.seconds
-        self._empty_seconds = seconds(world.empty, world.down.rates)
+        self._up_seconds, self._down_seconds = self.up.seconds, self.down.seconds
+        self._empty_seconds = seconds(world.empty, self.down.rates)
 
     @abstractmethod
     def choose(self, arrives: Floats) -> tuple[float, Bools]:
@@ -63,32 +66,32 @@ class Racing(ABC):
         """Return the next ``count`` rounds, from ``first`` on. Raises ``UndecidedError``."""
         world, shape = self.world, (count, len(self.world.clients))
         kinds = world.kind_of(np.arange(first, first + count))
-        server = world.server_seconds(first, kinds).tolist()
-        back = world.down.latency.rows(first, count)
+        server = self.trip.server_seconds(first, kinds).tolist()
+        back = self.down.latency.series.rows(first, count)[:, 0]
         ends, waited, used, steps = np.empty(count), np.empty(count), np.empty(shape, bool), np.empty(shape)
         sizes = np.empty(shape, np.int64)
-        up = Moves(np.empty(shape), np.empty(shape), world.up.sizes[kinds], np.empty(shape, np.int64), world.up.rates)
-        down = Moves(np.empty(shape), np.empty(shape), sizes, sizes, world.down.rates)
+        counted = np.empty(shape, np.int64)
+        up = Moves(True, np.empty(shape), np.empty(shape), self.up.sizes[kinds], counted, self.up.rates)
+        down = Moves(False, np.empty(shape), np.empty(shape), sizes, sizes, self.down.rates)
         ages = self._ages.empty(count)
         for k, kind in enumerate(kinds.tolist()):
             heat = self._heat(first + k, kind, server[k], back[k])
             self.settle(heat, up, k)
-            ready = self.free + world.step.take(self.steps, kind)
+            ready = self.free + self.trip.step.take(self.steps, kind)
             self.free = np.where(heat.used, ready, self.free)
             self.steps += heat.used
             self.end = heat.end
             ends[k], waited[k], used[k] = heat.end, heat.waited, heat.used
             steps[k] = np.where(heat.used, ready, np.inf)
             down.began[k], down.ends[k] = heat.answered, heat.heard
-            sizes[k] = np.where(heat.used, world.down.sizes[kind], world.empty)
+            sizes[k] = np.where(heat.used, self.down.sizes[kind], world.empty)
             self._ages.note(ages, k, heat.number, heat.used)
-        return Chunk(first, ends, waited, used, steps, up, down, ages, ordered=False)
+        return Chunk(first, ends, waited, used, steps, (up,), (down,), ages, ordered=False)
 
     def _heat(self, number: int, kind: int, server: float, back: Floats) -> Heat:
-        world = self.world
-        embedded = self.free + world.embed.take(self.embeds, kind)
-        uploaded = embedded + world.upload.take(self.uploads)
-        began = uploaded + world.up.latency.take(self.sends)
+        embedded = self.free + self.trip.embed.take(self.embeds, kind)
+        uploaded = embedded + self.trip.up.delay.series.stage.take(self.uploads)
+        began = uploaded + self.up.latency.series.stage.take(self.sends)
         arrives = began + self._up_seconds[kind]
         waited, used = self.choose(arrives)
         if waited > self.end and np.any((self.free == waited) & (arrives == waited)):

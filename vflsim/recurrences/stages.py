@@ -44,6 +44,11 @@ class Stage:
         self._columns = np.arange(len(constants))
 
     @property
+    def nothing(self) -> bool:
+        """Whether no client ever takes any time."""
+        return not self._constants.any()  # NaN counts as some
+
+    @property
     def varies(self) -> bool:
         """Whether any client's time is random."""
         return bool(self._sources)
@@ -54,12 +59,15 @@ class Stage:
             return np.broadcast_to(self._constants, (count, len(self._constants)))
         number, start = divmod(first, BLOCK)
         if start or count % BLOCK:
-            if self._block is None or self._block[0] != number:
-                self._block = None  # frees its memory first
-                self._block = number, self.rows(number * BLOCK, BLOCK)
-            here = self._block[1][start : start + count]
-            rest = count - len(here)
-            return np.concatenate([here, self.rows(first + len(here), rest)]) if rest else here
+            known = self._block if self._block is not None and self._block[0] == number else None
+            self._block = None  # frees its memory first
+            parts = [] if known is None else [known[1]]
+            after, last = number + len(parts), -(-(first + count) // BLOCK)
+            if last > after:
+                parts.append(self.rows(after * BLOCK, (last - after) * BLOCK))
+            drawn = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            self._block = last - 1, drawn[-BLOCK:]
+            return drawn[start : start + count]
         rows = np.empty((count, len(self._constants)))
         rows[:] = self._constants
         self._fill(rows, list(self._sources), [first // BLOCK] * len(self._sources))

@@ -5,65 +5,50 @@ from __future__ import annotations
 import numpy as np
 
 from vflsim.recurrences.chunk import Ages, Chunk, Moves
+from vflsim.recurrences.program import Now, Program
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.world import TimedWorld
-from vflsim.timing.base import Floats
+from vflsim.recurrences.timed import TimedService
+from vflsim.recurrences.world import TimedWorld, running
+
+BARRIERS = frozenset({"activation", "blinding"})
+"""What of a scenario rounds know whose server waits for all clients.
+
+Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``Activated()``.
+"""
 
 
 class SynchronousRounds:
-    """Rounds: embed, upload delay, latency, transfer; server step after the slowest; latency, transfer, client steps.
+    """The acts of ``world.round``, round after round: trips to the server and back, and barriers at the server.
 
-    The server may take further steps, which the next round waits for.
+    What a protocol does before its first round, such as a key agreement, comes with the first chunk.
     """
 
     def __init__(self, world: TimedWorld) -> None:
         self._world = world
-        self._ready = np.zeros(len(world.clients))
-        self._free = 0.0
+        self._round = Program(world, world.round)
+        self._now = Now(len(world.clients))
+        self._before: tuple[Moves, ...] = ()
+        if world.before:
+            self._before = Program(world, world.before).play(0, np.zeros(1, np.int64), self._now).during
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
         world = self._world
         kinds = world.kind_of(np.arange(first, first + count))
-        server, further = world.server_seconds(first, kinds).tolist(), world.further_seconds(first, kinds).tolist()
-        embed, step = world.embed.rows(first, kinds), world.steps.rows(first, kinds)
-        upload = world.upload.rows(first, count)
-        there, back = world.up.latency.rows(first, count), world.down.latency.rows(first, count)
-        up_seconds, down_seconds = world.up.seconds, world.down.seconds
-        shape, each = (count, len(world.clients)), world.steps.count
-        up_began, up_ends, down_began, down_ends = (np.empty(shape) for _ in range(4))
-        steps = np.empty((count, each, shape[1]))
-        waited, ends = np.empty(count), np.empty(count)
-        ready, t = self._ready, np.empty(len(world.clients))
-        for k, kind in enumerate(kinds.tolist()):
-            np.add(ready, embed[k], out=t)
-            np.add(t, upload[k], out=t)
-            np.add(t, there[k], out=up_began[k])
-            np.add(up_began[k], up_seconds[kind], out=up_ends[k])
-            arrived = max(up_ends[k].max(), self._free)
-            waited[k] = arrived
-            ends[k] = end = arrived + server[k]
-            np.add(back[k], end, out=down_began[k])
-            np.add(down_began[k], down_seconds[kind], out=down_ends[k])
-            ready = down_ends[k]
-            for j in range(each):
-                np.add(ready, step[k, j], out=steps[k, j])
-                ready = steps[k, j]
-            for seconds in further[k]:
-                end += seconds
-            self._free = float(end)
-        self._ready = ready.copy()
-        up, down = world.up.sizes[kinds], world.down.sizes[kinds]
+        played = self._round.play(first, kinds, self._now)
+        before, self._before = self._before, ()
         return Chunk(
             first,
-            ends,
-            waited,
+            played.ends,
+            played.waited,
             None,
-            steps[:, 0] if each == 1 else steps,
-            Moves(up_began, up_ends, up, up, world.up.rates),
-            Moves(down_began, down_ends, down, down, world.down.rates),
+            played.steps,
+            played.during,
+            played.after,
             fresh(world, kinds),
             ordered=True,
+            before=before,
+            steps_during=played.steps_during,
         )
 
 
@@ -72,21 +57,17 @@ class ServerSteps:
 
     def __init__(self, world: TimedWorld) -> None:
         self._world = world
+        (self._step,) = (act for act in world.round if isinstance(act, TimedService) and act.ends)
         self._now = 0.0
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
         kinds = self._world.kind_of(np.arange(first, first + count))
-        ends = running(self._now, self._world.server_seconds(first, kinds))
+        drawn = self._step.draw.series.rows(first, count)[:, :, 0]
+        ends = running(self._now, self._step.seconds(drawn, kinds)[:, 0])
         self._now = float(ends[-1])
         steps = np.broadcast_to(ends[:, None], (count, len(self._world.clients)))
-        return Chunk(first, ends, ends, None, steps, None, None, fresh(self._world, kinds), ordered=True)
-
-
-def running(start: float, seconds: Floats) -> Floats:
-    """Return the running sums of ``start`` and ``seconds`` (n,), added one by one from the left."""
-    sums: Floats = np.add.accumulate(np.concatenate([[start], seconds]))
-    return sums[1:]
+        return Chunk(first, ends, ends, None, steps, (), (), fresh(self._world, kinds), ordered=True)
 
 
 def fresh(world: TimedWorld, kinds: Ints) -> Ages:

@@ -58,6 +58,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N"},
 }
+WITH_ACTIVATIONS = {
+    name for name in PROTOCOLS if name not in {"fastest", "deadline", "t-sync, cancel", "centralised", "local"}
+}
+"""The protocols whose clients may wait for activations."""
 HEADS = {"models__aggregate": "concat", "models__server": {"kind": "linear", "bias": False}}
 """What protocols with a linear head for each client need."""
 
@@ -86,6 +90,9 @@ STOPS = st.one_of(
     st.builds(lambda e, s, n: {"epochs": e, "time": s, "updates": n}, st.floats(0.1, 3), st.floats(0.01, 0.2),
               st.integers(1, 60)),
 )  # fmt: skip
+AGGREGATES = st.sampled_from(["mean", "concat"])
+ACTIVATIONS = ["immediate", "immediate", {"kind": "poisson", "rate": "150 /s", "busy": "queue"},
+               {"kind": "poisson", "rate": "150 /s"}]  # fmt: skip
 EVALUATIONS = st.sampled_from(["1 rounds", "3 rounds", "0.7 ms", "9 ms", "1 updates", "7 updates", "100 s"])
 
 
@@ -105,6 +112,8 @@ def scenarios(draw: st.DrawFn, protocol: dict[str, Any], law: dict[str, Any]) ->
         }
         for select in ("all", "2..N")
     ]
+    if protocol in [PROTOCOLS[name] for name in WITH_ACTIVATIONS]:
+        entries[0]["activation"] = draw(st.sampled_from(ACTIVATIONS))
     heads: dict[str, Any] = HEADS if protocol["kind"].startswith("vim") else {}
     network: Any = "dedicated" if rates else draw(st.sampled_from(["dedicated", "fifo"]))
     server = {"compute": draw(st.sampled_from(["1 ms", law])), "link": {"latency": draw(latency)}}
@@ -113,10 +122,10 @@ def scenarios(draw: st.DrawFn, protocol: dict[str, Any], law: dict[str, Any]) ->
         timing={"network": network, "server": server, "clients": entries},
         partition={"clients": clients, "by": "columns"},
         models__client={"kind": "linear", "embedding": draw(st.sampled_from([3, 6]))},
-        **({"models__aggregate": draw(st.sampled_from(["mean", "concat"]))} | heads),
+        **({"models__aggregate": "mean" if protocol["kind"] == "easter" else draw(AGGREGATES)} | heads),
         training__batch=draw(st.sampled_from([7, 20, 80])),
         training__last_batch=draw(st.sampled_from(["keep", "drop"])),
-        stop=draw(STOPS),
+        stop=draw(STOPS) | ({"rounds": 20} if protocol["kind"] == "local" else {}),
         evaluate={"every": draw(EVALUATIONS)},
         record="rounds",
     )

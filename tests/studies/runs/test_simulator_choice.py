@@ -60,7 +60,12 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (SYNCHRONOUS, clients(compute=BURSTS), "timing.clients.compute", "client 2's compute depends on"),
     (SYNCHRONOUS, clients(link={"latency": BURSTS}), "timing.clients.link.latency", "client 2's link.latency depends"),
     ({"kind": "centralised"}, {"timing": {"server": {"compute": BURSTS}}}, "timing.server.compute", "the server's"),
-    (SYNCHRONOUS, clients(activation={"kind": "poisson", "rate": "9 /s"}), "timing.clients.activation", "(poisson)"),
+    (
+        {"kind": "ignore", "fastest": 2},
+        clients(activation={"kind": "poisson", "rate": "9 /s"}),
+        "timing.clients.activation",
+        "(poisson)",
+    ),
     (
         SYNCHRONOUS,
         clients(link={"up": {"kind": "steps", "steps": [[0, "1 Mbps"], ["1 s", "2 Mbps"]]}}),

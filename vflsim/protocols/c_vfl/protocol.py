@@ -21,7 +21,7 @@ from vflsim.protocols.fedbcd.recomputed import (
     shared_shapes,
 )
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
@@ -100,6 +100,11 @@ class CVfl(Analysable, Vectorisable, LabelSharing, Protocol):
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return an embedding up, all values down, and Q steps of the client and of the server."""
         return sharing_acts(server, clients, client, batch, self.local_steps, self.local_steps - 1)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest client."""

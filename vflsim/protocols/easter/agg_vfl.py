@@ -18,7 +18,7 @@ from vflsim.protocols.traits import Traits
 from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.protocols.vim.messages import Logits
-from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
@@ -75,6 +75,11 @@ class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest prediction."""

@@ -9,7 +9,7 @@ from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode
 
@@ -45,6 +45,11 @@ class PyVertical(Analysable, Vectorisable, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return Synchronous().closed_forms(setting)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest bottom."""

@@ -17,7 +17,7 @@ from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits, replace
-from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
@@ -149,6 +149,11 @@ class EfVfl(Analysable, Vectorisable, Remembering, LabelSharing, Protocol):
         further = self.local_steps - 1
         make = held_acts if self.labels == "private" else sharing_acts  # differences have the shapes of embeddings
         return make(server, clients, client, batch, self.local_steps, further)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest client."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from vflsim.learning.batches import Batch
 from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.recurrences.acts import Acts, embedding
+from vflsim.recurrences.acts import Activated, Acts, ClientWork, ServerWork, embedding, trip
 from vflsim.streams import party_name
 from vflsim.world.messages import Gradient, Message
 
@@ -17,8 +17,8 @@ def held_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch
     embed, up = embedding(clients, client, batch)
     serve = server.server_step([up])
     down = Gradient(value=serve.result.gradient_for(up), round=0)
-    later = (server.local_step([up]),) * further
-    return Acts(embed, up, serve, down, steps_on(clients[client], batch, down, steps), later)
+    later = (ServerWork(server.local_step([up])),) * further
+    return Activated(), *trip(embed, up, serve, down), *steps_on(clients[client], batch, down, steps), *later
 
 
 def sharing_acts(
@@ -38,11 +38,12 @@ def sharing_acts(
     down = shared_values_of(serve.result, passed_on, 0)
     operation, up = sent[client]
     names = tuple(party_name(message.sender) for message in passed_on)
-    later = (server.local_step(messages),) * further
-    return Acts(operation, up, serve, down, steps_on(clients[client], batch, down, steps), later, names)
+    later = (ServerWork(server.local_step(messages)),) * further
+    taken = steps_on(clients[client], batch, down, steps)
+    return Activated(), *trip(operation, up, serve, down, names), *taken, *later
 
 
-def steps_on(learner: Any, batch: Batch, received: Message, count: int) -> tuple[Any, ...]:
+def steps_on(learner: Any, batch: Batch, received: Message, count: int) -> Acts:
     """Return a client's steps on what it has received: all but the first repeat the forward pass."""
-    first = learner.client_step(batch, received)
-    return (first, *(learner.step_again(batch, received),) * (count - 1))
+    first = ClientWork(learner.client_step(batch, received))
+    return first, *(ClientWork(learner.step_again(batch, received)),) * (count - 1)

@@ -18,7 +18,7 @@ from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Acts, Obstacle, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
@@ -162,10 +162,15 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
             yield Obstacle("order", "clients step one after another, each on the values of those before it", "parallel")
 
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return an embedding up, a gradient or values down, and the steps of the client and of the server."""
+        """Return an embedding up, a gradient or values down, and the steps of both."""
         if self.gradients == "held":
             return held_acts(server, clients, client, batch, self.local_steps, self.further_steps)
         return sharing_acts(server, clients, client, batch, self.local_steps, self.further_steps, own=False)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest client."""

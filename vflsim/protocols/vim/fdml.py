@@ -15,7 +15,7 @@ from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, whole_clients
 from vflsim.protocols.vim.messages import Logits
-from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Gradient
@@ -74,6 +74,11 @@ class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest logits."""

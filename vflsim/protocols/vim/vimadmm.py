@@ -16,8 +16,8 @@ from vflsim.protocols.capabilities import Analysable, Remembering, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables
-from vflsim.recurrences import Acts, Recurrence, TimedWorld
-from vflsim.recurrences.acts import embedding
+from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
+from vflsim.recurrences.acts import Activated, ClientWork, embedding, trip
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import ClientsMade, Exchange, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.vocabulary.quantities import Count, PositiveNumber
@@ -58,7 +58,13 @@ class Admm(Analysable, Vectorisable, Remembering, LinearHeads):
         embed, up = embedding(clients, client, batch)
         serve = server.server_step([up])
         down = AdmmVariables(round=0, tensors=serve.result.variables_for(client))
-        return Acts(embed, up, serve, down, (clients[client].client_step(batch, down),) * self.local_steps)
+        step = ClientWork(clients[client].client_step(batch, down))
+        return Activated(), *trip(embed, up, serve, down), *(step,) * self.local_steps
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest client."""

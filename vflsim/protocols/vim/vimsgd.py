@@ -11,7 +11,7 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.protocols.capabilities import Analysable, Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
-from vflsim.recurrences import Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.world.messages import Embedding, Gradient
@@ -57,6 +57,11 @@ class VimSgd(Analysable, Vectorisable, LinearHeads):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest of the clients' cycles, plus a server step."""
         return synchronous(Cycles(self, setting))
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
         """Return the recurrence of rounds that wait for the slowest embedding."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Chunk
+from vflsim.recurrences.chunk import Chunk, Moves
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.recurrences.stages import Ints
@@ -33,7 +33,7 @@ class Books:
         self._row_ages, self._client_ages = _Ages(), _Ages()
         self._rows: list[dict[str, float]] = []
         self._horizon = 0.0
-        self._sent = self._answered = self._aged = 0  # rounds of the chunk with noted uploads, answers, ages
+        self._begun = self._ended = self._aged = 0  # rounds of the chunk with noted parts, consequences, ages
         self.rounds = self.updates = 0
         self.end: End | None = None
         self._write(0.0, 0, 0)
@@ -49,7 +49,8 @@ class Books:
 
     def take(self, chunk: Chunk) -> int:
         """Add a chunk; return how many of its rounds belong to the run. Raises ``UndecidedError``."""
-        self._sent = self._answered = self._aged = 0
+        self._begun = self._ended = self._aged = 0
+        self._expect(chunk.before, 0, len(chunk.ends))
         self.end = end = self._rules.find(chunk, self._steps.total, self._steps.waiting())
         done = len(chunk.ends) if end is None else end.rounds
         never_still(chunk, self._horizon, done)
@@ -80,17 +81,23 @@ class Books:
         self._up.until(now)
         self._down.until(now)
 
-    def _note(self, chunk: Chunk, sent: int, answered: int) -> None:
-        """Add uploads of the first ``sent`` rounds, gradients and client steps of the first ``answered`` rounds."""
-        if answered > self._answered:
-            self._steps.expect(chunk.steps[self._answered : answered])
-            if chunk.down is not None:
-                self._down.expect(rows_of(chunk.down, self._answered, answered))
-            self._answered = answered
-        if sent > self._sent:
-            if chunk.up is not None:
-                self._up.expect(rows_of(chunk.up, self._sent, sent))
-            self._sent = sent
+    def _note(self, chunk: Chunk, begun: int, ended: int) -> None:
+        """Add what belongs to the first ``begun`` rounds, and the consequences of the first ``ended`` ones."""
+        if ended > self._ended:
+            self._expect(chunk.after, self._ended, ended)
+            if not chunk.steps_during:
+                self._steps.expect(chunk.steps[self._ended : ended])
+            self._ended = ended
+        if begun > self._begun:
+            self._expect(chunk.during, self._begun, begun)
+            if chunk.steps_during:
+                self._steps.expect(chunk.steps[self._begun : begun])
+            self._begun = begun
+
+    def _expect(self, transfers: tuple[Moves, ...], start: int, stop: int) -> None:
+        """Add the transfers of rounds ``start`` up to ``stop``."""
+        for moves in transfers:
+            (self._up if moves.upward else self._down).expect(rows_of(moves, start, stop))
 
     def _age(self, chunk: Chunk, rounds: int) -> None:
         some = slice(self._aged, rounds)
@@ -123,10 +130,11 @@ class Books:
         A step of zero duration follows the arrivals of its instant.
         """
         now, up, down = end.time, self._up.ending(end.time), self._down.ending(end.time)
-        if up + down == 0 or chunk.down is None:
+        if up + down == 0:
             return
         first = chunk.steps if chunk.steps.ndim == 2 else chunk.steps[:, 0]
-        at_once = np.count_nonzero((chunk.down.ends == now) & (first == now))
+        answers = [] if chunk.steps_during else [moves.ends for moves in chunk.after if not moves.upward]
+        at_once = sum(np.count_nonzero((ends == now) & (first == now)) for ends in answers)
         if up or not (at_once == down == self._steps.ending(now)):
             raise undecided("a message arrives with the last client step", chunk.first + end.rounds, now)
 

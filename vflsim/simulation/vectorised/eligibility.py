@@ -61,8 +61,8 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
         what, _, allowed = why.partition("; allowed: ")
         yield Problem(loc, what, allowed, "leave out --path vectorised")
         return
-    if scenario.blinding_of(name) is not None:
-        what = "the vectorised path knows no key agreement before the first round, and no missing masks"
+    if scenario.blinding_of(name) is not None and "blinding" not in protocol.vectorised_with:
+        what = "rounds end without some embeddings, and the vectorised path knows no missing masks"
         yield Problem((*loc, "blinding"), what, "off", "leave out --path vectorised")
     for obstacle in protocol.obstacles():
         yield Problem((*loc, obstacle.key), obstacle.what, obstacle.allowed, "leave out --path vectorised")
@@ -70,30 +70,31 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
 
 
 def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
-    timing, timings = scenario.timing, party_timings(scenario)
-    participants = participants_of(scenario.protocols[name].protocol, scenario.clients, scenario.symbols)
+    timing, timings, protocol = scenario.timing, party_timings(scenario), scenario.protocols[name].protocol
+    participants = participants_of(protocol, scenario.clients, scenario.symbols)
+    activated = isinstance(protocol, Vectorisable) and "activation" in protocol.vectorised_with
     yield from _unknown(timing, lambda key: ("timing", key))
-    if scenario.protocols[name].protocol.traits.reference:  # only the server's work takes time
+    if protocol.traits.reference:  # only the server's work takes time
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         yield from _compute(timings[0], ("timing", "server"), "the server")
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))
-    yield from _party(timings[0], ("timing", "server"), "the server")
+    yield from _party(timings[0], ("timing", "server"), "the server", activated)
     seen = set[object]()
     for parties in by_timing(timings, participants):
         its = timings[parties[0]]
         sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation)
         if (key := (*sort, id(its.availability))) not in seen:
             seen.add(key)
-            yield from _party(its, ("timing", "clients"), f"client {parties[0]}")
+            yield from _party(its, ("timing", "clients"), f"client {parties[0]}", activated)
     network = timing.network
-    if network.delays(timings[party].link for party in (0, *participants)):
+    if participants and network.delays(timings[party].link for party in (0, *participants)):
         what = f"with {network.kind} links a message may have to wait for others"
         allowed = "dedicated; or fifo with no limit to any link's up and down"
         yield Problem(("timing", "network"), what, allowed, "set `network: dedicated`")
 
 
-def _party(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
+def _party(timing: PartyTiming, place: Location, who: str, activated: bool) -> Iterator[Problem]:
     laws = {
         ("compute",): law(timing.compute),
         ("upload_delay",): timing.upload_delay,
@@ -104,7 +105,7 @@ def _party(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
     for end, rate in (("up", timing.link.up), ("down", timing.link.down)):
         if not isinstance(rate, float | int):
             yield Problem((*place, "link", end), f"{who}'s link changes its rate in time", "a constant rate")
-    if not isinstance(timing.activation, Immediate):
+    if not activated and not isinstance(timing.activation, Immediate):
         what = f"{who} waits for activations ({timing.activation.kind})"
         yield Problem((*place, "activation"), what, "immediate")
     yield from _unknown(timing, lambda key: (*place, key))

@@ -95,7 +95,8 @@ def _by_update(chunk: Chunk, limit: int, updates: int, waiting: Floats, other: E
     done = int(np.searchsorted(chunk.ends, now, side="right"))
     if done and chunk.ends[done - 1] == now:
         # Steps with the gradient of this round follow it; the order of earlier ones is undecided.
-        earlier = np.count_nonzero(waiting == now) + np.count_nonzero(chunk.steps[: done - 1] == now)
+        sooner = chunk.steps[: done if chunk.steps_during else done - 1]
+        earlier = np.count_nonzero(waiting == now) + np.count_nonzero(sooner == now)
         if earlier:
             raise undecided("a client's step ends with a server's step", chunk.first + done - 1, now)
         if other is not None and other.moment == "round" and other.rounds == done:

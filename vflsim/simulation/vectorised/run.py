@@ -10,6 +10,7 @@ from vflsim.protocols.capabilities import Vectorisable
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
+from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.store.schema import RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -41,7 +42,7 @@ def run_vectorised(
     resolved = setting(scenario, name, data)
     variation = variation_of(protocol, resolved)
     assert isinstance(protocol, Vectorisable), "a protocol without a recurrence is an obstacle"
-    world = TimedWorld(protocol, resolved, seed, protocol.acts)
+    world = TimedWorld(protocol, resolved, seed, protocol.acts, protocol.first_acts)
     clients, batches = len(world.clients), world.sequence.per_epoch
     course = protocol.recurrence(world)
     books = Books(
@@ -53,7 +54,7 @@ def run_vectorised(
     columns = RoundColumns(world.clients)
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
-    most = max(BLOCK, _ELEMENTS // clients // BLOCK * BLOCK) if least == BLOCK else least
+    most = max(BLOCK, _ELEMENTS // max(clients, 1) // BLOCK * BLOCK) if least == BLOCK else least
     error: UndecidedError | None = None
     while books.end is None:
         try:
@@ -84,6 +85,7 @@ def run_vectorised(
         timing_only=True,
         path="vectorised",
         measures=measures,
+        blinding=None if resolved.blinded_sum is None else BlindingFacts.of(resolved.blinded_sum, ()),
         counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
         wall_clock_s=time.monotonic() - began,
         variation=variation,

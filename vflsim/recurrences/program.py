@@ -1,0 +1,241 @@
+"""Plays the acts of consecutive rounds, in which the server waits for all clients: every time follows from the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflsim.recurrences.chunk import Moves
+from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.stages import Ints
+from vflsim.recurrences.timed import (
+    Draw,
+    Series,
+    Timed,
+    TimedActivation,
+    TimedAnswers,
+    TimedSending,
+    TimedService,
+    TimedTurns,
+    TimedWait,
+    TimedWork,
+    Way,
+)
+from vflsim.recurrences.turns import TurnByTurn
+from vflsim.recurrences.world import TimedWorld
+from vflsim.timing.arrivals import ActivationProcess
+from vflsim.timing.base import Floats
+
+Play = Callable[[int, int], None]
+"""Plays one act in round k of the chunk, whose batch is of a kind."""
+
+
+class Now:
+    """How far the clients (M,) and the server are, in seconds."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients: Floats = np.zeros(clients)
+        self.server = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What n rounds leave: ends and starts (n,) of the steps that end them; client steps (n, steps, M); transfers."""
+
+    ends: Floats
+    waited: Floats
+    steps: Floats
+    steps_during: bool
+    during: tuple[Moves, ...]
+    after: tuple[Moves, ...]
+
+
+class Program:
+    """The acts of a round, one after the other: each party's times follow from its own acts and its waits."""
+
+    def __init__(self, world: TimedWorld, acts: Timed) -> None:
+        self._world, self._acts = world, acts
+        self._steps = sum(_steps(act) for act in acts)
+        self._processes: list[ActivationProcess | None] = []
+        if any(isinstance(act, TimedActivation) for act in acts):
+            self._processes = world.activations()
+
+    def play(self, first: int, kinds: Ints, now: Now) -> Played:
+        """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
+        chunk = _Chunk(self._world, first, kinds, now, self._steps, self._processes)
+        plays = [play for act in self._acts for play in chunk.plays(act)]
+        for k, kind in enumerate(kinds.tolist()):
+            for play in plays:
+                play(k, kind)
+        now.clients = now.clients.copy()  # not a view of what the chunk leaves
+        return chunk.played()
+
+
+class _Chunk:
+    """The times of one chunk of rounds."""
+
+    def __init__(
+        self,
+        world: TimedWorld,
+        first: int,
+        kinds: Ints,
+        now: Now,
+        steps: int,
+        processes: list[ActivationProcess | None],
+    ) -> None:
+        self.world, self.first, self.kinds, self.now, self.processes = world, first, kinds, now, processes
+        count, clients = len(kinds), len(world.clients)
+        self.shape = count, clients
+        self.scratch = np.empty(clients)
+        self.ends, self.waited, self.steps = np.empty(count), np.empty(count), np.empty((count, steps, clients))
+        self.stepped = 0
+        self.during: list[Moves] = []
+        self.after: list[Moves] = []
+        self.over = self.steps_during = False
+        self.turns: list[TurnByTurn] = []
+        self._drawn: dict[Series, Floats] = {}
+
+    def drawn(self, draw: Draw) -> Floats:
+        """Return a draw of every round (n, columns)."""
+        return self.series(draw.series)[:, draw.place]
+
+    def series(self, series: Series) -> Floats:
+        """Return all draws of a series in these rounds (n, each, columns)."""
+        if series not in self._drawn:
+            self._drawn[series] = series.rows(self.first, len(self.kinds))
+        return self._drawn[series]
+
+    def plays(self, act: object) -> Iterator[Play]:
+        """Yield what plays an act in each round; nothing if it takes no time and leaves nothing."""
+        if isinstance(act, TimedWork):
+            yield from self._work(act)
+        elif isinstance(act, TimedSending):
+            if not act.delay.series.stage.nothing:
+                yield self._passing(self.drawn(act.delay))
+            yield self._sending(act.way)
+        elif isinstance(act, TimedAnswers):
+            yield self._answers(act.way)
+        elif isinstance(act, TimedWait):
+            yield self._wait
+        elif isinstance(act, TimedService):
+            yield self._service(act)
+        elif isinstance(act, TimedTurns):
+            yield self._in_turn(act)
+        elif any(process is not None for process in self.processes):
+            yield self._activation
+
+    def _work(self, act: TimedWork) -> Iterator[Play]:
+        if not act.steps and (act.draw.series.stage.nothing or not act.factors.any()):
+            return
+        taken = act.seconds(self.drawn(act.draw), self.kinds)
+        yield self._step(taken) if act.steps else self._passing(taken)
+
+    def _passing(self, taken: Floats) -> Play:
+        now, scratch = self.now, self.scratch
+
+        def play(k: int, _: int) -> None:
+            np.add(now.clients, taken[k], out=scratch)
+            now.clients = scratch
+
+        return play
+
+    def _step(self, taken: Floats) -> Play:
+        now, ends = self.now, self.steps[:, self.stepped]
+        self.stepped += 1
+        self.steps_during |= not self.over
+
+        def play(k: int, _: int) -> None:
+            now.clients = np.add(now.clients, taken[k], out=ends[k])
+
+        return play
+
+    def _sending(self, way: Way) -> Play:
+        began, ends = self._moves(way, upward=True)
+        now, latency, seconds = self.now, self.drawn(way.latency), way.seconds
+
+        def play(k: int, kind: int) -> None:
+            np.add(now.clients, latency[k], out=began[k])
+            now.clients = np.add(began[k], seconds[kind], out=ends[k])
+
+        return play
+
+    def _answers(self, way: Way) -> Play:
+        began, ends = self._moves(way, upward=False)
+        now, latency, seconds = self.now, self.drawn(way.latency), way.seconds
+
+        def play(k: int, kind: int) -> None:
+            np.add(latency[k], now.server, out=began[k])
+            now.clients = np.add(began[k], seconds[kind], out=ends[k])
+
+        return play
+
+    def _moves(self, way: Way, upward: bool) -> tuple[Floats, Floats]:
+        began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
+        (self.after if self.over else self.during).append(Moves(upward, began, ends, sizes, sizes, way.rates))
+        return began, ends
+
+    def _wait(self, k: int, _: int) -> None:
+        now = self.now
+        now.server = max(now.server, float(now.clients.max()))
+
+    def _service(self, act: TimedService) -> Play:
+        taken = act.seconds(self.series(act.draw.series)[:, :, 0], self.kinds)[:, 0].tolist()
+        now, ends, waited = self.now, self.ends, self.waited
+
+        def work(k: int, _: int) -> None:
+            now.server += taken[k]
+
+        def end(k: int, _: int) -> None:
+            waited[k] = now.server
+            now.server += taken[k]
+            ends[k] = now.server
+
+        self.over |= act.ends
+        return end if act.ends else work
+
+    def _in_turn(self, act: TimedTurns) -> Play:
+        turns = TurnByTurn(act.acts, self.shape, self.kinds, self.drawn, lambda draw: self.series(draw.series)[:, :, 0])
+        now = self.now
+        self.turns.append(turns)
+        self.steps_during |= bool(turns.steps)
+
+        def play(k: int, _: int) -> None:
+            now.server, now.clients = turns.play(k, now.server)
+
+        return play
+
+    def _activation(self, k: int, _: int) -> None:
+        """Add the waits one by one, as the event path does: an activation's time is where its wait ends."""
+        times = self.now.clients.tolist()
+        for place, process in enumerate(self.processes):
+            if process is not None:
+                activation = process.next(times[place])
+                if activation is None:
+                    raise undecided("a client waits for ever for an activation", self.first + k, times[place])
+                times[place] += max(0.0, activation.time - times[place])
+        self.scratch[:] = times
+        self.now.clients = self.scratch
+
+    def played(self) -> Played:
+        """Return what the rounds leave, once they have been played."""
+        for turns in self.turns:
+            moves = turns.moves()
+            (self.after if self.over and not self.steps_during else self.during).extend(moves)
+            for place in turns.steps:
+                self.steps[:, self.stepped] = turns.ends[:, :, place]
+                self.stepped += 1
+        if not self.over:  # before the first round
+            self.ends.fill(math.nan)
+            self.waited.fill(math.nan)
+        steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
+        return Played(self.ends, self.waited, steps, self.steps_during, tuple(self.during), tuple(self.after))
+
+
+def _steps(act: object) -> int:
+    """Count the client steps of an act."""
+    if isinstance(act, TimedTurns):
+        return sum(_steps(inner) for inner in act.acts)
+    return int(isinstance(act, TimedWork) and act.steps)

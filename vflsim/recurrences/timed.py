@@ -1,0 +1,159 @@
+"""The acts of a round with their times for every client: draws, seconds per unit drawn, sizes and rates.
+
+Arrays (2, M) are for M clients; the first row is for a full batch, the second for the last batch of an epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vflsim.recurrences.stages import Ints, Stage
+from vflsim.timing.base import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """The draws of one purpose, of which each round takes ``each``, after ``skipped`` draws before the first round."""
+
+    stage: Stage
+    each: int
+    skipped: int = 0
+
+    def rows(self, first: int, count: int) -> Floats:
+        """Return the draws of rounds ``first`` up to ``first + count``, (count, each, columns)."""
+        drawn = self.stage.rows(self.skipped + first * self.each, count * self.each)
+        return drawn.reshape(count, self.each, drawn.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Number ``place`` of the draws that each round takes from a series."""
+
+    series: Series
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedActivation:
+    """The clients wait for activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWork:
+    """A computation of every client: seconds per unit drawn (2, M); whether it ``steps``, which counts as an update."""
+
+    draw: Draw
+    factors: Floats
+    steps: bool
+
+    def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
+        """Return the seconds for draws (n, M) in rounds with batches of ``kinds`` (n,)."""
+        return drawn * self.factors[kinds] if (self.factors != 1.0).any() else drawn
+
+    def take(self, index: Ints, kind: int) -> Floats:
+        """Return the seconds (M,) of every client's ``index[c]``-th such computation, on a batch of ``kind``."""
+        taken: Floats = self.draw.series.stage.take(index) * self.factors[kind]
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class TimedService:
+    """A computation of the server, or one in each client's turn: seconds per unit drawn (2, 1) or (2, M).
+
+    ``draw`` is the first of its draws in a round. ``ends`` says whether it ends the round.
+    """
+
+    draw: Draw
+    factors: Floats
+    ends: bool
+
+    def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
+        """Return the seconds (n, 1) or (n, M) for all draws of the series (n, each)."""
+        place = self.draw.place
+        taken: Floats = drawn[:, place : place + self.factors.shape[1]] * self.factors[kinds]
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A message of every client in one direction: latency, rates (M,) in bit/s, sizes (2, M) in bytes."""
+
+    latency: Draw
+    rates: Floats
+    sizes: Ints
+
+    @property
+    def seconds(self) -> Floats:
+        """Durations of the transfers (2, M)."""
+        return seconds(self.sizes, self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSending:
+    """A message of every client to the server, after its upload delay."""
+
+    delay: Draw
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class TimedAnswers:
+    """A message of the server to every client."""
+
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWait:
+    """The server waits for all clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTurns:
+    """One client after the other does these acts with the server."""
+
+    acts: Timed
+
+
+TimedAct: TypeAlias = TimedActivation | TimedWork | TimedService | TimedSending | TimedAnswers | TimedWait | TimedTurns
+Timed: TypeAlias = tuple[TimedAct, ...]
+
+
+def seconds(sizes: Any, rates: Floats) -> Floats:
+    """Return the durations of transfers of ``sizes`` bytes at ``rates`` bit/s."""
+    taken: Floats = 8 * sizes / rates
+    return taken
+
+
+@dataclass(frozen=True, slots=True)
+class SingleTrip:
+    """A round of one trip, in its parts: what recurrences need that decide whom the server waits for."""
+
+    embed: TimedWork
+    up: TimedSending
+    serve: TimedService
+    down: TimedAnswers
+    step: TimedWork
+
+    @classmethod
+    def of(cls, acts: Timed) -> SingleTrip:
+        """Take a round apart."""
+        embed, up, _, serve, down, step = (act for act in acts if not isinstance(act, TimedActivation))
+        assert isinstance(embed, TimedWork)
+        assert isinstance(up, TimedSending)
+        assert isinstance(serve, TimedService)
+        assert isinstance(down, TimedAnswers)
+        assert isinstance(step, TimedWork)
+        return cls(embed, up, serve, down, step)
+
+    def server_seconds(self, first: int, kinds: Ints) -> Floats:
+        """Return the durations of the server's steps from round ``first`` on (n,)."""
+        return self.serve.seconds(self.serve.draw.series.rows(first, len(kinds))[:, :, 0], kinds)[:, 0]
+
+
+def nothing_to_wait(factors: Floats) -> bool:
+    """Return whether computations with these factors take no time whatever is drawn."""
+    return not np.any(factors)

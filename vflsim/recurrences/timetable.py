@@ -1,0 +1,268 @@
+"""Turns the acts of sample clients into acts with times for all clients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vflsim.codecs import Codec
+from vflsim.learning.execution.operations import Operation
+from vflsim.recurrences.acts import (
+    Act,
+    Activated,
+    Acts,
+    ClientWork,
+    InTurn,
+    ServerWaits,
+    ServerWork,
+    ToClients,
+    ToServer,
+)
+from vflsim.recurrences.sources import delays, latencies, rate, unit_seconds
+from vflsim.recurrences.stages import Ints, Stage
+from vflsim.recurrences.timed import (
+    Draw,
+    Series,
+    Timed,
+    TimedAct,
+    TimedActivation,
+    TimedAnswers,
+    TimedSending,
+    TimedService,
+    TimedTurns,
+    TimedWait,
+    TimedWork,
+    Way,
+)
+from vflsim.setting import Setting
+from vflsim.streams import SERVER, SHARED
+from vflsim.timing.base import Floats
+from vflsim.timing.compute import law
+from vflsim.world.messages import Message
+from vflsim.world.wire import specs_of
+
+
+class Probe:
+    """The acts of one round on one batch, by the first client of each sort: ``made`` by place of the client.
+
+    ``alike`` is the place of the first client of every client's sort.
+    """
+
+    def __init__(self, made: Mapping[int, Acts], alike: Sequence[int], codec: Codec) -> None:
+        self.made, self.alike, self._codec = made, alike, codec
+        *_, self.acts = made.values()
+
+    def inner(self, number: int) -> Probe:
+        """Return the acts that act ``number`` repeats for each client."""
+        inner = {}
+        for place, acts in self.made.items():
+            act = acts[number]
+            assert isinstance(act, InTurn)
+            inner[place] = act.acts
+        return Probe(inner, self.alike, self._codec)
+
+    def operations(self, number: int) -> dict[int, Operation[Any]]:
+        """Return the operations of act ``number`` by the place of the first client of a sort."""
+        found = {}
+        for place, acts in self.made.items():
+            act = acts[number]
+            assert isinstance(act, ClientWork | ServerWork)
+            found[place] = act.operation
+        return found
+
+    def sizes(self, number: int, clients: Sequence[int]) -> Ints:
+        """Return the bytes of the messages of act ``number`` (M,)."""
+        sizes = {place: self._size(acts[number], clients[place]) for place, acts in self.made.items()}
+        return np.array([sizes[place] for place in self.alike])
+
+    def _size(self, act: Act, client: int) -> int:
+        assert isinstance(act, ToServer | ToClients)
+        message, there = act.message, specs_of(act.message)
+        up = self._codec.towards(SERVER)
+        codec = up if isinstance(act, ToServer) else self._codec.towards(client)
+        names = act.passed_on if isinstance(act, ToClients) else ()
+        passed_on = {name: up for name in names if name in there}
+        return codec.size_of(there, _ids(message), passed_on) if passed_on else codec.size_of(there, _ids(message))
+
+
+class Timetable:
+    """Knows how many draws of each purpose the acts so far have taken. Acts come in the order of time."""
+
+    def __init__(self, setting: Setting, seed: int, clients: list[int]) -> None:
+        self._setting, self._seed, self._clients = setting, seed, clients
+        self._stages: dict[tuple[str, str], Stage] = {}
+        self._taken: Counter[tuple[str, str]] = Counter()
+        self._known_factors: dict[tuple[int, ...], tuple[Floats, object]] = {}
+        self._known_sorts: tuple[list[int], list[int]] | None = None
+
+    def timed(self, probes: Sequence[Probe]) -> Timed:
+        """Return the acts of a round with their times, from acts on a full batch and on the last one of an epoch."""
+        each = Counter(_purposes(probes[0].acts, len(self._clients)))
+        series = {key: Series(self._stage(key), count, self._taken[key]) for key, count in each.items()}
+        self._taken += each
+        return self._timed(probes, series, Counter())
+
+    def _timed(
+        self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
+    ) -> Timed:
+        return tuple(self._act(probes, number, act, series, taken) for number, act in enumerate(probes[0].acts))
+
+    def _act(
+        self,
+        probes: Sequence[Probe],
+        number: int,
+        act: Act,
+        series: Mapping[tuple[str, str], Series],
+        taken: Counter[tuple[str, str]],
+    ) -> TimedAct:
+        def draw(key: tuple[str, str], count: int = 1) -> Draw:
+            place = taken[key]
+            taken[key] += count
+            return Draw(series[key], place)
+
+        if isinstance(act, InTurn):
+            return TimedTurns(self._in_turn([probe.inner(number) for probe in probes], series, taken))
+        if isinstance(act, Activated):
+            return TimedActivation()
+        if isinstance(act, ServerWaits):
+            return TimedWait()
+        if isinstance(act, ClientWork):
+            operation = act.operation
+            return TimedWork(draw(_of_work(act)), self._factors(probes, number), operation.counts == "update")
+        if isinstance(act, ServerWork):
+            return TimedService(draw(_of_work(act)), self._of_server(probes, number), act.operation.counts == "round")
+        sizes = np.array([probe.sizes(number, self._clients) for probe in probes])
+        way = Way(draw(_way(act)), self._rates(upward=isinstance(act, ToServer)), sizes)
+        return TimedSending(draw(_of_upload(act)), way) if isinstance(act, ToServer) else TimedAnswers(way)
+
+    def _in_turn(
+        self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
+    ) -> Timed:
+        """Return the acts of every client's turn: the server takes a draw for each client, one after the other."""
+        made: list[TimedAct] = []
+        for number, act in enumerate(probes[0].acts):
+            if isinstance(act, ServerWork):
+                key = _of_work(act)
+                place, taken[key] = taken[key], taken[key] + len(self._clients)
+                made.append(TimedService(Draw(series[key], place), self._of_server(probes, number, turns=True), False))
+            else:
+                made.append(self._act(probes, number, act, series, taken))
+        return tuple(made)
+
+    # --- what the times follow from -------------------------------------------------------------------------------
+
+    def _stage(self, key: tuple[str, str]) -> Stage:
+        if key not in self._stages:
+            self._stages[key] = self._made(*key)
+        return self._stages[key]
+
+    def _made(self, what: str, purpose: str) -> Stage:
+        setting, timings, seed, clients = self._setting, self._setting.timings, self._seed, self._clients
+        if what == "server":
+            return delays(seed, [SERVER], [law(timings[SERVER].compute)], purpose)
+        if what == "client":
+            _, firsts, sorts = self._sorts
+            laws = [law(timings[clients[place]].compute) for place in firsts]
+            return delays(seed, clients, [laws[sort] for sort in sorts], purpose)
+        if what == "upload":
+            return delays(seed, clients, [timings[client].upload_delay for client in clients], purpose)
+        pairs = [(client, SERVER) if purpose == "up" else (SERVER, client) for client in clients]
+        return latencies([timing.link for timing in timings], setting.network.latency, pairs, seed)
+
+    @cached_property
+    def _sorts(self) -> tuple[list[Any], list[int], list[int]]:
+        """Compute models of clients, the place of the first client with each, and every client's sort by it."""
+        computes = [self._setting.timings[client].compute for client in self._clients]
+        known: dict[int, int] = {}
+        firsts: list[int] = []
+        sorts = []
+        for place, compute in enumerate(computes):
+            if id(compute) not in known:
+                known[id(compute)] = len(known)
+                firsts.append(place)
+            sorts.append(known[id(compute)])
+        return computes, firsts, sorts
+
+    def _factors(self, probes: Sequence[Probe], number: int) -> Floats:
+        """Return the seconds per unit drawn (2, M) of a computation of the clients."""
+        operations = [probe.operations(number) for probe in probes]
+        key = tuple(id(operation) for each in operations for operation in each.values())
+        if key not in self._known_factors:
+            computes, _, _ = self._sorts
+            alike = probes[0].alike
+            firsts, sorts = self._work_sorts(alike)
+            rows = [
+                np.array([unit_seconds(computes[place], each[alike[place]]) for place in firsts])[sorts]
+                for each in operations
+            ]
+            self._known_factors[key] = np.array(rows), operations  # which keeps the identities
+        return self._known_factors[key][0]
+
+    def _work_sorts(self, alike: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the first client of each compute model and sort, and every client's number among these."""
+        if self._known_sorts is None:
+            known: dict[tuple[int, int], int] = {}
+            pairs = zip(self._sorts[0], alike, strict=True)
+            sorts = [known.setdefault((id(compute), model), len(known)) for compute, model in pairs]
+            _, firsts = np.unique(sorts, return_index=True)
+            self._known_sorts = firsts.tolist(), sorts
+        return self._known_sorts
+
+    def _of_server(self, probes: Sequence[Probe], number: int, turns: bool = False) -> Floats:
+        """Return the seconds per unit drawn of a computation of the server: (2, 1), or in ``turns`` (2, M)."""
+        compute = self._setting.timings[SERVER].compute
+        rows = []
+        for probe in probes:
+            operations = probe.operations(number)
+            if not turns:
+                *_, operation = operations.values()
+                rows.append([unit_seconds(compute, operation)])
+                continue
+            factors = {place: unit_seconds(compute, operation) for place, operation in operations.items()}
+            rows.append([factors[place] for place in probe.alike])
+        return np.array(rows)
+
+    def _rates(self, upward: bool) -> Floats:
+        """Return the rates of the paths to the server, or from it (M,)."""
+        links = [timing.link for timing in self._setting.timings]
+        server = links[SERVER]
+        if upward:
+            return np.array([rate(links[client].up, server.down) for client in self._clients])
+        return np.array([rate(server.up, links[client].down) for client in self._clients])
+
+
+def _purposes(acts: Acts, clients: int) -> Counter[tuple[str, str]]:
+    """Count the draws of each purpose that a party takes in a round."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for act in acts:
+        if isinstance(act, ClientWork | ServerWork):
+            counts[_of_work(act)] += 1
+        elif isinstance(act, ToServer | ToClients):
+            counts[_way(act)] += 1
+            if isinstance(act, ToServer):
+                counts[_of_upload(act)] += 1
+        elif isinstance(act, InTurn):
+            for key, count in _purposes(act.acts, 1).items():
+                counts[key] += count * (clients if key[0] == "server" else 1)
+    return counts
+
+
+def _of_work(act: ClientWork | ServerWork) -> tuple[str, str]:
+    return "client" if isinstance(act, ClientWork) else "server", f"compute.{act.operation.kind}"
+
+
+def _of_upload(act: ToServer) -> tuple[str, str]:
+    return "upload", "upload" if act.message.embedding else f"upload.{act.message.kind}"
+
+
+def _way(act: ToServer | ToClients) -> tuple[str, str]:
+    return "latency", "up" if isinstance(act, ToServer) else "down"
+
+
+def _ids(message: Message) -> int:
+    """Return the number of sample ids in a message: those of a batch of its sender's own."""
+    return 0 if message.batch is None or message.batch.origin == SHARED else len(message.batch.ids)

@@ -1,0 +1,73 @@
+"""Acts of one client after the other: every time of a round follows from the one before it, across the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from vflsim.recurrences.chunk import Moves
+from vflsim.recurrences.stages import Ints
+from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way
+from vflsim.timing.base import Floats
+
+
+class TurnByTurn:
+    """The turns of all clients in n rounds. A turn is a chain of activities, whose ``ends`` are (n, M, activities).
+
+    ``steps`` are the activities that count as client steps. ``drawn`` gives a draw of every client in every round
+    (n, M), ``served`` those of the server (n, each).
+    """
+
+    def __init__(
+        self,
+        acts: Timed,
+        shape: tuple[int, int],
+        kinds: Ints,
+        drawn: Callable[[Draw], Floats],
+        served: Callable[[Draw], Floats],
+    ) -> None:
+        self._kinds, self._taken = kinds, list[Floats]()
+        self._ways: list[tuple[bool, Way, int]] = []
+        self.steps: list[int] = []
+        for act in acts:
+            if isinstance(act, TimedService):
+                self._taken.append(act.seconds(served(act.draw), kinds))
+            elif isinstance(act, TimedWork):
+                if act.steps:
+                    self.steps.append(len(self._taken))
+                self._taken.append(act.seconds(drawn(act.draw), kinds))
+            elif isinstance(act, TimedSending):
+                self._taken.append(drawn(act.delay))
+                self._move(act.way, drawn, upward=True)
+            else:
+                assert isinstance(act, TimedAnswers), "a turn has no waits of its own"
+                self._move(act.way, drawn, upward=False)
+        self._seconds = np.empty((*shape, len(self._taken)))
+        for place, taken in enumerate(self._taken):
+            self._seconds[:, :, place] = taken
+        self.ends = np.empty_like(self._seconds)
+        self._sums = np.empty(1 + shape[1] * len(self._taken))
+
+    def _move(self, way: Way, drawn: Callable[[Draw], Floats], upward: bool) -> None:
+        self._taken.append(drawn(way.latency))
+        self._ways.append((upward, way, len(self._taken)))
+        self._taken.append(way.seconds[self._kinds])
+
+    def play(self, k: int, start: float) -> tuple[float, Floats]:
+        """Play round k from ``start`` on; return when the last turn ends, and when each client's does (M,)."""
+        sums = self._sums
+        sums[0] = start
+        sums[1:] = self._seconds[k].ravel()
+        np.add.accumulate(sums, out=sums)  # one by one from the left, as the clock goes
+        self.ends[k] = sums[1:].reshape(self.ends.shape[1:])
+        return float(sums[-1]), self.ends[k, :, -1]
+
+    def moves(self) -> list[Moves]:
+        """Return the transfers of all turns."""
+        found = []
+        for upward, way, place in self._ways:
+            sizes = way.sizes[self._kinds]
+            began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
+            found.append(Moves(upward, began, ends, sizes, sizes, way.rates))
+        return found
