@@ -55,6 +55,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 3},
     "fedbcd": {"kind": "fedbcd", "local_steps": 3},
     "fedbcd, recomputed": {"kind": "fedbcd", "local_steps": 2, "server_steps": 4, "gradients": "recomputed"},
+    "easter": {"kind": "easter"},
+    "easter, not blinded": {"kind": "easter", "blinding": "off"},
     "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N"},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, ClassVar, Literal
 
@@ -11,13 +11,14 @@ from torch import Tensor
 from vflsim.analysis.findings import Finding
 from vflsim.codecs.frame import ONLY
 from vflsim.errors import DisconnectedError
-from vflsim.learning.batches import Split
+from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting
+from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting, Vectorisable
 from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
+from vflsim.protocols.easter.acts import two_trip_acts
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
@@ -25,13 +26,15 @@ from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
+from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
+from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 
 
-class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
+class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
@@ -41,6 +44,7 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
 
     kind: Literal["easter"] = "easter"
     traits: ClassVar[Traits] = replace(PREDICTORS, awaited_replies=("prediction",), only_embeddings_up=False)
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
     default_blinding: ClassVar[Blinding | None] = Blinding()
 
     async def server(self, node: Node[ActiveParty]) -> None:
@@ -158,6 +162,19 @@ class Easter(Analysable, Predicting, Blindable, OwnEvaluation, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of a round: the longest first trip, the longest second trip, and a server step."""
         return two_trips(self, setting)
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return the two trips of a round, and the step of both nets."""
+        return two_trip_acts(server, clients, client, batch)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what rounds know that wait for all clients."""
+        return BARRIERS
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds whose trips wait for the slowest client."""
+        return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
         """Count the models."""
