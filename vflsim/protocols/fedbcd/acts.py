@@ -6,10 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from vflsim.learning.batches import Batch
-from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.recurrences.acts import Activated, Acts, ClientWork, ServerWork, embedding, trip
+from vflsim.protocols.fedbcd.messages import RoundOver, shared_values_of
+from vflsim.recurrences.acts import (
+    Activated,
+    Acts,
+    ClientWork,
+    InTurn,
+    ServerWaits,
+    ServerWork,
+    ToClients,
+    ToServer,
+    embedding,
+    trip,
+)
 from vflsim.streams import party_name
-from vflsim.world.messages import Gradient, Message
+from vflsim.world.messages import Answer, Gradient, Message
 
 
 def held_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch, steps: int, further: int) -> Acts:
@@ -41,6 +52,20 @@ def sharing_acts(
     later = (ServerWork(server.local_step(messages)),) * further
     taken = steps_on(clients[client], batch, down, steps)
     return Activated(), *trip(operation, up, serve, down, names), *taken, *later
+
+
+def turn_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch, steps: int, further: int) -> Acts:
+    """Return an embedding up; in turn a gradient down, ``steps``, and an answer up; the server's steps; the end."""
+    embed, up = embedding(clients, client, batch)
+    give = server.gradient([up], client)
+    down = Gradient(value=give.result, round=0)
+    answer = clients[client].answer(batch)
+    back = Answer(batch, answer.result, round=0)
+    taken = *steps_on(clients[client], batch, down, steps), ClientWork(answer), ToServer(back)
+    turns = InTurn((ServerWork(give), ToClients(down), *taken))
+    own = *(ServerWork(server.local_step([up])),) * further, ServerWork(server.server_step([up]))
+    exchange = Activated(), ClientWork(embed), ToServer(up), ServerWaits()
+    return *exchange, turns, *own, ToClients(RoundOver(round=0))
 
 
 def steps_on(learner: Any, batch: Batch, received: Message, count: int) -> Acts:

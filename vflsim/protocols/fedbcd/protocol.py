@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
@@ -12,13 +12,13 @@ from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts, Vectorisable
 from vflsim.protocols.contents import EMPTY, Contents
-from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts
+from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts, turn_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.recurrences import BARRIERS, Acts, Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
@@ -156,13 +156,10 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
                 "allowed: gradients: held, or order: parallel"
             )
 
-    def obstacles(self) -> Iterator[Obstacle]:
-        """Yield the order in which clients wait for each other."""
-        if self.order == "sequential":
-            yield Obstacle("order", "clients step one after another, each on the values of those before it", "parallel")
-
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return an embedding up, a gradient or values down, and the steps of both."""
+        """Return an embedding up, a gradient or values down, and the steps of both; or the turns of all."""
+        if self.order == "sequential":
+            return turn_acts(server, clients, client, batch, self.local_steps, self.further_steps)
         if self.gradients == "held":
             return held_acts(server, clients, client, batch, self.local_steps, self.further_steps)
         return sharing_acts(server, clients, client, batch, self.local_steps, self.further_steps, own=False)
@@ -173,7 +170,7 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
         return BARRIERS
 
     def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client."""
+        """Return the recurrence of rounds that wait for the slowest client, or for all turns."""
         return SynchronousRounds(world)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
