@@ -51,7 +51,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"base"},
         {"capabilities"},
         {"defaults"},
-        {"table"},
+        {"own_pace", "table"},
         {"asynchronous", "fedbcd", "fedvs", "ignore", "made", "signatures", "t_synchronous", "vim"},
         {"c_vfl", "ef_vfl", "synchronous"},
         {"centralised", "easter"},

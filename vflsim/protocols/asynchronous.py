@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
-from vflsim.protocols.capabilities import Analysable
+from vflsim.learning.batches import Batch
+from vflsim.protocols.capabilities import Analysable, Vectorisable
+from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace
 from vflsim.protocols.table import TableProtocol
+from vflsim.recurrences import Acts, Recurrence, TimedWorld
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Asynchronous(Analysable, TableProtocol):
+class Asynchronous(Analysable, Vectorisable, TableProtocol):
     """Each client trains at its own pace, against the latest embeddings received of the others.
 
     Examples: ``{kind: asynchronous}``, ``{kind: asynchronous, first_fill: upload, max_staleness: 20, bounds:
@@ -21,6 +25,7 @@ class Asynchronous(Analysable, TableProtocol):
     """
 
     kind: Literal["asynchronous"] = "asynchronous"
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "first_fill", "bounds"})
 
     async def server(self, node: ServerNode) -> None:
         """On each embedding: step, with the other clients' rows from the table; return the gradient."""
@@ -43,3 +48,20 @@ class Asynchronous(Analysable, TableProtocol):
         cycles = Cycles(self, setting)
         self.refuse_queries()
         return own_pace(cycles, 1)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return that clients may wait for activations."""
+        return frozenset({"activation"})
+
+    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return the upload of a first pass, if there is one."""
+        return fill_acts(clients, client) if self.first_fill == "upload" else ()
+
+    def numbers_a_round(self, clients: int) -> int:
+        """Return about how many times a round has."""
+        return numbers_at_own_pace(1, clients)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence in which every arrival makes a server step."""
+        return at_own_pace(self, world, 1)

@@ -116,6 +116,10 @@ class Vectorisable(ABC):
         """
         return frozenset()
 
+    def numbers_a_round(self, clients: int) -> int:
+        """Return about how many times a round of so many clients has, by which rounds are computed together."""
+        return clients
+
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield values of the protocol's keys for which the recurrence does not hold."""
         yield from ()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
 from vflsim.analysis.rounds import starting_afresh, synchronous
+from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.capabilities import Analysable, Vectorisable
+from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace
 from vflsim.protocols.table import TableProtocol
-from vflsim.recurrences import Obstacle, Recurrence, TimedWorld
+from vflsim.recurrences import Acts, Recurrence, TimedWorld
 from vflsim.recurrences.first_t import FirstOfAll
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count
@@ -35,7 +37,7 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
     """How many embeddings make a step."""
     cancel: bool = False
     """Whether a step abandons all unfinished work, so that all clients start afresh."""
-    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "t", "cancel", "bounds"})
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "t", "cancel", "first_fill", "bounds"})
 
     async def server(self, node: ServerNode) -> None:
         """After t embeddings, take one step on one loss per distinct batch among them; return the gradients."""
@@ -79,14 +81,22 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
             return synchronous(cycles)
         return starting_afresh(cycles, self.t) if self.cancel else own_pace(cycles, self.t)
 
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence in which all clients restart with each step, and the first t make the next step."""
-        return FirstOfAll(world, self.t)
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return that clients at their own pace may wait for activations."""
+        return frozenset() if self.cancel else frozenset({"activation"})
 
-    def obstacles(self) -> Iterator[Obstacle]:
-        """Yield an obstacle without ``cancel``, because rounds then overlap."""
-        if not self.cancel:
-            yield Obstacle("cancel", "without cancel, late embeddings count for a later step: rounds overlap", "true")
+    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return the upload of a first pass, if there is one."""
+        return fill_acts(clients, client) if self.first_fill == "upload" else ()
+
+    def numbers_a_round(self, clients: int) -> int:
+        """Return about how many times a round has."""
+        return clients if self.cancel else numbers_at_own_pace(self.t, clients)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence in which t arrivals make a step, or all clients restart with each step."""
+        return FirstOfAll(world, self.t) if self.cancel else at_own_pace(self, world, self.t)
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if there are fewer than t clients, or if ``cancel`` has no common batch."""

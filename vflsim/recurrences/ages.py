@@ -1,10 +1,10 @@
-"""Ages of the embeddings that each round uses: ``learning.staleness``, for many arrivals at once."""
+"""RoundAges of the embeddings that each round uses: ``learning.staleness``, for many arrivals at once."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Ages, Bools
+from vflsim.recurrences.chunk import Bools, RoundAges
 from vflsim.recurrences.world import TimedWorld
 
 
@@ -15,12 +15,12 @@ class ClientAges:
         self.world = world
         self._last = np.full(len(world.clients), -1, np.int64)
 
-    def empty(self, count: int) -> Ages:
+    def empty(self, count: int) -> RoundAges:
         """Allocate the ages of ``count`` rounds, for ``note`` to fill."""
         columns = [np.zeros(count, np.int64) for _ in range(6)]
-        return Ages((columns[0], columns[1], columns[2]), (columns[3], columns[4], columns[5]))
+        return RoundAges((columns[0], columns[1], columns[2]), (columns[3], columns[4], columns[5]))
 
-    def note(self, ages: Ages, place: int, number: int, used: Bools) -> None:
+    def note(self, ages: RoundAges, place: int, number: int, used: Bools) -> None:
         """Note that round ``number``, at ``place`` in ``ages``, uses the embeddings of ``used`` (M,)."""
         self._last[used] = number
         total, count, oldest = ages.clients
@@ -37,7 +37,7 @@ class TableAges(ClientAges):
         super().__init__(world)
         self._stamps = np.full((world.sequence.rows, len(world.clients)), -1, np.int32)
 
-    def note(self, ages: Ages, place: int, number: int, used: Bools) -> None:
+    def note(self, ages: RoundAges, place: int, number: int, used: Bools) -> None:
         """Note that round ``number``, at ``place`` in ``ages``, refreshes its batch's rows of ``used`` (M,)."""
         super().note(ages, place, number, used)
         ids = self.world.sequence.batch(number).ids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,48 @@ class Moves:
     rates: Floats
 
 
+Sums: TypeAlias = tuple[int, int, int]
+"""Sum, count and maximum of ages."""
+
+
 @dataclass(frozen=True, slots=True)
-class Ages:
-    """Ages in server steps of n rounds: sums, counts and maxima (n,) over rows, and over clients."""
+class AgeSums:
+    """Ages in server steps of some rounds: sum, count and maximum over the rows that they used, and over clients."""
+
+    rows: Sums = (0, 0, 0)
+    clients: Sums = (0, 0, 0)
+
+    def __add__(self, other: AgeSums) -> AgeSums:
+        """Return the sums over both."""
+        return AgeSums(_joined(self.rows, other.rows), _joined(self.clients, other.clients))
+
+
+def _joined(one: Sums, other: Sums) -> Sums:
+    return one[0] + other[0], one[1] + other[1], max(one[2], other[2])
+
+
+class Ages(Protocol):
+    """The ages that rounds of a chunk see."""
+
+    def between(self, start: int, stop: int) -> AgeSums:
+        """Return those of rounds ``start`` up to ``stop`` of the chunk. Each call begins where the last stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAges:
+    """Ages by round: sums, counts and maxima (n,) over rows, and over clients."""
 
     rows: tuple[Ints, Ints, Ints]
     clients: tuple[Ints, Ints, Ints]
+
+    def between(self, start: int, stop: int) -> AgeSums:
+        """Return the ages of rounds ``start`` up to ``stop``."""
+        some = slice(start, stop)
+        rows, clients = (
+            (int(totals[some].sum()), int(counts[some].sum()), int(oldest[some].max(initial=0)))
+            for totals, counts, oldest in (self.rows, self.clients)
+        )
+        return AgeSums(rows, clients)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.stages import Ints
 from vflsim.timing.base import Floats
 
+_PIECES = 4
+"""Most arrays of transfers that are looked through one by one."""
+
 
 class Steps:
     """Counts client steps."""
@@ -29,7 +32,8 @@ class Steps:
             self.total += int(count)
             if count < due.size:
                 later.append(times[~due & (times < np.inf)])
-        self._waiting = [times for times in later if times.size]
+        later = [times for times in later if times.size]
+        self._waiting = [np.concatenate(later)] if len(later) > _PIECES else later
         return self.total
 
     def ending(self, now: float) -> int:
@@ -62,7 +66,8 @@ class Bytes:
             else:
                 self.total += int(moves.counted[due].sum())
                 later.append(chosen_of(moves, ~due & (moves.ends < np.inf)))
-        self._waiting = [moves for moves in later if moves.ends.size]
+        later = [moves for moves in later if moves.ends.size]
+        self._waiting = [_together(later)] if len(later) > _PIECES else later
         return self.total
 
     def ending(self, now: float) -> int:
@@ -89,6 +94,17 @@ def rows_of(moves: Moves, start: int, stop: int) -> Moves:
     of = slice(start, stop)
     rates = np.broadcast_to(moves.rates, moves.ends.shape)[of]
     return Moves(moves.upward, moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of], rates)
+
+
+def _together(pieces: list[Moves]) -> Moves:
+    """Join flat arrays of transfers of one direction."""
+    return Moves(
+        pieces[0].upward,
+        *(
+            np.concatenate([getattr(piece, column) for piece in pieces])
+            for column in ("began", "ends", "sizes", "counted", "rates")
+        ),
+    )
 
 
 def chosen_of(moves: Moves, chosen: Bools) -> Moves:

@@ -34,10 +34,11 @@ Play = Callable[[int, int], None]
 
 
 class Now:
-    """How far the clients (M,) and the server are, in seconds."""
+    """How far the clients (M,) and the server are, in seconds; and when what clients sent last arrives (M,)."""
 
     def __init__(self, clients: int) -> None:
         self.clients: Floats = np.zeros(clients)
+        self.arrives: Floats = self.clients
         self.server = 0.0
 
 
@@ -70,7 +71,7 @@ class Program:
         for k, kind in enumerate(kinds.tolist()):
             for play in plays:
                 play(k, kind)
-        now.clients = now.clients.copy()  # not a view of what the chunk leaves
+        now.clients, now.arrives = now.clients.copy(), now.arrives.copy()  # not views of what the chunk leaves
         return chunk.played()
 
 
@@ -158,7 +159,7 @@ class _Chunk:
 
         def play(k: int, kind: int) -> None:
             np.add(now.clients, latency[k], out=began[k])
-            now.clients = np.add(began[k], seconds[kind], out=ends[k])
+            now.arrives = np.add(began[k], seconds[kind], out=ends[k])
 
         return play
 
@@ -179,7 +180,7 @@ class _Chunk:
 
     def _wait(self, k: int, _: int) -> None:
         now = self.now
-        now.server = max(now.server, float(now.clients.max()))
+        now.server = max(now.server, float(now.arrives.max()))
 
     def _service(self, act: TimedService) -> Play:
         taken = act.seconds(self.series(act.draw.series)[:, :, 0], self.kinds)[:, 0].tolist()

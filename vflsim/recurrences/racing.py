@@ -10,6 +10,7 @@ import numpy as np
 from vflsim.recurrences.ages import ClientAges
 from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.program import Now, Program
 from vflsim.recurrences.stages import Stage
 from vflsim.recurrences.timed import SingleTrip, seconds
 from vflsim.recurrences.world import TimedWorld
@@ -47,9 +48,13 @@ class Racing(ABC):
         self.trip = trip = SingleTrip.of(world.round)
         self.up, self.down = trip.up.way, trip.down.way
         clients = len(world.clients)
-        self.free = np.zeros(clients)
-        self.end = 0.0
-        self.embeds, self.uploads, self.sends, self.steps = (np.zeros(clients, np.int64) for _ in range(4))
+        now = Now(clients)
+        self._before: tuple[Moves, ...] = ()
+        if world.before:
+            self._before = Program(world, world.before).play(0, np.zeros(1, np.int64), now).during
+        self.free, self._first_free, self.end = now.clients, now.server, 0.0
+        series = trip.embed.draw.series, trip.up.delay.series, self.up.latency.series, trip.step.draw.series
+        self.embeds, self.uploads, self.sends, self.steps = (np.full(clients, each.skipped) for each in series)
         self._up_seconds, self._down_seconds = self.up.seconds, self.down.seconds
         self._empty_seconds = seconds(world.empty, self.down.rates)
 
@@ -86,7 +91,8 @@ class Racing(ABC):
             down.began[k], down.ends[k] = heat.answered, heat.heard
             sizes[k] = np.where(heat.used, self.down.sizes[kind], world.empty)
             self._ages.note(ages, k, heat.number, heat.used)
-        return Chunk(first, ends, waited, used, steps, (up,), (down,), ages, ordered=False)
+        before, self._before = self._before, ()
+        return Chunk(first, ends, waited, used, steps, (up,), (down,), ages, ordered=False, before=before)
 
     def _heat(self, number: int, kind: int, server: float, back: Floats) -> Heat:
         embedded = self.free + self.trip.embed.take(self.embeds, kind)
@@ -94,6 +100,7 @@ class Racing(ABC):
         began = uploaded + self.up.latency.series.stage.take(self.sends)
         arrives = began + self._up_seconds[kind]
         waited, used = self.choose(arrives)
+        waited = max(waited, self._first_free)
         if waited > self.end and np.any((self.free == waited) & (arrives == waited)):
             raise undecided("an embedding takes no time, and arrives as the server begins", number, waited)
         end = waited + server

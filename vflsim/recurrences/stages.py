@@ -43,6 +43,10 @@ class Stage:
         self._base = np.zeros(len(constants), np.int64)
         self._columns = np.arange(len(constants))
 
+    def source(self, column: int) -> tuple[float, Source | None]:
+        """Return what one client always takes, or (NaN) where its draws come from."""
+        return float(self._constants[column]), self._sources.get(column)
+
     @property
     def nothing(self) -> bool:
         """Whether no client ever takes any time."""

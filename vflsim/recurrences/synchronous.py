@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Ages, Chunk, Moves
+from vflsim.recurrences.chunk import Chunk, Moves, RoundAges
 from vflsim.recurrences.program import Now, Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedService
@@ -70,7 +70,7 @@ class ServerSteps:
         return Chunk(first, ends, ends, None, steps, (), (), fresh(self._world, kinds), ordered=True)
 
 
-def fresh(world: TimedWorld, kinds: Ints) -> Ages:
+def fresh(world: TimedWorld, kinds: Ints) -> RoundAges:
     """Return the ages of rounds that use fresh embeddings of all clients: 0."""
     nothing, clients = np.zeros(len(kinds), np.int64), np.full(len(kinds), len(world.clients))
-    return Ages((nothing, clients * world.lengths(kinds), nothing), (nothing, clients, nothing))
+    return RoundAges((nothing, clients * world.lengths(kinds), nothing), (nothing, clients, nothing))

@@ -5,6 +5,7 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,13 +51,17 @@ class TimedWorld:
         first: dict[Any, int] = {}  # of clients with the same model and shape of features, which have the same costs
         alike = [first.setdefault(setting.alike(client), place) for place, client in enumerate(clients)]
 
+        batches = self._batches
+        if setting.training.batches == "own":  # messages name the rows of a batch that only one party knows
+            batches = [replace(batch, origin=1) for batch in batches]
+
         def made(make: MakeActs, batch: Batch) -> dict[int, Acts]:
             firsts = [(place, client) for place, client in enumerate(clients) if alike[place] == place] or [(0, SERVER)]
             return {place: make(learners.server, learners.clients, client, batch) for place, client in firsts}
 
         table = Timetable(setting, seed, clients)
-        self.before: Timed = table.timed([Probe(made(before, batch), alike, setting.codec) for batch in self._batches])
-        self.round: Timed = table.timed([Probe(made(acts, batch), alike, setting.codec) for batch in self._batches])
+        self.before: Timed = table.timed([Probe(made(before, batch), alike, setting.codec) for batch in batches])
+        self.round: Timed = table.timed([Probe(made(acts, batch), alike, setting.codec) for batch in batches])
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
 
     def kind_of(self, rounds: Ints) -> Ints:

@@ -59,6 +59,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "easter, not blinded": {"kind": "easter", "blinding": "off"},
     "fedbcd, sequential": {"kind": "fedbcd", "local_steps": 2, "server_steps": 3, "order": "sequential"},
     "local": {"kind": "local"},
+    "asynchronous": {"kind": "asynchronous"},
+    "t-sync": {"kind": "t_synchronous", "t": 2},
     "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N"},
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from vflsim.recurrences.chunk import Ages, Chunk
+from vflsim.recurrences.chunk import Chunk, RoundAges
 from vflsim.recurrences.ledger import Steps
 from vflsim.recurrences.stages import Stage
 from vflsim.results.store.schema import LISTS_TOGETHER, ROUNDS, RunTables
@@ -89,11 +89,11 @@ def test_the_table_of_rounds_has_the_bytes_of_one_made_of_lists(everybody: bool,
     used = np.random.default_rng(0).random((count, clients)) < (2 if everybody else 0.5)
     ends, columns, first = np.arange(1.0, count + 1), RoundColumns(numbers), 0
     nothing = np.empty((0, clients))
-    ages = Ages(*[(np.zeros(0, np.int64),) * 3] * 2)
+    ages = RoundAges(*[(np.zeros(0, np.int64),) * 3] * 2)
     while first < count:
         some = slice(first, min(first + 700, count))
         members = None if everybody else used[some]
-        chunk = Chunk(first, ends[some], ends[some], members, nothing, None, None, ages, ordered=True)
+        chunk = Chunk(first, ends[some], ends[some], members, nothing, (), (), ages, ordered=True)
         columns.add(chunk, len(chunk.ends))
         first += 700
     lists = {

@@ -44,14 +44,8 @@ def test_more_clients_than_memory_holds_are_refused_event_by_event(monkeypatch: 
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"kind": "asynchronous"}, {}, "protocols.it", "for the rounds of asynchronous"),
-    ({"kind": "t_synchronous", "t": 2}, {}, "protocols.it.cancel", "late embeddings count for a later step"),
-    (
-        {"kind": "t_synchronous", "t": 2, "cancel": True, "first_fill": "upload"},
-        {},
-        "protocols.it.first_fill",
-        "upload",
-    ),
+    ({"kind": "fedvs", "K": 1, "T": 1}, {}, "protocols.it", "for the rounds of fedvs"),
+    ({"kind": "asynchronous", "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     (SYNCHRONOUS, {"record": "events"}, "record", "records no events"),
     (SYNCHRONOUS, clients(link={"up": "1 Mbps"}) | {"fifo": True}, "timing.network", "may have to wait for others"),
@@ -128,7 +122,11 @@ class Listening(Watcher):
         self.outcomes[stage.protocol] = outcome
 
 
-PROTOCOLS = {"wait": SYNCHRONOUS, "first": {"kind": "ignore", "fastest": 2}, "async": {"kind": "asynchronous"}}
+PROTOCOLS = {
+    "wait": SYNCHRONOUS,
+    "first": {"kind": "ignore", "fastest": 2},
+    "async": {"kind": "asynchronous", "max_staleness": 2},
+}
 EXPONENTIAL = {
     "network": "dedicated",
     "server": {"compute": "1 ms"},
@@ -204,7 +202,7 @@ def test_the_command_says_which_path_each_protocol_takes(tmp_path: Path) -> None
     shown = CliRunner().invoke(app, call)
     assert shown.exit_code == 0, shown.output
     assert "vectorised: wait, first" in shown.output
-    assert "event by event: async (protocols.async: no recurrence is known" in shown.output
+    assert "event by event: async (protocols.async.max_staleness: the vectorised path does not" in shown.output
     shown = CliRunner().invoke(app, [*call, "--path", "event"])
     assert "event by event: wait, first, async" in shown.output
     shown = CliRunner().invoke(app, [*call, "--path", "vectorised"])

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Chunk, Moves
+from vflsim.recurrences.chunk import AgeSums, Chunk, Moves, Sums
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
-from vflsim.recurrences.stages import Ints
 from vflsim.results.facts.variation import Variation
 from vflsim.scenario.stop import Every, Stop
 from vflsim.simulation.vectorised.ends import End, StopRules, never_still
@@ -30,7 +29,7 @@ class Books:
     ) -> None:
         self._rules, self._schedule = StopRules(stop, epochs, variation), evaluation_schedule(every)
         self._steps, self._up, self._down = Steps(), Bytes(), Bytes()
-        self._row_ages, self._client_ages = _Ages(), _Ages()
+        self._ages = AgeSums()  # since the latest row
         self._rows: list[dict[str, float]] = []
         self._horizon = 0.0
         self._begun = self._ended = self._aged = 0  # rounds of the chunk with noted parts, consequences, ages
@@ -100,10 +99,9 @@ class Books:
             (self._up if moves.upward else self._down).expect(rows_of(moves, start, stop))
 
     def _age(self, chunk: Chunk, rounds: int) -> None:
-        some = slice(self._aged, rounds)
-        self._row_ages.add(*(each[some] for each in chunk.ages.rows))
-        self._client_ages.add(*(each[some] for each in chunk.ages.clients))
-        self._aged = rounds
+        if rounds > self._aged:
+            self._ages += chunk.ages.between(self._aged, rounds)
+            self._aged = rounds
 
     def _finish(self, chunk: Chunk, end: End) -> None:
         """Add the last row, at the end of the run."""
@@ -140,8 +138,9 @@ class Books:
 
     def _write(self, now: float, rounds: int, updates: int) -> None:
         self.rounds, self.updates = rounds, updates
-        row_mean, row_max = self._row_ages.taken()
-        client_mean, client_max = self._client_ages.taken()
+        row_mean, row_max = _mean_and_maximum(self._ages.rows)
+        client_mean, client_max = _mean_and_maximum(self._ages.clients)
+        self._ages = AgeSums()
         self._rows.append({
             "time_s": now,
             "round": rounds,
@@ -157,21 +156,7 @@ class Books:
         })  # fmt: skip
 
 
-class _Ages:
-    """Mean and maximum of an age since the latest row."""
-
-    def __init__(self) -> None:
-        self._total = self._count = self._oldest = 0
-
-    def add(self, totals: Ints, counts: Ints, oldest: Ints) -> None:
-        if len(totals):
-            self._total += int(totals.sum())
-            self._count += int(counts.sum())
-            self._oldest = max(self._oldest, int(oldest.max()))
-
-    def taken(self) -> tuple[float, float]:
-        """Return mean and maximum, NaN without rounds; start anew."""
-        mean = self._total / self._count if self._count else math.nan
-        oldest = float(self._oldest) if self._count else math.nan
-        self._total = self._count = self._oldest = 0
-        return mean, oldest
+def _mean_and_maximum(sums: Sums) -> tuple[float, float]:
+    """Return mean and maximum of ages, NaN without any."""
+    total, count, oldest = sums
+    return (total / count, float(oldest)) if count else (math.nan, math.nan)

@@ -54,7 +54,9 @@ def run_vectorised(
     columns = RoundColumns(world.clients)
     least = BLOCK if clients <= WIDE else _PART
     first, count = 0, least
-    most = max(BLOCK, _ELEMENTS // max(clients, 1) // BLOCK * BLOCK) if least == BLOCK else least
+    most = (
+        max(BLOCK, _ELEMENTS // max(1, protocol.numbers_a_round(clients)) // BLOCK * BLOCK) if least == BLOCK else least
+    )
     error: UndecidedError | None = None
     while books.end is None:
         try:

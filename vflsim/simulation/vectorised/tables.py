@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from vflsim.recurrences.chunk import Bools, Chunk
 from vflsim.results.store.schema import LISTS_TOGETHER
 from vflsim.timing.base import Floats
+
+_FEW = 2048
+"""Most clients for whom the lists of all others are kept, for steps on single embeddings."""
 
 
 class RoundColumns:
@@ -50,9 +54,22 @@ class RoundColumns:
         }
 
     def _note(self, used: Bools) -> None:
-        if len(used):
-            self._used.append(self._lists(used))
-            self._missing.append(self._lists(~used))
+        if not len(used):
+            return
+        one_each = np.count_nonzero(used) == len(used) and used.any(axis=1).all()
+        if one_each and len(self._clients) <= _FEW:
+            places = used.argmax(axis=1)
+            self._used.append(_of_equal_length(self._clients[places][:, None]))
+            self._missing.append(_of_equal_length(self._others[places]))
+            return
+        self._used.append(self._lists(used))
+        self._missing.append(self._lists(~used))
+
+    @cached_property
+    def _others(self) -> NDArray[np.int32]:
+        """All clients but one, for each of them (M, M - 1)."""
+        many = len(self._clients)
+        return np.broadcast_to(self._clients, (many, many))[~np.eye(many, dtype=bool)].reshape(many, many - 1)
 
     def _note_everybody(self, count: int) -> None:
         """Note rounds that used all clients: their lists share memory."""
@@ -68,3 +85,9 @@ class RoundColumns:
         offsets = np.concatenate([[0], np.count_nonzero(chosen, axis=1).cumsum()]).astype(np.int32)
         members = np.broadcast_to(self._clients, chosen.shape)[chosen]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(members))
+
+
+def _of_equal_length(lists: NDArray[np.int32]) -> pa.Array:
+    """Return lists (n, length) as an array of lists."""
+    offsets = np.arange(len(lists) + 1, dtype=np.int32) * lists.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(lists.reshape(-1)))

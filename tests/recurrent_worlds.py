@@ -1,0 +1,112 @@
+"""Random worlds for both paths: every kind of protocol with its keys; delays, links, batches, stop rules."""
+
+import random
+from typing import Any
+
+from both_paths import quick
+
+from vflsim.scenario.models import Scenario
+
+HEADS = {"models__aggregate": "concat", "models__server": {"kind": "linear", "bias": False}}
+"""What protocols with a linear head for each client need."""
+
+
+def _exponential(mean: str) -> dict[str, Any]:
+    return {"kind": "exponential", "mean": mean}
+
+
+def _protocol(pick: random.Random, clients: int) -> dict[str, Any]:
+    """One protocol of any kind with a recurrence, with any of the keys that it understands."""
+    some, steps = pick.randint(1, clients), pick.randint(1, 3)
+    fill = pick.choice(["zeros", "upload"])
+    blinding = pick.choice(["on", "off"]) if clients > 2 else "off"  # masks need two who take part
+    rest: dict[str, Any] = {"exclude": "N"} if clients > 1 else {}
+    kinds: list[dict[str, Any]] = [
+        {"kind": "synchronous", "blinding": blinding},
+        {"kind": "ignore", "fastest": some},
+        {"kind": "ignore", "deadline": pick.choice(["3 ms", "9 ms"])},
+        {"kind": "ignore", "exclude": "N", "blinding": blinding} if clients > 1 else {"kind": "synchronous"},
+        {"kind": "t_synchronous", "t": some, "cancel": True, "first_fill": fill},
+        {"kind": "t_synchronous", "t": some, "first_fill": fill},
+        {"kind": "asynchronous", "first_fill": fill},
+        {"kind": "centralised"},
+        {"kind": "easter", "blinding": blinding},
+        {"kind": "local"},
+        {"kind": "agg_vfl", "combine": pick.choice(["mean", "sum"])},
+        {"kind": "pyvertical"},
+        {"kind": "c_vfl", "local_steps": steps},
+        {"kind": "ef_vfl", "labels": pick.choice(["shared", "private"]), "local_steps": steps},
+        {"kind": "fedbcd", "local_steps": steps, "server_steps": pick.randint(1, 3), "order": "sequential"},
+        {"kind": "fedbcd", "local_steps": steps, "gradients": pick.choice(["held", "recomputed"])},
+        {"kind": "vimsgd", **rest},
+        {"kind": "vimadmm", "rho": 2, "local_steps": steps, **rest},
+        {"kind": "vimadmm_j", "rho": 2, "local_steps": steps, **rest},
+        {"kind": "fdml"},
+    ]
+    return pick.choice(kinds)
+
+
+def _party(pick: random.Random, factor: str) -> dict[str, Any]:
+    """The times of clients, or (without a ``factor``) of the server."""
+    flops: dict[str, Any] = {"kind": "flops", "rate": "1 MFLOPS"}
+    jitter = {**flops, "jitter": {"kind": "lognormal", "median": 1, "sigma": 0.3}}
+    latency = pick.choice([0, 0, "1 ms", _exponential("1 ms"), {"kind": "uniform", "low": 0, "high": "4 ms"}])
+    rates = pick.choice([{}, {"up": "3 Mbps", "down": "5 Mbps"}, {"up": "1 Mbps"}])
+    party = {
+        "compute": pick.choice([_exponential("2 ms"), "1 ms", flops, jitter]),
+        "link": {"latency": latency, **rates},
+    }
+    if factor:
+        party["upload_delay"] = pick.choice([0, "3 ms", _exponential(f"(2*{factor}) ms"), {
+            "kind": "mixture", "weights": [3, 1], "parts": ["2 ms", _exponential("20 ms")]}])  # fmt: skip
+    return party
+
+
+def _halved(protocol: dict[str, Any]) -> dict[str, Any]:
+    """A codec of messages to clients, and of those to the server where they are no integers."""
+    up = {} if protocol.get("blinding") == "on" else {"up": {"kind": "top_k", "fraction": 0.3}}
+    return {"kind": "by_direction", "down": {"kind": "float16"}, **up}
+
+
+KNOWS_NO_ACTIVATION = {"local", "centralised"}
+
+
+def world(number: int) -> Scenario:
+    """World ``number``: a scenario of one protocol, called ``it``, without any obstacle to the vectorised path."""
+    pick = random.Random(number)
+    clients = pick.randint(1, 6)
+    protocol = _protocol(pick, clients)
+    kind = protocol["kind"]
+    of_all, of_some = _party(pick, "m"), _party(pick, "i")
+    own_pace = kind == "asynchronous" or (kind == "t_synchronous" and "cancel" not in protocol)
+    waits_for_all = kind not in {"ignore", "t_synchronous", *KNOWS_NO_ACTIVATION} or "exclude" in protocol
+    if own_pace or waits_for_all:
+        of_all["activation"] = pick.choice(["immediate", "immediate", {
+            "kind": "poisson", "rate": "300 /s", "busy": pick.choice(["skip", "queue"])}])  # fmt: skip
+    aggregate = pick.choice(["mean", "sum"]) if protocol.get("blinding") == "on" else pick.choice(["mean", "concat"])
+    models: dict[str, Any] = {"models__aggregate": "mean" if kind == "easter" else aggregate}
+    if kind == "pyvertical":
+        models["models__aggregate"] = "concat"
+    if kind.startswith("vim") or kind == "fdml":
+        models = HEADS
+    stop: dict[str, Any] = pick.choice([
+        {"rounds": 70}, {"rounds": 7}, {"time": "90 ms"}, {"time": "33 ms"}, {"updates": 33}, {"epochs": 1.5},
+        {"rounds": 40, "time": "200 ms"}, {"epochs": 3, "updates": 40},
+    ])  # fmt: skip
+    if kind == "local" and "updates" in stop:
+        stop |= {"rounds": 20}
+    every = pick.choice(["1 rounds", "7 rounds", "100 rounds", "0.7 ms", "9 ms", "1 updates", "7 updates"])
+    return quick(
+        protocol,
+        timing={"server": _party(pick, ""), "clients": [{"select": "all", **of_all}, {"select": "N", **of_some}]},
+        partition={"clients": clients, "by": "columns"},
+        models__client={"kind": "linear", "embedding": pick.choice([3, 6])},
+        training__batch=pick.choice([7, 20, 40, 80]),
+        training__last_batch=pick.choice(["keep", "drop"]),
+        training__batches=pick.choice(["own", "shared"]) if own_pace else "shared",
+        training__sampling=pick.choice(["shuffled", "shuffled", "uniform"]),
+        codec=pick.choice(["plain", "plain", _halved(protocol)]),
+        stop=stop,
+        evaluate={"every": every},
+        **models,
+    )

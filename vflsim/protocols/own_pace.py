@@ -1,0 +1,53 @@
+"""The vectorised path of protocols with a table: clients at their own pace, and the first fill of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.protocols.base import Protocol
+from vflsim.recurrences.acts import Acts, ClientWork, ServerWaits, ToServer, embedding
+from vflsim.recurrences.batch_rows import BatchRows
+from vflsim.recurrences.own_pace import OwnPace, StepSeconds
+from vflsim.recurrences.sources import unit_seconds
+from vflsim.recurrences.world import TimedWorld
+from vflsim.streams import SERVER
+from vflsim.timing.compute import ComputeModel
+from vflsim.world.messages import FirstFill
+
+
+def fill_acts(clients: Mapping[int, Any], client: int) -> Acts:
+    """Return a client's embedding of every training row, and its upload, for which the server waits."""
+    embed = clients[client].embed_split("train", "first_fill")
+    return ClientWork(embed), ToServer(FirstFill(value=embed.result)), ServerWaits()
+
+
+def numbers_at_own_pace(t: int, clients: int) -> int:
+    """Return about how many times a step on t embeddings has. Whom it uses is a bit for every client."""
+    return max(t, clients // 8)
+
+
+def at_own_pace(protocol: Protocol, world: TimedWorld, t: int) -> OwnPace:
+    """Return the recurrence of clients at their own pace, whose server steps on t embeddings."""
+    setting = world.setting
+    rows, training = setting.data.rows, setting.training
+    sequences = [world.sequence]
+    if training.batches == "own":
+        sequences = [BatchSequence(rows, training, world.seed, client) for client in world.clients.tolist()]
+    modelled = isinstance(setting.timings[SERVER].compute, ComputeModel)
+    return OwnPace(world, t, BatchRows(sequences), _step_seconds(protocol, world) if modelled else None)
+
+
+def _step_seconds(protocol: Protocol, world: TimedWorld) -> StepSeconds:
+    """Return the server's seconds per unit drawn for a step on embeddings of several batches."""
+    learners = protocol.learners(world.setting, world.seed)
+    first, compute = int(world.clients[0]), world.setting.timings[SERVER].compute
+    full, last = (world.sequence.batch(number).ids for number in (0, world.sequence.per_epoch - 1))
+
+    def seconds(whole: int, ends: int) -> float:
+        batches = [Batch(number, ids) for number, ids in enumerate([full] * whole + [last] * ends)]
+        messages = [embedding(learners.clients, first, batch)[1] for batch in batches]
+        return unit_seconds(compute, learners.server.server_step(messages))
+
+    return seconds

@@ -1,0 +1,202 @@
+"""Clients at their own pace, and a server that steps on the first t embeddings that are there: a heap of arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+
+import numpy as np
+
+from vflsim.recurrences.arrival_ages import ArrivalAges
+from vflsim.recurrences.batch_rows import BatchRows
+from vflsim.recurrences.chunk import AgeSums, Chunk, Moves
+from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles
+from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.program import Now, Program
+from vflsim.recurrences.stages import Ints
+from vflsim.recurrences.timed import SingleTrip
+from vflsim.recurrences.world import TimedWorld
+from vflsim.timing.base import Floats
+
+StepSeconds = Callable[[int, int], float]
+"""The server's seconds per unit drawn for a step on so many full batches, and on so many last ones of an epoch."""
+
+
+@dataclass(slots=True)
+class Served:
+    """Steps in their order: start and end of each; of each arrival the client, and its wait for an activation."""
+
+    clients: list[int] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+
+class OwnPace:
+    """Embeddings wait for the server in the order of (arrival, client); a step takes the first t of them.
+
+    Each client embeds its next batch once it has stepped with the gradient of the batch before. ``step_seconds`` is
+    None where all steps of the server have the law of a step on one batch.
+    """
+
+    def __init__(self, world: TimedWorld, t: int, rows: BatchRows, step_seconds: StepSeconds | None) -> None:
+        self._world, self._t, self._rows = world, t, rows
+        self._step_seconds = step_seconds
+        self._trip = SingleTrip.of(world.round)
+        clients = len(world.clients)
+        self._cycles = PacedCycles(world, self._trip)
+        self._next = [self._cycles.of(place).__next__ for place in range(clients)]
+        processes = world.activations()
+        self._processes = processes if any(process is not None for process in processes) else []
+        self._small = np.uint16 if clients <= 2**16 else np.int32
+        self._begun = np.zeros(clients, np.int64)  # the steps that each client's embeddings have been used in
+        self._ages = ArrivalAges(rows, clients)
+        self._known: dict[tuple[int, int], float] = {}
+        now = Now(clients)
+        before = Program(world, world.before).play(0, np.zeros(1, np.int64), now).during if world.before else ()
+        self._free = now.server
+        first, self._heap = self._first_arrivals(now.clients)
+        self._before = (*before, first)
+
+    def _first_arrivals(self, ready: Floats) -> tuple[Moves, list[tuple[float, int]]]:
+        """Return the first embeddings, which are sent before the first round, and their arrivals as a heap."""
+        if self._processes:
+            ready = np.array([now + self._wait(place, now) for place, now in enumerate(ready.tolist())])
+        times = _times(ready, self._cycles.first())
+        sizes = self._trip.up.way.sizes[self._world.kind_of(np.zeros(1, np.int64))]
+        began, ends = times[None, :, 3], times[None, :, 4]
+        heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
+        heapify(heap)
+        return Moves(True, began, ends, sizes, sizes, self._trip.up.way.rates), heap
+
+    def _wait(self, place: int, now: float) -> float:
+        """Return the seconds from ``now`` until a client's next activation."""
+        process = self._processes[place]
+        if process is None:
+            return 0.0
+        activation = process.next(now)
+        if activation is None:
+            raise undecided("a client waits for ever for an activation", 0, now)
+        return max(0.0, activation.time - now)
+
+    def advance(self, first: int, count: int) -> Chunk:
+        """Return the next ``count`` rounds, from ``first`` on. Raises ``UndecidedError``."""
+        drawn = self._trip.serve.draw.series.rows(first, count)[:, 0, 0]
+        if self._step_seconds is None:
+            drawn = drawn * self._trip.serve.factors[0, 0]
+        plain = self._t == 1 and self._step_seconds is None and not self._processes
+        served = (self._one_by_one if plain else self._several)(drawn.tolist())
+        return self._chunk(first, count, served)
+
+    def _one_by_one(self, drawn: list[float]) -> Served:
+        """Play steps on single embeddings, which take ``drawn`` seconds."""
+        heap, free, following, served = self._heap, self._free, self._next, Served()
+        clients, waited, ends = served.clients, served.waited, served.ends
+        for seconds in drawn:
+            arrival, place = heap[0]
+            start = arrival if arrival > free else free
+            free = start + seconds
+            back, transfer, step, embed, upload, there, sending = following[place]()
+            heapreplace(heap, (free + back + transfer + step + embed + upload + there + sending, place))
+            clients.append(place)
+            waited.append(start)
+            ends.append(free)
+        self._free = free
+        return served
+
+    def _several(self, drawn: list[float]) -> Served:
+        """Play steps on t embeddings each."""
+        heap, free, following, served = self._heap, self._free, self._next, Served()
+        begun = self._begun.tolist()
+        for seconds in drawn:
+            used = [heappop(heap) for _ in range(self._t)]
+            start = max(used[-1][0], free)
+            free = start + (seconds * self._unit([(place, begun[place]) for _, place in used]))
+            for _, place in used:
+                begun[place] += 1
+                back, transfer, step, embed, upload, there, sending = following[place]()
+                now = free + back + transfer + step
+                if self._processes:
+                    wait = self._wait(place, now)
+                    served.waits.append(wait)
+                    now += wait
+                heappush(heap, (now + embed + upload + there + sending, place))
+                served.clients.append(place)
+            served.waited.append(start)
+            served.ends.append(free)
+        self._free = free
+        return served
+
+    def _unit(self, used: list[tuple[int, int]]) -> float:
+        """Return the seconds per unit drawn of a step on these clients' batches; of equal ones only one counts."""
+        if self._step_seconds is None:
+            return 1.0
+        per_epoch = self._world.sequence.per_epoch
+        batches = {number for _, number in used} if self._rows.shared else [number for _, number in used]
+        last = sum(number % per_epoch == per_epoch - 1 for number in batches)
+        key = len(batches) - last, last
+        if key not in self._known:
+            self._known[key] = self._step_seconds(*key)
+        return self._known[key]
+
+    def _chunk(self, first: int, count: int, served: Served) -> Chunk:
+        """Work out all times of these steps' consequences, by the additions by which they were found."""
+        places, ends = np.array(served.clients), np.array(served.ends)
+        indices, taken = self._cycles_of(places)
+        waits = bool(self._processes)
+        if waits:
+            taken = np.insert(taken, HOME, served.waits, axis=1)
+        times = _times(ends.repeat(self._t), taken)
+        shape = count, self._t
+
+        def at(activity: int) -> Floats:
+            """Return when it ends."""
+            return times[:, 1 + activity + (waits and activity >= HOME)].reshape(shape)
+
+        def moves(upward: bool, began: int, over: int, numbers: Ints) -> Moves:
+            way = self._trip.up.way if upward else self._trip.down.way
+            sizes = way.sizes[self._world.kind_of(numbers), places].reshape(shape)
+            return Moves(upward, at(began), at(over), sizes, sizes, way.rates[places].reshape(shape))
+
+        used = np.zeros((count, len(self._world.clients)), bool)
+        used[np.arange(count).repeat(self._t), places] = True
+        after = moves(False, BACK, RETURN, indices), moves(True, THERE, TRANSFER, indices + 1)
+        ages = _AgesOfArrivals(self._ages, first, places.reshape(shape), indices.reshape(shape))
+        before, self._before = self._before, ()
+        waited = np.array(served.waited)
+        return Chunk(first, ends, waited, used, at(STEP), (), after, ages, ordered=False, before=before)
+
+    def _cycles_of(self, places: Ints) -> tuple[Ints, Floats]:
+        """Return the number of each arrival's batch, and the seconds of the cycle that begins with its step."""
+        order = np.argsort(places.astype(self._small), kind="stable")  # a radix sort, where numbers are small
+        sorted_ = places[order]
+        begins = np.flatnonzero(np.concatenate([[True], sorted_[1:] != sorted_[:-1]]))
+        lengths, clients = np.diff(begins, append=len(places)), sorted_[begins]
+        starts = self._begun[clients]
+        self._begun[clients] += lengths
+        indices, taken = np.empty_like(places), np.empty((len(places), ALL))
+        indices[order] = np.arange(len(places)) + (starts - begins).repeat(lengths)
+        each = zip(clients.tolist(), starts.tolist(), lengths.tolist(), strict=True)
+        taken[order] = np.concatenate([self._cycles.rows(*one) for one in each])
+        return indices, taken
+
+
+@dataclass(frozen=True, slots=True)
+class _AgesOfArrivals:
+    """The ages that the steps of one chunk see."""
+
+    ages: ArrivalAges
+    first: int
+    clients: Ints
+    indices: Ints
+
+    def between(self, start: int, stop: int) -> AgeSums:
+        """Take in these steps."""
+        return self.ages.window(self.first + start, self.clients[start:stop], self.indices[start:stop])
+
+
+def _times(start: Floats, taken: Floats) -> Floats:
+    """Return ``start`` (n,) and the running sums with ``taken`` (n, k), added one by one from the left: (n, 1 + k)."""
+    sums: Floats = np.add.accumulate(np.concatenate([start[:, None], taken], axis=1), axis=1)
+    return sums
