@@ -48,7 +48,7 @@ ROOMS: dict[str, list[set[str]]] = {
     "protocols": [
         {"blinded", "evaluation", "traits"},
         {"contents"},
-        {"base"},
+        {"base", "vectorisable"},
         {"capabilities"},
         {"defaults"},
         {"own_pace", "table"},

@@ -7,21 +7,19 @@ the functions of ``protocols.defaults``, which also answer for protocols without
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from vflsim.analysis.findings import Finding
-from vflsim.learning.batches import Batch, Split
+from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.blinded import key_acts
 from vflsim.protocols.evaluation import Scores, answer_evaluation
-from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
-from vflsim.recurrences.acts import split_acts
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.setting import Learners, ServerPrediction, Setting, linear_heads
 from vflsim.world.node import Node
 
@@ -75,54 +73,6 @@ class Analysable(ABC):
     def choices(self, setting: Setting) -> tuple[Choices, ...]:
         """Return tables of the effects of other parameter values. Raises ``Unanalysable``."""
         return ()
-
-
-class Vectorisable(ABC):
-    """A protocol whose rounds follow from earlier rounds by a recurrence over arrays.
-
-    Example::
-
-        class Same(Vectorisable, Protocol):
-            vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind"})
-
-            def recurrence(self, world: TimedWorld) -> Recurrence:
-                return Synchronous().recurrence(world)
-    """
-
-    vectorised_keys: ClassVar[frozenset[str]]
-    """The keys of the protocol that the recurrence understands."""
-
-    @abstractmethod
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of the rounds. Called only if ``vectorised_keys`` has all set keys."""
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return what ``client`` and the server do in a round on ``batch``: by default plain split training.
-
-        It makes operations and messages of the learners ``server`` and ``clients``, which are counted and never run.
-        Without clients, ``client`` is the server.
-        """
-        return split_acts(server, clients, client, batch)
-
-    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return what ``client`` and the server do before the first round: with blinding, they agree on keys."""
-        return key_acts(server, clients, client) if server.held.blinded_sum is not None else ()
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what of a scenario the recurrence knows besides: of ``activation`` and ``blinding``.
-
-        Those whose rounds wait for all clients know both, where ``acts`` has an ``Activated`` (``BARRIERS``).
-        """
-        return frozenset()
-
-    def numbers_a_round(self, clients: int) -> int:
-        """Return about how many times a round of so many clients has, by which rounds are computed together."""
-        return clients
-
-    def obstacles(self) -> Iterator[Obstacle]:
-        """Yield values of the protocol's keys for which the recurrence does not hold."""
-        yield from ()
 
 
 class Selective(ABC):

@@ -13,26 +13,48 @@ from vflsim.world.messages import Embedding, Gradient, Message
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """The client waits for its next activation."""
+    """The client waits for its next activation.
+
+    Example::
+
+        Activated() == Activated()  # True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ClientWork:
-    """The client performs an operation, which gives the FLOPs and never runs."""
+    """The client performs an operation, which gives the FLOPs and never runs.
+
+    Example::
+
+        clients = split_learners(setting, seed=0).clients
+        ClientWork(clients[1].embed(Batch(0, np.arange(4)))).operation.kind  # 'embed'
+    """
 
     operation: Operation[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWork:
-    """The server performs an operation, which gives the FLOPs and never runs. One that counts as a round ends it."""
+    """The server performs an operation, which gives the FLOPs and never runs. One that counts as a round ends it.
+
+    Example::
+
+        server = split_learners(setting, seed=0).server
+        ServerWork(server.server_step([])).operation.counts  # 'round'
+    """
 
     operation: Operation[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ToServer:
-    """The client waits its upload delay, and sends a message, which gives the size."""
+    """The client waits its upload delay, and sends a message, which gives the size.
+
+    Example::
+
+        ToServer(Embedding(round=0)).message.kind  # 'embedding'
+    """
 
     message: Message
 
@@ -42,6 +64,10 @@ class ToClients:
     """The server sends every client such a message, and does not wait until it arrives.
 
     ``passed_on`` names the tensors in it that keep the bytes with which clients have sent them.
+
+    Example::
+
+        ToClients(Gradient(round=0)).passed_on  # ()
     """
 
     message: Message
@@ -50,7 +76,12 @@ class ToClients:
 
 @dataclass(frozen=True, slots=True)
 class ServerWaits:
-    """The server waits until what all clients have sent last has arrived: a barrier."""
+    """The server waits until what all clients have sent last has arrived: a barrier.
+
+    Example::
+
+        ServerWaits() == ServerWaits()  # True
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +89,11 @@ class InTurn:
     """Client after client, in client order, the server and the client do these acts; the server waits for each.
 
     It begins with the server's acts, and ends with a message to the server.
+
+    Example::
+
+        turn = InTurn((ToClients(Gradient(round=0)), ToServer(Embedding(round=0))))
+        [act.message.kind for act in turn.acts]  # ['gradient', 'embedding']
     """
 
     acts: Acts

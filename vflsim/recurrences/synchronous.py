@@ -21,6 +21,11 @@ class SynchronousRounds:
     """The acts of ``world.round``, round after round: trips to the server and back, and barriers at the server.
 
     What a protocol does before its first round, such as a key agreement, comes with the first chunk.
+
+    Example::
+
+        rounds = SynchronousRounds(TimedWorld(Synchronous(), setting, seed=0))
+        rounds.advance(first=0, count=64).ends.shape  # (64,)
     """
 
     def __init__(self, world: TimedWorld) -> None:

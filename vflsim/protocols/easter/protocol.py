@@ -28,7 +28,7 @@ from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
 from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
+from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
@@ -132,7 +132,7 @@ class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Pro
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make parties with two nets each."""
-        clients = {client: EasterParty(setting, client, seed) for client in setting.clients}
+        clients = ClientsMade(EasterParty, setting.clients, lambda client: EasterParty(setting, client, seed))
         return Learners(ActiveParty(setting, seed), clients)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
