@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vflsim.protocols import PROTOCOLS
-from vflsim.protocols.capabilities import Vectorisable
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.scenario.load import most_clients
 
 

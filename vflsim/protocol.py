@@ -76,11 +76,11 @@ from vflsim.protocols.capabilities import (
     Predicting,
     Remembering,
     Selective,
-    Vectorisable,
 )
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, ROUNDS, TABLE, Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import (
     BARRIERS,
     Activated,

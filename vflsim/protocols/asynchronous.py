@@ -9,9 +9,10 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
 from vflsim.learning.batches import Batch
-from vflsim.protocols.capabilities import Analysable, Vectorisable
+from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace
 from vflsim.protocols.table import TableProtocol
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import Acts, Recurrence, TimedWorld
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode

@@ -8,9 +8,10 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import centralised
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import Analysable, OwnNodes, Vectorisable
+from vflsim.protocols.capabilities import Analysable, OwnNodes
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import REFERENCE, Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import ServerSteps
 from vflsim.setting import Setting

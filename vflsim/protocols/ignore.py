@@ -13,8 +13,9 @@ from vflsim.analysis.rounds import ignoring
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective, Vectorisable
+from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective
 from vflsim.protocols.traits import ROUNDS, Traits, replace
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.dropping import Dropping
 from vflsim.recurrences.synchronous import SynchronousRounds

@@ -9,9 +9,10 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Vectorisable
+from vflsim.protocols.capabilities import Analysable, Blindable, Explainable
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting

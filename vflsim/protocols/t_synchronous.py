@@ -11,9 +11,10 @@ from vflsim.analysis.own_pace import own_pace
 from vflsim.analysis.rounds import starting_afresh, synchronous
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext
-from vflsim.protocols.capabilities import Analysable, Vectorisable
+from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace
 from vflsim.protocols.table import TableProtocol
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import Acts, Recurrence, TimedWorld
 from vflsim.recurrences.first_t import FirstOfAll
 from vflsim.setting import Setting

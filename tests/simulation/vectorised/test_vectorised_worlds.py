@@ -8,7 +8,7 @@ from recurrent_worlds import world
 from thorough import is_thorough
 
 from vflsim.protocols import kinds_with
-from vflsim.protocols.capabilities import Vectorisable
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.simulation.vectorised import UndecidedError
 
 WORLDS, THOROUGH, GROUP = 100, 2000, 20

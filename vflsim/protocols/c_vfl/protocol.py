@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing, Vectorisable
+from vflsim.protocols.capabilities import Analysable, LabelSharing
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedbcd.acts import sharing_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel
@@ -21,6 +21,7 @@ from vflsim.protocols.fedbcd.recomputed import (
     shared_shapes,
 )
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting

@@ -9,12 +9,13 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, Predicting, Vectorisable
+from vflsim.protocols.capabilities import Analysable, Predicting
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.easter.whole import WholeActive, WholeParty
 from vflsim.protocols.traits import Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.protocols.vim.messages import Logits

@@ -11,11 +11,12 @@ from vflsim.analysis.rounds import centralised
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, OwnEvaluation, Predicting, Selective, Vectorisable
+from vflsim.protocols.capabilities import Analysable, OwnEvaluation, Predicting, Selective
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.whole import WholeActive
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import Acts, Recurrence, ServerWork, TimedWorld
 from vflsim.recurrences.synchronous import ServerSteps
 from vflsim.setting import Learners, ServerPrediction, Setting, prediction_of

@@ -16,7 +16,7 @@ from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting, Vectorisable
+from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting
 from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
 from vflsim.protocols.easter.acts import two_trip_acts
 from vflsim.protocols.easter.features import need_features
@@ -26,6 +26,7 @@ from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of

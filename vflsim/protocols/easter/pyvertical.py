@@ -6,9 +6,10 @@ from typing import ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, Vectorisable
+from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing, Remembering, Vectorisable
+from vflsim.protocols.capabilities import Analysable, LabelSharing, Remembering
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
@@ -17,6 +17,7 @@ from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits, replace
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting

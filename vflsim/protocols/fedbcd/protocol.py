@@ -10,7 +10,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts, Vectorisable
+from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts
 from vflsim.protocols.contents import EMPTY, Contents
 from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts, turn_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
@@ -18,6 +18,7 @@ from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
 from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients

@@ -10,7 +10,8 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
-from vflsim.protocols.capabilities import Analysable, Predicting, Vectorisable
+from vflsim.protocols.capabilities import Analysable, Predicting
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, whole_clients

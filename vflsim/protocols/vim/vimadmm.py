@@ -12,7 +12,8 @@ from vflsim.analysis.rounds import synchronous
 from vflsim.learning.batches import Batch
 from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.protocols.base import CheckContext, UnsuitableError
-from vflsim.protocols.capabilities import Analysable, Remembering, Vectorisable
+from vflsim.protocols.capabilities import Analysable, Remembering
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables

@@ -8,7 +8,8 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.protocols.capabilities import Analysable, Vectorisable
+from vflsim.protocols.capabilities import Analysable
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from vflsim.protocols import kinds_with
-from vflsim.protocols.capabilities import Vectorisable
 from vflsim.protocols.defaults import outgrown, participants_of
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.scenario.models import Scenario, Timing
 from vflsim.scenario.problems import Problem, shown
 from vflsim.scenario.resolve import location_of, party_timings

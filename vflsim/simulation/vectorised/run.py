@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from vflsim.learning.data.loaded import LoadedData
-from vflsim.protocols.capabilities import Vectorisable
+from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
