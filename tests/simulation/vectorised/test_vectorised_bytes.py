@@ -56,7 +56,6 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "fedbcd": {"kind": "fedbcd", "local_steps": 3},
     "fedbcd, recomputed": {"kind": "fedbcd", "local_steps": 2, "server_steps": 4, "gradients": "recomputed"},
     "easter": {"kind": "easter"},
-    "easter, not blinded": {"kind": "easter", "blinding": "off"},
     "fedbcd, sequential": {"kind": "fedbcd", "local_steps": 2, "server_steps": 3, "order": "sequential"},
     "local": {"kind": "local"},
     "asynchronous": {"kind": "asynchronous"},

@@ -29,6 +29,12 @@ ALL = {
     "cancel": CANCEL,
     "centralised": CENTRALISED,
 }
+OTHERS = {
+    "asynchronous": {"kind": "asynchronous"},
+    "t-sync": {"kind": "t_synchronous", "t": 2, "first_fill": "upload"},
+    "easter": {"kind": "easter"},
+    "fedbcd, sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
+}
 every_protocol = pytest.mark.parametrize("protocol", ALL.values(), ids=ALL)
 
 # Embedding 2 s, upload m s (m = 1 … 4), server's step 1 s, clients' steps 2 s; links take no time.
@@ -210,7 +216,7 @@ def test_what_only_the_event_path_can_tell_is_said(
 
 
 @in_turn(
-    protocol=ALL,
+    protocol={**ALL, **OTHERS},
     stop={"few": {"rounds": 10}, "many": {"rounds": 130}, "time": {"time": "3 s"}, "updates": {"updates": 77}},
 )
 def test_very_many_clients_go_through_parts_of_a_block(

@@ -1,0 +1,81 @@
+"""Rounds worked by hand, of protocols whose rounds have several trips, turns, or no rounds at all."""
+
+from typing import Any
+
+import pytest
+from both_paths import assert_same_bytes, quick
+from tiny_worlds import metrics, rounds
+
+from vflsim.simulation.vectorised import UndecidedError
+
+# Embedding, predicting or stepping takes a client 2 s, an upload m s, the server's work 1 s; links take no time.
+SLOW = {"server": {"compute": "1 s"}, "clients": {"select": "all", "compute": "2 s", "upload_delay": "m s"}}
+
+
+def test_two_trips_wait_for_the_slowest_client_twice() -> None:
+    outcome = assert_same_bytes(quick({"kind": "easter", "blinding": "off"}, timing=SLOW, stop={"rounds": 3}))
+    # 2 + 4 s up to the mean, 2 + 4 up to the predictions, 1 for the server's step; then 2 for the clients' steps first
+    assert rounds(outcome)["end_s"].tolist() == [13, 28, 43]
+
+
+def test_a_key_agreement_comes_before_the_first_round() -> None:
+    outcome = assert_same_bytes(quick({"kind": "easter"}, timing=SLOW, stop={"rounds": 2}))
+    assert rounds(outcome)["end_s"].tolist() == [17, 32]  # 4 s later: the slowest upload of a key
+    outcome = assert_same_bytes(quick({"kind": "synchronous", "blinding": "on"}, timing=SLOW, stop={"rounds": 2}))
+    assert rounds(outcome)["end_s"].tolist() == [11, 20]
+
+
+def test_turns_add_up() -> None:
+    turns = {"kind": "fedbcd", "local_steps": 3, "order": "sequential"}
+    outcome = assert_same_bytes(quick(turns, timing=SLOW, stop={"rounds": 2}))
+    # 6 s for the exchange; of each client 1 for its gradient, 3 steps and an embedding of 2 s, m s up; 3 steps of 1 s
+    assert rounds(outcome)["end_s"].tolist() == [6 + 4 * 9 + 10 + 3, 2 * (6 + 4 * 9 + 10 + 3)]
+    assert metrics(outcome)["updates"].iloc[-1] == 2 * 4 * 3
+
+
+def test_only_the_active_party_steps() -> None:
+    outcome = assert_same_bytes(quick({"kind": "local"}, timing=SLOW, stop={"rounds": 3}))
+    assert rounds(outcome)["end_s"].tolist() == [1, 2, 3]
+    assert rounds(outcome)["missing"].map(len).tolist() == [0, 0, 0]
+
+
+# Cycles of 10, 20, 30 and 40 s besides the server's 1 s: arrivals at 10, 20, 21 (client 1 again), 30, …
+PACES = {"server": {"compute": "1 s"}, "clients": {"select": "all", "upload_delay": "(10*m) s"}}
+
+
+def test_embeddings_wait_for_the_server_in_the_order_of_arrival() -> None:
+    outcome = assert_same_bytes(quick({"kind": "asynchronous"}, timing=PACES, stop={"rounds": 5}))
+    assert rounds(outcome)["end_s"].tolist() == [11, 21, 22, 31, 33]
+    assert [list(used) for used in rounds(outcome)["used"]] == [[1], [2], [1], [3], [1]]
+    assert list(rounds(outcome)["missing"][0]) == [2, 3, 4]
+
+
+def test_late_embeddings_count_for_a_later_step() -> None:
+    outcome = assert_same_bytes(quick({"kind": "t_synchronous", "t": 2}, timing=PACES, stop={"time": "45 s"}))
+    assert rounds(outcome)["end_s"].tolist() == [21, 32, 42]
+    assert [list(used) for used in rounds(outcome)["used"]] == [[1, 2], [1, 3], [2, 4]]
+
+
+@pytest.mark.parametrize("protocol", [{"kind": "asynchronous"}, {"kind": "t_synchronous", "t": 2, "cancel": True}])
+def test_a_first_fill_comes_before_the_first_step(protocol: dict[str, Any]) -> None:
+    filled = {**protocol, "first_fill": "upload"}
+    outcome = assert_same_bytes(quick(filled, timing=PACES, stop={"rounds": 4}))
+    assert rounds(outcome)["end_s"][0] == 41  # the slowest first pass is there at 40 s
+
+
+def test_activations_begin_every_cycle() -> None:
+    activation = {"kind": "schedule", "times": ["3 s"], "period": "10 s"}
+    for protocol in ({"kind": "synchronous"}, {"kind": "asynchronous"}):
+        clients = {"select": "all", "upload_delay": "(0.1*m) s", "activation": activation}
+        timing = {"server": {"compute": "0.01 s"}, "clients": clients}
+        outcome = assert_same_bytes(quick(protocol, timing=timing, stop={"rounds": 8}))
+        slowest = 0.4 if protocol["kind"] == "synchronous" else 0.1
+        assert rounds(outcome)["end_s"][0] == pytest.approx(3 + slowest + 0.01)
+
+
+@pytest.mark.parametrize("protocol", [{"kind": "synchronous"}, {"kind": "asynchronous"}])
+def test_clients_without_another_activation_leave_the_run_to_the_event_path(protocol: dict[str, Any]) -> None:
+    clients = {"select": "all", "activation": {"kind": "schedule", "times": ["1 s", "2 s"]}}
+    timing = {"server": {"compute": "0.1 s"}, "clients": {**clients, "upload_delay": "(0.1*m) s"}}
+    with pytest.raises(UndecidedError, match="waits for ever for an activation"):
+        assert_same_bytes(quick(protocol, timing=timing, stop={"time": "1.1 s"}))
