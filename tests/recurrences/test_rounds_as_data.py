@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 from both_paths import assert_same_bytes, quick
-from tiny_worlds import metrics, rounds
+from tiny_worlds import data_of, metrics, rounds
 
-from vflsim.simulation.vectorised import UndecidedError
+from vflsim.learning.batches import Batch
+from vflsim.recurrences import Acts, SynchronousRounds, TimedWorld
+from vflsim.recurrences.acts import split_acts
+from vflsim.scenario.resolve import setting
+from vflsim.simulation.vectorised import UndecidedError, run_vectorised
 
 # Embedding, predicting or stepping takes a client 2 s, an upload m s, the server's work 1 s; links take no time.
 SLOW = {"server": {"compute": "1 s"}, "clients": {"select": "all", "compute": "2 s", "upload_delay": "m s"}}
@@ -79,3 +83,24 @@ def test_clients_without_another_activation_leave_the_run_to_the_event_path(prot
     timing = {"server": {"compute": "0.1 s"}, "clients": {**clients, "upload_delay": "(0.1*m) s"}}
     with pytest.raises(UndecidedError, match="waits for ever for an activation"):
         assert_same_bytes(quick(protocol, timing=timing, stop={"time": "1.1 s"}))
+
+
+def test_a_first_pass_longer_than_all_activations_leaves_the_run_to_the_event_path() -> None:
+    clients = {"select": "all", "activation": {"kind": "schedule", "times": ["1 s"]}, "upload_delay": "2 s"}
+    filled = {"kind": "asynchronous", "first_fill": "upload"}
+    scenario = quick(filled, timing={"server": {"compute": "0.1 s"}, "clients": clients}, stop={"time": "3 s"})
+    outcome = run_vectorised(scenario, "it", 0, data_of(scenario))
+    assert isinstance(outcome.error, UndecidedError)
+
+
+def test_acts_without_activations_are_not_played_where_clients_wait_for_them() -> None:
+    clients = {"select": "all", "activation": {"kind": "poisson", "rate": "9 /s"}}
+    scenario = quick({"kind": "synchronous"}, timing={"server": {"compute": "1 s"}, "clients": clients})
+    protocol, resolved = scenario.protocols["it"].protocol, setting(scenario, "it", data_of(scenario))
+
+    def hasty(server: Any, clients: Any, client: int, batch: Batch) -> Acts:
+        return split_acts(server, clients, client, batch)[1:]
+
+    SynchronousRounds(TimedWorld(protocol, resolved, 0))
+    with pytest.raises(UndecidedError, match="activations, which the protocol's acts leave out"):
+        SynchronousRounds(TimedWorld(protocol, resolved, 0, hasty))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from vflsim.recurrences.chunk import Chunk, Moves, RoundAges
+from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.program import Now, Program
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import TimedService
+from vflsim.recurrences.timed import TimedActivation, TimedService
 from vflsim.recurrences.world import TimedWorld, running
 
 BARRIERS = frozenset({"activation", "blinding"})
@@ -20,7 +21,8 @@ Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``A
 class SynchronousRounds:
     """The acts of ``world.round``, round after round: trips to the server and back, and barriers at the server.
 
-    What a protocol does before its first round, such as a key agreement, comes with the first chunk.
+    What a protocol does before its first round, such as a key agreement, comes with the first chunk. Raises
+    ``UndecidedError`` if clients wait for activations, and the acts do not.
 
     Example::
 
@@ -30,6 +32,8 @@ class SynchronousRounds:
 
     def __init__(self, world: TimedWorld) -> None:
         self._world = world
+        if not any(isinstance(act, TimedActivation) for act in world.round) and any(world.activations()):
+            raise undecided("clients wait for activations, which the protocol's acts leave out", 0, 0.0)
         self._round = Program(world, world.round)
         self._now = Now(len(world.clients))
         self._before: tuple[Moves, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.recurrences.chunk import Recurrence
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
@@ -44,7 +45,7 @@ def run_vectorised(
     assert isinstance(protocol, Vectorisable), "a protocol without a recurrence is an obstacle"
     world = TimedWorld(protocol, resolved, seed, protocol.acts, protocol.first_acts)
     clients, batches = len(world.clients), world.sequence.per_epoch
-    course = protocol.recurrence(world)
+    course: Recurrence | None = None
     books = Books(
         stop,
         scenario.evaluate_of(name).every,
@@ -60,6 +61,7 @@ def run_vectorised(
     error: UndecidedError | None = None
     while books.end is None:
         try:
+            course = course or protocol.recurrence(world)
             chunk = course.advance(first, count)
             done = books.take(chunk)
         except UndecidedError as found:
