@@ -82,7 +82,7 @@ def parties(
         world.executor.around = burst.around
 
     def node(party: int, learner: PartyLearner) -> Node:
-        state = Party(party, shared, _clock(timings[party], seed, party), Draws(seed, party), own[party])
+        state = Party(party, shared, party_clock(timings[party], seed, party), Draws(seed, party), own[party])
         refuses = isinstance(world.executor, DeferredExecutor)
         watch = Watch(learner, seed, refuses, burst) if watched else None
         made = Node(state, learner, watch)
@@ -118,5 +118,6 @@ def _outages(setting: Setting, seed: int) -> Outages | None:
     return Outages(interruptible, seed) if interruptible else None
 
 
-def _clock(timing: PartyTiming, seed: int, party: int) -> PartyClock:
+def party_clock(timing: PartyTiming, seed: int, party: int) -> PartyClock:
+    """Return the laws of a party's times in a run."""
     return PartyClock(timing.compute, timing.upload_delay, timing.activation.process(seed, party))

@@ -94,6 +94,9 @@ class Conductor:
         if self._stop.epsilon is not None:
             for releases in self._releases:
                 releases.end_at(self._stop.epsilon, lambda: self._world.finish("epsilon"))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
         if self._stop.time is not None:
             self._world.after(self._stop.time, lambda: self._world.finish("time"), Moment.OBSERVE, observer=True)
 

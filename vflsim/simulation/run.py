@@ -24,9 +24,10 @@ from vflsim.protocols.blinded import MISSING_MASKS
 from vflsim.protocols.made import coroutine_of
 from vflsim.results.facts.blinding import BlindingFacts
 from vflsim.results.facts.codec import CodecFacts
+from vflsim.results.facts.conditions import Conditions
 from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient, stalled_note
-from vflsim.results.store.schema import RunInfo, RunTables
+from vflsim.results.store.schema import RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
@@ -93,12 +94,39 @@ def run_protocol(
     views = scenario.record.views if world.executor.values else None
     with drawing_from(torch_seed(seed, SHARED, "learners")):
         made = parties(protocol, resolved, seed, world, recorder, batched, views)
-    batches, clients = made.shared.sequence.per_epoch, len(made.clients)
-    splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
-    variation = variation_of(protocol, resolved)
     learners = [node.learner for node in made.clients]
     conditions = None if timing_only else conditions_of(protocol, resolved, made.server.learner, learners)
-    conductor = Conductor(
+    return run_parties(
+        scenario, name, seed, resolved, made, conditions, timing_only=timing_only, report=report, execution=execution,
+        keeper=keeper,
+    )  # fmt: skip
+
+
+def run_parties(
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    resolved: Setting,
+    made: Parties,
+    conditions: Conditions | None,
+    *,
+    timing_only: bool = False,
+    report: Callable[[Progress], None] | None = None,
+    execution: Execution = USUAL,
+    keeper: CourseKeeper | None = None,
+    conducting: Callable[..., Conductor] = Conductor,
+    path: RunPath = "event",
+) -> Outcome:
+    """Run the parties that have been made, until a stop rule of the scenario, and gather what they have recorded.
+
+    ``made`` may lack clients that other processes run; ``conducting`` makes what evaluates and ends such a run.
+    """
+    protocol, data = scenario.protocols[name].protocol, resolved.data
+    world, recorder = made.shared.world, made.shared.recorder
+    batches, clients = made.shared.sequence.per_epoch, len(resolved.clients)
+    splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
+    variation = variation_of(protocol, resolved)
+    conductor = conducting(
         made,
         scenario.stop_of(name),
         scenario.evaluate_of(name),
@@ -142,7 +170,7 @@ def run_protocol(
     group = resolved.blinded_sum
     blinding = None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ()))
     codec = None if timing_only else _codec(made)
-    tables = _tables(recorder)
+    tables = tables_of(recorder)
     measures, error = measured(scenario.measures, name, seed, tables, error)
     reason = reason if error is None else None
     real = {"reproducible": False} if isinstance(world, RealTimeWorld) else {}
@@ -156,6 +184,7 @@ def run_protocol(
         stop_detail=conductor.ended_because or None,
         measures=measures,
         timing_only=timing_only,
+        path=path,
         device=resolved.device.type,
         threads=execution.threads,
         tf32=execution.tf32,
@@ -214,7 +243,8 @@ def _weights(made: Parties) -> dict[str, torch.Tensor]:
     }
 
 
-def _tables(recorder: Recorder) -> RunTables:
+def tables_of(recorder: Recorder) -> RunTables:
+    """Return the tables of what has been recorded."""
     rows = recorder.metric_rows
     names = list(rows[0]) if rows else _EMPTY_METRICS
     metrics = {name: np.array([row[name] for row in rows]) for name in names}

@@ -199,6 +199,11 @@ class World(ABC):
         """Call ``callback`` as this instant ends (``Moment.COLLECT``)."""
         self.after(0.0, callback, Moment.COLLECT)
 
+    def until_work(self, operation: Operation[Any], seconds: float) -> float:
+        """Return after how many of the ``seconds`` that an operation takes it is to be performed: all, unless its real
+        work takes time, too."""
+        return seconds
+
     @abstractmethod
     def perform(self, operation: Operation[Any]) -> Awaitable[None] | None:
         """Hand an operation, whose time has passed, to the executor; return an awaitable if the caller must wait."""

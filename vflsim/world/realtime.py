@@ -55,12 +55,15 @@ class RealTimeWorld(World):
 
     takes_turns = True
 
-    def __init__(self, executor: Executor | None = None, speed: float = 1.0) -> None:
+    def __init__(
+        self, executor: Executor | None = None, speed: float = 1.0, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         super().__init__(executor or ImmediateExecutor())
         if not 0 < speed < float("inf"):
             raise RunError(f"a real-time speed of {speed!r}", allowed="simulated seconds to the second, above 0")
         self.speed = speed
-        self._loop = asyncio.new_event_loop()
+        self._loop, self._lent = loop or asyncio.new_event_loop(), loop is not None
+        self._closed = False
         self._start: float | None = None
         self._stopped: float | None = None
         self._turn: float | None = None
@@ -136,11 +139,13 @@ class RealTimeWorld(World):
         super().finish(reason)
 
     def close(self) -> None:
-        """Abandon every task, wait for the threads, close the loop."""
+        """Abandon every task, wait for the threads, close the loop unless it was lent."""
         super().close()
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
-        self._loop.close()
+        self._closed = True
+        if not self._lent:
+            self._loop.close()
 
     def _advance(self) -> None:
         if self._start is None:
@@ -153,6 +158,8 @@ class RealTimeWorld(World):
 
     def _dispatch(self, call: Callable[[], object]) -> None:
         """Handle one event: make the call, then check whether the run has ended."""
+        if self._closed:
+            return
         if self._halted:  # in the turn in which the run ended: left to its conclusion
             self._loop.call_soon(self._dispatch, call)
             return

@@ -6,7 +6,7 @@ import math
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,9 @@ class Events:
     A column is an attribute: ``events.start_s``.
     """
 
+    row = _ROW
+    """The dtype of a row of ``table``."""
+
     def __init__(self) -> None:
         self._rows = bytearray()
         self.kinds: dict[str, int] = {}
@@ -69,6 +72,24 @@ class Events:
         kinds = self.kinds
         code = kinds[kind] if kind in kinds else kinds.setdefault(kind, len(kinds))
         self._rows += _PACK(start, end, drawn, sent, round_, size, index, party, code, peer, _OUTCOME_CODES[outcome])
+
+    def extend(self, rows: NDArray[np.void], kinds: Sequence[str]) -> None:
+        """Append rows of another table, whose codes of kinds are places in ``kinds``."""
+        codes = np.array([self.kinds.setdefault(kind, len(self.kinds)) for kind in kinds], rows["kind"].dtype)
+        own = rows.copy()
+        own["kind"] = codes[rows["kind"]] if len(rows) else rows["kind"]
+        self._rows += own.tobytes()
+
+    def end_at(self, end: float) -> None:
+        """Cut what other clocks saw beyond the run's ``end``, and order the rows by their end, and then by party.
+
+        What began later is left out; what ended later, or had not ended, is unfinished at ``end``.
+        """
+        table = self.table[self.table["start_s"] <= end].copy()
+        unfinished = _OUTCOME_CODES["unfinished"]
+        open_ = (table["end_s"] > end) | (table["outcome"] == unfinished)
+        table["end_s"][open_], table["outcome"][open_] = end, unfinished
+        self._rows = bytearray(table[np.lexsort((table["party"], table["end_s"]))].tobytes())
 
     def __getattr__(self, column: str) -> NDArray[Any]:
         if column not in (_ROW.names or ()):

@@ -62,6 +62,14 @@ class Wires:
             size = self._sizes[key] = codec.size_of(specs_of(message), ids)
         return size
 
+    def through(self, codec: Codec, x: Tensor, arrived: Handle[Any]) -> Tensor:
+        """Return what the receiver gets of ``x``, which ``arrived`` promises."""
+        return codec.through(x)
+
+    def transmit(self, codec: Codec, x: Tensor, memory: Tensor | None, arrived: Handle[Any]) -> tuple[Tensor, Tensor]:
+        """Return what the receiver gets of ``x``, and the memory for the stream's next tensor."""
+        return codec.transmit(x, memory)
+
     def kernel(self, codec: Codec, spec: Spec) -> _Stacked | None:
         """Return the kernel that puts tensors of several parties through a codec in one call, None if none can."""
         if not codec.elementwise or codec.remembers:
@@ -173,11 +181,11 @@ class Wire:
         codec = codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
         with torch.no_grad():
             if stream is None:
-                arrived.set(codec.through(sent.value))
+                arrived.set(self._wires.through(codec, sent.value, arrived))
                 if saturation is not None:
                     saturation.count(codec.saturated(sent.value))
                 return
-            value, self._memory[stream] = codec.transmit(sent.value, self._memory.get(stream))
+            value, self._memory[stream] = self._wires.transmit(codec, sent.value, self._memory.get(stream), arrived)
             arrived.set(value)
 
 

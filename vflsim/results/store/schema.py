@@ -31,6 +31,7 @@ Age = Literal["client_age", "row_age"]
 TableName = Literal["metrics", "rounds", "events"]
 
 SimulationPath = Literal["event", "vectorised"]
+RunPath = SimulationPath | Literal["live"]
 """How times were computed: event by event, or by arrays over clients. The tables are the same."""
 
 SERVER = "server"
@@ -201,7 +202,7 @@ class RunInfo(BaseModel):
     error: str | None = None
     reproducible: bool = True
     timing_only: bool = False
-    path: SimulationPath = "event"
+    path: RunPath = "event"
     versions: dict[str, str] = Field(default_factory=dict)
     installed: dict[str, str] = Field(default_factory=dict)
     device: str = "cpu"

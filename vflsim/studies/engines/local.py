@@ -29,7 +29,7 @@ class Here:
         for unit in units:
             interrupt.check()
             unit.watcher.began(unit.run)
-            yield unit, unit.spec.carry_out(unit.run, self._of(unit.spec), _reporting(unit, interrupt), interrupt)
+            yield unit, unit.spec.carry_out(unit.run, self._of(unit.spec), reporting(unit, interrupt), interrupt)
 
     def _of(self, spec: StudySpec) -> ScenarioData:
         """Return the data of a study; load them if the study is another than before."""
@@ -38,7 +38,9 @@ class Here:
         return self._data
 
 
-def _reporting(unit: Unit, interrupt: Interrupt) -> Callable[[Progress], None]:
+def reporting(unit: Unit, interrupt: Interrupt) -> Callable[[Progress], None]:
+    """Return what hands the progress of a unit's run to its watcher."""
+
     def report(progress: Progress) -> None:
         interrupt.check()
         unit.watcher.progressed(unit.run, progress)
