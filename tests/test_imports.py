@@ -25,6 +25,7 @@ LAYERS: list[set[str]] = [
     {"kinds", "protocol", "scenario"},
     {"results"},
     {"plotting", "simulation", "trained"},
+    {"remote"},
     {"attacks", "explaining", "report", "studies"},
     {"cli"},
 ]
@@ -82,7 +83,10 @@ MUTUAL = [
     {"scenario.depends", "scenario.models", "scenario.resolve"},  # a scenario checks protocols that are added to it
     {"world.free_node", "world.node"},  # a node makes a node without cost, which is a subclass
 ]
-ONLY_IN = {"simpy": {"world/virtual.py"}, "asyncio": {"world/realtime.py"}}
+ONLY_IN = {
+    "simpy": {"world/virtual.py"},
+    "asyncio": {f"remote/{name}.py" for name in ("channel", "client", "server", "world")} | {"world/realtime.py"},
+}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = {path: path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", ".") for path in FILES}

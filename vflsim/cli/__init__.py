@@ -14,6 +14,7 @@ from vflsim.cli import (  # noqa: F401  each registers its commands
     evaluate,
     explain,
     kinds,
+    live,
     plot,
     report,
     results,

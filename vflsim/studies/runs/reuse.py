@@ -114,6 +114,8 @@ class _Earlier:
             return _Verdict(reasons=reasons)
         identity, options = self._spec.identity(run[0]), self._spec.options
         info, note = self.finished.find(*run)
+        if info is not None and info.path == "live":
+            return _Verdict(reasons=("a live run, which no simulation repeats",))
         if info is not None:
             if reasons and self._ends_alike(run, identity, info):
                 reasons = ()

@@ -1,0 +1,65 @@
+"""Control messages: what is allowed, and nothing else."""
+
+import json
+
+import pytest
+
+from vflsim.remote import control
+from vflsim.remote.control import MOST_BYTES, ControlError, packed, unpacked
+
+EXAMPLES: list[control.Control] = [
+    control.Hello(party=3, scenario="0" * 64, version="0.1", machine="here"),
+    control.Welcome(),
+    control.Refused(why="no"),
+    control.Prepare(protocol="wait", seed=7),
+    control.Ready(),
+    control.Start(in_s=0.2, at=12.5, machine="here"),
+    control.Counted(updates=2),
+    control.Withdrawn(number=9),
+    control.EvaluateNow(number=1, splits=("validation", "test"), free=True, wired=False),
+    control.Stopped(reason="rounds"),
+    control.Done(),
+    control.Written(),
+    control.Failed(what="it broke", where="client-1"),
+    control.Beat(),
+    control.Bye(),
+]
+
+
+def test_every_kind_has_an_example() -> None:
+    kinds = {each.model_fields["kind"].default for each in control._Control.__subclasses__()}
+    assert {example.kind for example in EXAMPLES} == kinds
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: message.kind)
+def test_a_message_comes_back_as_it_went(message: control.Control) -> None:
+    assert unpacked(packed(message)) == message
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: message.kind)
+def test_a_key_more_or_a_changed_kind_is_refused(message: control.Control) -> None:
+    said = json.loads(packed(message))
+    for changed in ({**said, "more": 1}, {**said, "kind": "unheard"}):
+        with pytest.raises(ControlError):
+            unpacked(json.dumps(changed).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b'{"kind": "counted", "updates": -1}',
+        b'{"kind": "counted", "updates": "1"}',
+        b'{"kind": "counted", "updates": 1.5}',
+        b'{"kind": "start", "in_s": 1e9, "at": 0, "machine": ""}',
+        b'{"kind": "evaluate", "number": 1, "splits": ["secret"], "free": true, "wired": true}',
+        b'{"kind": "hello", "party": 1, "scenario": "zz", "version": "", "machine": ""}',
+        b" " * (MOST_BYTES + 1),
+    ],
+)
+def test_other_bytes_are_one_error(data: bytes) -> None:
+    with pytest.raises(ControlError):
+        unpacked(data)

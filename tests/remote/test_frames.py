@@ -1,0 +1,160 @@
+"""Messages as bytes between processes: the same message comes out, and nothing else goes in."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from vflsim.codecs import Codec
+from vflsim.codecs.plain import Plain
+from vflsim.codecs.scalar_quantiser import ScalarQuantiser
+from vflsim.codecs.top_k import TopK
+from vflsim.errors import DataError, ProtocolError
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Handle
+from vflsim.learning.training import Training
+from vflsim.protocols import fedvs  # noqa: F401  its messages are known
+from vflsim.protocols.fedvs.messages import Sharers
+from vflsim.remote.frames import Reader, kinds_of, pack_message
+from vflsim.remote.wires import LiveWires
+from vflsim.streams import SHARED
+from vflsim.world.messages import Embedding, EvaluationAnswer, Gradient, Message
+from vflsim.world.wire import Wire, Wires
+
+ROWS = 40
+_STEP = {"kind": "sgd", "lr": 0.1}
+TRAINING = Training.model_validate({"batch": 8, "client_optimizer": _STEP, "server_optimizer": _STEP})
+SEQUENCE = BatchSequence(ROWS, TRAINING, seed=3, party=SHARED)
+
+
+def ready(value: torch.Tensor) -> Handle[torch.Tensor]:
+    handle: Handle[torch.Tensor] = Handle(tuple(value.shape), value.dtype)
+    handle.set(value)
+    return handle
+
+
+def reader(codec: Codec) -> Reader:
+    wires = LiveWires(codec, ImmediateExecutor(), seed=5)
+    return Reader(kinds_of(()), {SHARED: SEQUENCE}, ROWS, frozenset(range(4)), wires)
+
+
+def sent(message: Message, codec: Codec, sender: int, receiver: int) -> tuple[bytes, LiveWires]:
+    """The body that a party sends, after its wire."""
+    wires = LiveWires(codec, ImmediateExecutor(), seed=5)
+    message.sender, message.receiver = sender, receiver
+    if not codec.lossless:
+        Wire(sender, wires).carry(message)
+    return pack_message(message, wires), wires
+
+
+@pytest.mark.parametrize("codec", [Plain(), ScalarQuantiser(bits=4), TopK(fraction=0.25)], ids=lambda c: c.kind)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_receiver_gets_what_it_gets_in_one_process(codec: Codec, dtype: torch.dtype) -> None:
+    value = torch.linspace(-1, 2, 24, dtype=dtype).reshape(8, 3)
+    message = Embedding(SEQUENCE.batch(2), ready(value), round=2)
+    body, wires = sent(message, codec, 1, 0)
+    got = reader(codec).message(body, sender=1, receiver=0)
+    there = Embedding(SEQUENCE.batch(2), ready(value), round=2)
+    there.sender, there.receiver = 1, 0
+    if not codec.lossless:
+        Wire(1, Wires(codec, ImmediateExecutor(), seed=5)).carry(there)
+    assert type(got) is Embedding
+    assert (got.batch, got.round, got.clients, got.sender, got.receiver) == (SEQUENCE.batch(2), 2, (), 1, 0)
+    assert got.batch is not None
+    assert np.array_equal(got.batch.ids, SEQUENCE.batch(2).ids)
+    assert got.value is not None
+    assert there.value is not None
+    assert torch.equal(got.value.value, there.value.value)
+    assert got.value.value.dtype is dtype
+    assert body[-wires.size(message) :][:4] == b"VFL1", "the last bytes are those that the run records"
+
+
+def test_a_tensor_is_passed_on_as_the_bytes_by_which_it_came() -> None:
+    codec = ScalarQuantiser(bits=2)
+    value = torch.linspace(-1, 2, 24).reshape(8, 3)
+    body, _ = sent(Embedding(SEQUENCE.batch(0), ready(value), round=0), codec, 1, 0)
+    server = reader(codec)
+    came = server.message(body, sender=1, receiver=0)
+    onward = Gradient(tensors={"h": came.value}, round=0)  # type: ignore[dict-item]
+    onward.sender, onward.receiver = 0, 2
+    passed = pack_message(onward, server.wires)
+    assert passed.endswith(body[-codec.payload_bytes((8, 3), torch.float32) :])
+    there = reader(codec).message(passed, sender=0, receiver=2)
+    assert came.value is not None
+    assert torch.equal(there["h"].value, came.value.value)
+
+
+def test_what_no_codec_has_touched_comes_unchanged() -> None:
+    value = torch.linspace(-1, 2, 24).reshape(8, 3)
+    message = EvaluationAnswer(value=ready(value), round=4)
+    message.sender, message.receiver = 1, 0
+    codec = ScalarQuantiser(bits=1)
+    body = pack_message(message, LiveWires(codec, ImmediateExecutor()))
+    got = reader(codec).message(body, sender=1, receiver=0)
+    assert got.value is not None
+    assert torch.equal(got.value.value, value)
+
+
+def test_own_batches_come_with_their_rows() -> None:
+    batch = Batch(5, np.array([7, 0, 39]), origin=2)
+    body, _ = sent(Embedding(batch, ready(torch.ones(3, 2)), round=1), Plain(), 2, 0)
+    got = reader(Plain()).message(body, sender=2, receiver=0).batch
+    assert got == batch
+    assert got is not None
+    assert got.ids.tolist() == [7, 0, 39]
+
+
+def test_clients_and_fields_of_a_class_of_its_own_arrive() -> None:
+    body, _ = sent(Sharers(round=3, clients=(1, 3), number=2), Plain(), 0, 1)
+    got = reader(Plain()).message(body, sender=0, receiver=1)
+    assert isinstance(got, Sharers)
+    assert (got.clients, got.number, got.round) == ((1, 3), 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("message", "sender", "receiver"),
+    [
+        (Embedding(SEQUENCE.batch(0), ready(torch.ones(8, 2)), round=0), 2, 0),  # another's certificate
+        (Embedding(SEQUENCE.batch(0), ready(torch.ones(8, 2)), round=0), 1, 2),
+        (Embedding(SEQUENCE.batch(0), ready(torch.ones(8, 2)), round=0, clients=(9,)), 1, 0),
+        (Embedding(Batch(0, np.array([40]), origin=1), ready(torch.ones(1, 2)), round=0), 1, 0),
+        (Embedding(Batch(0, np.array([-1]), origin=1), ready(torch.ones(1, 2)), round=0), 1, 0),
+        (Embedding(Batch(0, np.array([1]), origin=8), ready(torch.ones(1, 2)), round=0), 1, 0),
+    ],
+)
+def test_messages_of_other_parties_clients_or_rows_are_refused(message: Message, sender: int, receiver: int) -> None:
+    body, _ = sent(message, Plain(), 1, 0)
+    with pytest.raises(DataError):
+        reader(Plain()).message(body, sender=sender, receiver=receiver)
+
+
+def test_no_cut_or_flipped_frame_is_more_than_a_data_error() -> None:
+    body, _ = sent(Embedding(SEQUENCE.batch(0), ready(torch.ones(8, 2)), round=0), Plain(), 1, 0)
+    there = reader(Plain())
+    for length in range(len(body)):
+        with pytest.raises(DataError):
+            there.message(body[:length], sender=1, receiver=0)
+    chosen = np.random.default_rng(1)
+    for _ in range(300):
+        damaged = bytearray(body)
+        damaged[chosen.integers(len(body) - 64)] ^= 1 << int(chosen.integers(8))
+        try:
+            there.message(bytes(damaged), sender=1, receiver=0)
+        except DataError:
+            continue
+
+
+@dataclass(slots=True, eq=False)
+class Worded(Message):
+    """A message with a field that no frame has."""
+
+    kind: ClassVar[str] = "worded"
+    word: str = ""
+
+
+def test_fields_that_are_no_whole_numbers_are_refused_with_their_names() -> None:
+    with pytest.raises(ProtocolError, match=r"Worded\.word"):
+        kinds_of({__name__})

@@ -1,0 +1,145 @@
+"""Live runs of whole studies: processes, connections, results. Each starts a process a client."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from command_line import Ended
+from safetensors.torch import load_file
+from tiny_worlds import RANDOM_TIMING, raw
+
+LOSSY = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 4}}
+
+
+def stored(folder: Path, **changes: Any) -> Path:
+    said = raw({"wait": "synchronous"} | changes.pop("more", {}), timing=RANDOM_TIMING, **changes)
+    said["protocols"]["wait"] = {"kind": "synchronous"}
+    said["partition"]["clients"] = 2
+    said["training"]["dtype"] = "float64"
+    said["record"] = "events"
+    file = folder / "scenario.yaml"
+    file.write_text(json.dumps(said))
+    return file
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / f"{name}.parquet")
+
+
+def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    scenario = stored(tmp_path, more={"lossy": LOSSY}, stop={"rounds": 6})
+    live, simulated = tmp_path / "live", tmp_path / "simulated"
+    ended = vflsim("live", scenario, "--out", live, "--no-report")
+    assert ended.status == 0, ended.err
+    assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
+    assert vflsim("verify", live).status == 0
+    assert vflsim("compare", live, simulated).status == 0
+    for name in ("wait", "lossy"):
+        one, other = live / name / "seed-0", simulated / name / "seed-0"
+        weights, wanted = load_file(one / "weights.safetensors"), load_file(other / "weights.safetensors")
+        assert weights.keys() == wanted.keys()
+        assert all(torch.equal(weights[key], wanted[key]) for key in wanted)
+        info = json.loads((one / "run.json").read_text())
+        assert (info["path"], info["reproducible"], info["counts"]["rounds"]) == ("live", False, 6)
+        assert table(one, "metrics")["bytes_up"].iloc[-1] == table(other, "metrics")["bytes_up"].iloc[-1]
+        keys = ["party", "kind", "peer", "round", "index"]
+        done = [table(run, "events").query("outcome == 'done'") for run in (one, other)]
+        both = done[0].merge(done[1], on=keys, suffixes=("_live", "_simulated"))
+        assert len(both) >= 0.8 * len(done[1])
+        drawn = both.dropna(subset="drawn_s_simulated")
+        assert (drawn["drawn_s_live"] == drawn["drawn_s_simulated"]).all()
+        lasted = drawn["end_s_live"] - drawn["start_s_live"]
+        assert (lasted >= drawn["drawn_s_live"] - 1e-6).all(), "no emulated activity is shorter than its draw"
+    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob(f"vflsim-live-{os.getpid()}-*"))
+    assert vflsim("run", scenario, "--out", live, "--no-report", "--eager").status == 0
+    assert json.loads((live / "wait" / "seed-0" / "run.json").read_text())["path"] == "event", "no live run is kept"
+
+
+def test_a_killed_client_is_named_and_what_was_finished_stays(tmp_path: Path) -> None:
+    slow = {"wait": {"kind": "synchronous"}, "slow": {"kind": "synchronous", "stop": {"rounds": 10_000}}}
+    scenario = stored(tmp_path, more=slow, stop={"rounds": 2})
+    out = tmp_path / "live"
+    command = [sys.executable, "-m", "vflsim", "live", str(scenario), "--out", str(out), "--no-report"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        last = time.monotonic() + 240
+        while not (out / "wait" / "seed-0" / "run.json").is_file():
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < last, "the first run never ended"
+            time.sleep(0.1)
+        time.sleep(1.0)
+        (victim,) = [child for child in children(process.pid) if "--party\0002\0" in commanded(child)]
+        os.kill(victim, signal.SIGKILL)
+        said = process.communicate(timeout=120)[0]
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, said
+    assert "client-2" in said
+    assert (out / "wait" / "seed-0" / "run.json").is_file()
+    assert (out / "summary.md").is_file()
+    assert children(process.pid) == []
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def commanded(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--party", "3", "--connect", "127.0.0.1:1"], "--party 3"),
+        (["--party", "1", "--connect", "nowhere"], "HOST:PORT"),
+        (["--party", "1", "--connect", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--party", "1", "--connect", "127.0.0.1:1"], "no identity can be read"),
+    ],
+)
+def test_a_party_that_cannot_play_is_one_message(
+    arguments: list[str], said: str, tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    ended = vflsim("party", stored(tmp_path), *arguments, "--identity", tmp_path)
+    assert ended.status == 2 or ended.status == 1
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_protocol_that_cannot_run_live_is_refused_before_anything_starts(
+    tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    ended = vflsim("live", stored(tmp_path, more={"central": {"kind": "centralised"}}), "--out", tmp_path / "live")
+    assert ended.status == 2
+    assert "central cannot run live: it is a reference, without parties" in ended.err
+    assert not (tmp_path / "live").exists()
+
+
+def test_keys_init_makes_a_folder_for_each_party(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("keys", "init", tmp_path / "keys", "--clients", "2")
+    assert (ended.status, ended.err) == (0, "")
+    assert sorted(path.name for path in (tmp_path / "keys").iterdir() if path.is_dir()) == [
+        "client-1", "client-2", "server",
+    ]  # fmt: skip
+    again = vflsim("keys", "init", tmp_path / "keys", "--clients", "2")
+    assert again.status != 0
+    assert "the folder exists" in again.err

@@ -1,0 +1,127 @@
+"""What the process of one party can reach: its own features and labels, and nothing of others."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from protocols_by_kind import KINDS
+from tiny_worlds import data_of, tiny
+
+from vflsim.errors import ScenarioError
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.protocols.defaults import participants_of
+from vflsim.remote.built import OwnParty, own_party, own_setting, refuse_unfit
+from vflsim.remote.own_data import own_data
+from vflsim.remote.world import LiveWorld
+from vflsim.scenario.models import Scenario
+from vflsim.world.mailbox import Mailbox
+from vflsim.world.transport import Transport
+
+MARK = 1000.0
+
+
+def scenario_of(kind: str) -> Scenario:
+    return tiny({"only": KINDS[kind]})
+
+
+def fits(kind: str) -> bool:
+    try:
+        refuse_unfit(scenario_of(kind), ["only"])
+    except ScenarioError:
+        return False
+    return True
+
+
+LIVE = [kind for kind in KINDS if fits(kind)]
+
+
+def marked(data: LoadedData) -> LoadedData:
+    """Data whose every feature of client m is 1000 + m, and of the server 1000."""
+    joint = {split: torch.full_like(tensor, MARK) for split, tensor in data.joint.items()}
+    for tensor in joint.values():
+        for place, columns in enumerate(data.columns):
+            tensor[:, columns] = MARK + place + 1
+    return data.with_joint(joint)
+
+
+def made(kind: str, party: int, data: LoadedData) -> OwnParty:
+    scenario, loop = scenario_of(kind), asyncio.new_event_loop()
+    try:
+        world = LiveWorld(loop)
+        setting = own_setting(scenario, "only", data, party)
+        links = [timing.link for timing in setting.timings]
+        return own_party(
+            scenario, "only", 0, setting, party, world, lambda _: Mailbox(world),
+            lambda recorder: Transport(world, setting.network, links, 0, recorder),
+        )  # fmt: skip
+    finally:
+        loop.close()
+
+
+def reachable(root: object) -> Iterator[Any]:
+    """Every object that can be reached from ``root``, but for modules and classes."""
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        thing = waiting.pop()
+        yield thing
+        for other in gc.get_referents(thing):
+            if id(other) not in seen and not isinstance(other, ModuleType | type):
+                if isinstance(other, dict) and "__builtins__" in other:
+                    continue  # the globals of a function
+                seen.add(id(other))
+                waiting.append(other)
+
+
+def test_kinds_that_share_more_than_messages_are_refused_with_the_reason() -> None:
+    refused = sorted(set(KINDS) - set(LIVE))
+    assert refused == [
+        "centralised", "easter", "fedvs", "fedvs-finished", "fedvs-partial", "ignore-blinded", "local",
+        "synchronous-blinded",
+    ]  # fmt: skip
+    with pytest.raises(ScenarioError, match=r"only cannot run live: its clients send each other shares"):
+        refuse_unfit(scenario_of("fedvs"), ["only"])
+
+
+@pytest.mark.parametrize("party", [0, 2])
+@pytest.mark.parametrize("kind", LIVE)
+def test_no_party_can_reach_the_features_of_another(kind: str, party: int) -> None:
+    data = marked(data_of(scenario_of(kind)))
+    found: set[float] = set()
+    for thing in reachable(made(kind, party, data).node.learner):
+        if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.numel():
+            whole = torch.empty(0, dtype=thing.dtype).set_(thing.untyped_storage())  # a view shows its whole storage
+            found |= {value for value in whole.unique().tolist() if value >= MARK}
+    own = {MARK + party} if party or data.active is not None else set()
+    assert found == own
+
+
+@pytest.mark.parametrize("kind", LIVE)
+def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_training_rows(kind: str) -> None:
+    scenario = scenario_of(kind)
+    data = data_of(scenario)
+    shares = {"fedbcd-recomputed", "c_vfl", "ef_vfl"}
+    client = participants_of(scenario.protocols["only"].protocol, scenario.clients, scenario.symbols)[0]
+    learner = made(kind, client, data).node.learner
+    tensors = [thing for thing in reachable(learner) if isinstance(thing, torch.Tensor)]
+    for split in ("train", "test"):
+        labels = data.labels[split]
+        holds = any(each.shape == labels.shape and torch.equal(each, labels) for each in tensors)
+        assert holds == (kind in shares and split == "train"), split
+
+
+def test_what_is_not_ones_own_spoils_what_it_touches_and_takes_no_memory() -> None:
+    data = data_of(scenario_of("synchronous"))
+    mine = own_data(data, party=2, labels=())
+    assert torch.equal(mine.features[1]["train"], data.features[1]["train"])
+    assert mine.features[1]["train"].is_contiguous()
+    for place in (0, 2):
+        assert bool(mine.features[place]["train"].isnan().all())
+        assert mine.features[place]["train"].shape == data.features[place]["train"].shape
+        assert mine.features[place]["train"].untyped_storage().nbytes() <= 8
+    assert mine.rows == data.rows
+    with pytest.raises((IndexError, RuntimeError)):
+        torch.nn.functional.cross_entropy(torch.zeros(len(mine.labels["train"]), 10), mine.labels["train"])

@@ -1,0 +1,115 @@
+"""``vflsim live``, ``vflsim party`` and ``vflsim keys``: every party a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vflsim.cli.app import Application, Overrides, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.cli.options import again
+from vflsim.cli.report import report_on
+from vflsim.cli.runs import conclude
+from vflsim.errors import ScenarioError
+
+Timeout = Annotated[
+    float, typer.Option(help="Seconds without a sign of life after which a party counts as lost.", min=3, metavar="S")
+]
+NO_DELAYS = "timing={network: {kind: dedicated}}"
+"""The override by which nothing takes time but what the machine takes."""
+keys = Application(help="Keys and certificates for live runs.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+
+@app.command()
+def live(
+    scenario: ScenarioFile,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: results/NAME-live).")
+    ] = None,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    delays: Annotated[
+        Literal["emulated", "none"],
+        typer.Option(help="Wait the times that the scenario draws, or none but what this machine takes."),
+    ] = "emulated",
+    timeout: Timeout = 30.0,
+    reported: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
+    ] = True,
+) -> None:
+    """Run a scenario live on this machine: the server and each client are processes, connected by TLS."""
+    said = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
+    loaded = load(scenario, said, seeds)
+    from vflsim.remote.built import refuse_unfit
+    from vflsim.studies.engines.live import LivePool
+    from vflsim.studies.runs.interrupt import exit_status
+    from vflsim.studies.runs.options import RunOptions
+    from vflsim.studies.study import run_study
+    from vflsim.studies.terminal.display import Display
+    from vflsim.studies.terminal.text import failure, show_comparison
+
+    refuse_unfit(loaded, list(loaded.protocols))
+    page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
+    display = Display(page, loaded)
+    arguments = [str(scenario), *(word for override in said for word in ("--set", override))]
+    arguments += ["--seeds", seeds] if seeds is not None else []
+    pool = LivePool(loaded, arguments, timeout)
+    say(f"live: the server and {loaded.clients} clients, each a process; delays: {delays}")
+    try:
+        with display, pool:
+            study = run_study(
+                loaded, folder, path="event", options=RunOptions.of(anew=True, eager=True, checkpoint_every=None),
+                watcher=display.alone, engine=pool,
+            )  # fmt: skip
+    except KeyboardInterrupt as interruption:
+        complain(display.interrupted(again(), folder))
+        raise typer.Exit(exit_status(interruption)) from None
+    show_comparison(page, study, folder)
+    if reported:
+        report_on(study.results)
+    for (protocol, seed), error in study.failures.items():
+        complain(failure(protocol, seed, error, study.results))
+    conclude(study.results.failed)
+
+
+@app.command()
+def party(
+    scenario: ScenarioFile,
+    number: Annotated[int, typer.Option("--party", min=1, help="The number of this client.", metavar="N")],
+    connect: Annotated[str, typer.Option(help="Where the server listens.", metavar="HOST:PORT")],
+    identity: Annotated[Path, typer.Option(help="A folder that `vflsim keys init` has made for this client.")],
+    parts: Annotated[Path, typer.Option(help="Where this client writes its part of the results.")] = Path("parts"),
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Play one client of a live run in this process, until the server says goodbye."""
+    host, port = _address(connect)
+    loaded = load(scenario, overrides, seeds)
+    from vflsim.remote.client import LiveClient
+
+    if number > loaded.clients:
+        raise ScenarioError(f"--party {number}", "vflsim party", f"1 to {loaded.clients}, the clients of the scenario")
+    LiveClient(loaded, number, host, port, identity, parts, timeout).play()
+
+
+@keys.command("init")
+def keys_init(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    clients: Annotated[int, typer.Option(min=1, max=100_000, help="The number of clients.", metavar="N")],
+    days: Annotated[int, typer.Option(min=1, max=3_650, help="How long certificates are valid.", metavar="D")] = 30,
+) -> None:
+    """Make an authority, and a key and certificate for the server and for each client."""
+    from vflsim.remote.keys import make_identities
+
+    made = make_identities(folder, clients, days)
+    say(f"{len(made)} identities in {folder}, valid for {days} days; give each party its own folder, and nothing else")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ScenarioError(f"--connect {text}", "vflsim party", "HOST:PORT, with a port from 1 to 65535")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""Live runs: every party a process of its own, connected to the server by authenticated TCP."""

@@ -1,0 +1,154 @@
+"""Control messages between the server's and a client's process: no part of the protocol, and recorded apart."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from vflsim.errors import VflsimError
+
+MOST_BYTES = 65_536
+"""The largest control message, in bytes of JSON."""
+_Split = Literal["train", "validation", "test"]
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Text = Annotated[str, Field(max_length=8_192)]
+
+
+class ControlError(VflsimError):
+    """Another process sent something that the control channel does not allow."""
+
+
+class _Control(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Hello(_Control):
+    """A client's first message: who it is, and the digest of its scenario's resolved text."""
+
+    kind: Literal["hello"] = "hello"
+    party: _Count
+    scenario: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    version: Annotated[str, Field(max_length=64)]
+    machine: Annotated[str, Field(max_length=64)]
+
+
+class Welcome(_Control):
+    """The server's answer: the connection is accepted."""
+
+    kind: Literal["welcome"] = "welcome"
+
+
+class Refused(_Control):
+    """The server's other answer: it is not."""
+
+    kind: Literal["refused"] = "refused"
+    why: _Text
+
+
+class Prepare(_Control):
+    """The server announces the next run."""
+
+    kind: Literal["prepare"] = "prepare"
+    protocol: _Text
+    seed: _Count
+
+
+class Ready(_Control):
+    """A client has made its learner."""
+
+    kind: Literal["ready"] = "ready"
+
+
+class Start(_Control):
+    """The run begins ``in_s`` from now; ``at`` is that time by the monotonic clock of the server's ``machine``."""
+
+    kind: Literal["start"] = "start"
+    in_s: Annotated[float, Field(ge=0, lt=3_600)]
+    at: float
+    machine: Annotated[str, Field(max_length=64)]
+
+
+class Counted(_Control):
+    """A client has taken so many more steps."""
+
+    kind: Literal["counted"] = "counted"
+    updates: _Count
+
+
+class Withdrawn(_Control):
+    """A client abandons its ``number``-th message (from 0) if it is still under way."""
+
+    kind: Literal["withdrawn"] = "withdrawn"
+    number: _Count
+
+
+class EvaluateNow(_Control):
+    """The client answers evaluation ``number`` on ``splits``; ``free``: at no emulated cost."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    number: _Count
+    splits: tuple[_Split, ...]
+    free: bool
+    wired: bool
+
+
+class Stopped(_Control):
+    """The run has ended; evaluations are still answered."""
+
+    kind: Literal["stop"] = "stop"
+    reason: _Text
+
+
+class Done(_Control):
+    """No more evaluations of this run come: the client writes its part, and answers ``Written``."""
+
+    kind: Literal["done"] = "done"
+
+
+class Written(_Control):
+    """The client has written its part of the results."""
+
+    kind: Literal["written"] = "written"
+
+
+class Failed(_Control):
+    """A client's run has failed."""
+
+    kind: Literal["failed"] = "failed"
+    what: _Text
+    where: _Text = ""
+
+
+class Beat(_Control):
+    """Sent every second: the process is alive."""
+
+    kind: Literal["beat"] = "beat"
+
+
+class Bye(_Control):
+    """The study is over."""
+
+    kind: Literal["bye"] = "bye"
+
+
+Control: TypeAlias = (
+    Hello | Welcome | Refused | Prepare | Ready | Start | Counted | Withdrawn | EvaluateNow | Stopped | Done | Written
+    | Failed | Beat | Bye
+)  # fmt: skip
+_ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
+
+
+def packed(message: Control) -> bytes:
+    """Return a control message as bytes."""
+    return message.model_dump_json().encode()
+
+
+def unpacked(data: bytes) -> Control:
+    """Invert ``packed``. Raises ``ControlError`` for anything else."""
+    if len(data) > MOST_BYTES:
+        raise ControlError(f"a control message of {len(data)} bytes", allowed=f"at most {MOST_BYTES}")
+    try:
+        return _ANY.validate_json(data)
+    except ValidationError as error:
+        raise ControlError(f"a control message that cannot be read: {error.errors()[0]['msg']}") from None

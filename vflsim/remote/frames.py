@@ -1,0 +1,173 @@
+"""Frames between processes: a length and a type, then a message of the protocol or a control message.
+
+A message of the protocol is an outer head and the bytes of ``codecs.frame``, which are those that the run records. The
+outer head holds what the other parties of one process know by reference: it is overhead of the live run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflsim.codecs import Codec
+from vflsim.codecs.frame import ONLY, Envelope, Spec, check_length, from_raw, raw_bytes, read_frame, write_frame
+from vflsim.errors import DataError, ProtocolError
+from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.execution.operations import Handle
+from vflsim.remote.wires import PLAIN, UNCHANGED, LiveWires
+from vflsim.streams import SERVER, SHARED
+from vflsim.world.messages import Message
+
+HEAD = struct.Struct("<IB")
+"""Bytes that follow, and their type."""
+TIMED, FREE, CONTROL = 1, 2, 3
+"""A message that takes the protocol's time, one that takes none (of an evaluation), and a control message."""
+_OUTER = struct.Struct("<ii H BB")  # receiver, batch origin | clients | tensors, fields of the message's own class
+_COMMON = {field.name for field in dataclasses.fields(Message)}
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    """Return a whole frame."""
+    return HEAD.pack(len(body), kind) + body
+
+
+def kinds_of(modules: Iterable[str]) -> dict[str, type[Message]]:
+    """Return the message classes by kind that these modules define, and vflsim's own.
+
+    Raises ``ProtocolError`` for two classes of one kind, and for a class with fields that are no whole numbers.
+    """
+    found: dict[str, type[Message]] = {}
+    wanted = set(modules)
+    waiting: list[type[Message]] = [Message]
+    while waiting:
+        each = waiting.pop()
+        waiting.extend(each.__subclasses__())
+        if not (each.__module__ in wanted or each.__module__.startswith("vflsim.")) or each.kind == Message.kind:
+            continue
+        if getattr(sys.modules[each.__module__], each.__qualname__, each) is not each:
+            continue  # the class without slots that a dataclass with slots has taken the place of
+        if found.setdefault(each.kind, each) is not each:
+            raise ProtocolError(f"two messages of kind {each.kind!r}", allowed="a kind for each class")
+        for field in dataclasses.fields(each):
+            if field.name not in _COMMON and field.type not in ("int", int):
+                what = f"{each.__qualname__}.{field.name} of type {field.type}"
+                raise ProtocolError(what, allowed="int, for fields of messages in live runs")
+    return found
+
+
+def pack_message(message: Message, wires: LiveWires) -> bytes:
+    """Return the body of a frame with this message, whose tensors must be there.
+
+    Its last ``wires.size(message)`` bytes are those that the run records.
+    """
+    batch, carried = message.batch, message.carried
+    specs = {name: Spec(tuple(handle.shape), handle.dtype) for name, handle in carried.items()}
+    ids = None if batch is None or batch.origin == SHARED else batch.ids
+    index = -1 if batch is None else batch.index
+    inner = write_frame(Envelope(message.kind, message.sender, message.round, index, ids), specs)
+    towards = wires.codec.towards(message.receiver)
+    ways = bytes(wires.way(handle, towards) for handle in carried.values())
+    extra = [getattr(message, field.name) for field in _own_fields(type(message))]
+    origin = SHARED if batch is None else batch.origin
+    outer = _OUTER.pack(message.receiver, origin, len(message.clients), len(ways), len(extra))
+    clients = np.asarray(message.clients, "<i4").tobytes()
+    payloads = (wires.payload(handle) for handle in carried.values())
+    return b"".join([outer, clients, ways, np.asarray(extra, "<i8").tobytes(), inner, *payloads])
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the messages that one party receives.
+
+    ``kinds`` are the classes of messages by kind, ``sequences`` the batches by origin; batches of a sequence that is
+    not among them come with their ids. ``rows``: the number of training rows. ``places``: all parties of the run.
+    """
+
+    kinds: Mapping[str, type[Message]]
+    sequences: Mapping[int, BatchSequence]
+    rows: int
+    places: frozenset[int]
+    wires: LiveWires
+
+    def message(self, body: bytes, sender: int, receiver: int) -> Message:
+        """Return the message from ``sender`` to ``receiver`` in a frame's body.
+
+        Raises ``DataError`` for bytes that ``pack_message`` did not write, and for a message of other parties.
+        """
+        if len(body) < _OUTER.size:
+            raise DataError(f"a frame of {len(body)} bytes", allowed=f"at least {_OUTER.size}")
+        to, origin, count, tensors, fields = _OUTER.unpack_from(body)
+        place = _OUTER.size
+        begin = place + 4 * count + tensors + 8 * fields
+        if len(body) < begin:
+            raise DataError(f"a frame of {len(body)} bytes", allowed=f"at least {begin} by its head")
+        clients = tuple(np.frombuffer(body, "<i4", count, place).tolist())
+        ways = body[place + 4 * count : place + 4 * count + tensors]
+        extra = np.frombuffer(body, "<i8", fields, begin - 8 * fields).tolist()
+        inner = body[begin:]
+        envelope, specs, start = read_frame(inner)
+        made_of = self.kinds.get(envelope.kind)
+        if made_of is None or to != receiver or envelope.sender != sender or not self.places >= set(clients):
+            what = f"a {envelope.kind!r} message from party {envelope.sender} to party {to} about {clients[:3]}"
+            allowed = f"one from party {sender} to party {receiver}, of a kind and about clients of this run"
+            raise DataError(what, allowed=allowed)
+        own = _own_fields(made_of)
+        if len(own) != len(extra) or len(ways) != len(specs) or max(ways, default=0) > UNCHANGED:
+            what = f"a {envelope.kind!r} message with {len(extra)} fields and {len(ways)} tensors"
+            raise DataError(what, allowed=f"{len(own)} fields and {len(specs)} tensors by its frame")
+        batch = self._batch(envelope, origin)
+        message = made_of(batch=batch, round=envelope.round, clients=clients, **{
+            field.name: value for field, value in zip(own, extra, strict=True)
+        })  # fmt: skip
+        message.sender, message.receiver = sender, receiver
+        carried = self._tensors(inner, start, specs, ways, receiver)
+        message.value = carried.pop(ONLY, None)
+        message.tensors = carried
+        return message
+
+    def _batch(self, envelope: Envelope, origin: int) -> Batch | None:
+        if envelope.batch < 0:
+            return None
+        if envelope.ids is None:
+            sequence = self.sequences.get(origin)
+            if sequence is None or envelope.batch >= 2**31:
+                raise DataError(f"batch {envelope.batch} of sequence {origin}, without its rows")
+            return sequence.batch(envelope.batch)
+        ids = envelope.ids
+        if origin not in self.places or (len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.rows):
+            raise DataError(f"rows of batch {envelope.batch}", allowed=f"numbers from 0 to {self.rows - 1}")
+        ids.setflags(write=False)
+        return Batch(envelope.batch, ids, origin)
+
+    def _tensors(
+        self, inner: bytes, start: int, specs: Mapping[str, Spec], ways: bytes, receiver: int
+    ) -> dict[str, Handle[object]]:
+        codec = self.wires.codec
+        choice = codec.towards(receiver), codec.towards(SERVER), PLAIN
+        codecs = [choice[way] for way in ways]
+        sizes = [_bytes(codec, spec) for codec, spec in zip(codecs, specs.values(), strict=True)]
+        check_length(inner, start + sum(sizes), specs)
+        tensors: dict[str, Handle[object]] = {}
+        for (name, spec), codec, size in zip(specs.items(), codecs, sizes, strict=True):
+            payload = inner[start : start + size]
+            start += size
+            decode = codec.unpack if spec.dtype.is_floating_point else from_raw
+            handle: Handle[object] = Handle(spec.shape, spec.dtype)
+            handle.set(decode(payload, spec.shape, spec.dtype).clone())  # aligned as PyTorch's own memory is
+            if codec is not PLAIN:
+                self.wires.came(handle, codec, payload)
+            tensors[name] = handle
+        return tensors
+
+
+def _own_fields(made_of: type[Message]) -> list[dataclasses.Field[object]]:
+    return [field for field in dataclasses.fields(made_of) if field.name not in _COMMON]
+
+
+def _bytes(codec: Codec, spec: Spec) -> int:
+    return (codec.payload_bytes if spec.dtype.is_floating_point else raw_bytes)(spec.shape, spec.dtype)

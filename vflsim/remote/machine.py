@@ -1,0 +1,54 @@
+"""What processes of a live run compare: this machine, this version, this scenario, and the largest frame."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import vflsim
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.load import dump
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import client_models
+
+_ROOM = 2**20
+
+
+@cache
+def machine() -> str:
+    """Return the name of this start of this machine, on which the monotonic clock is one; empty if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def version() -> str:
+    """Return the version of vflsim."""
+    return vflsim.__version__
+
+
+def digest_of(scenario: Scenario) -> str:
+    """Return the SHA-256 of a scenario's resolved text."""
+    return hashlib.sha256(dump(scenario).encode()).hexdigest()
+
+
+def largest_frame(scenario: Scenario, data: ScenarioData) -> int:
+    """Return an upper bound of a message's bytes: all parties' tensors of the largest split, in doubles, and heads."""
+    most = 0
+    for name in scenario.protocols:
+        loaded = data.of(scenario.training_of(name))
+        rows = max(len(labels) for labels in loaded.labels.values())
+        widths = sum(model.embedding for model in client_models(scenario, name)) + loaded.outputs
+        most = max(most, 8 * rows * (4 * widths + 1))
+    return min(most + _ROOM, 2**32 - 1)
+
+
+def warm_up() -> None:
+    """Do once what the first step would do for the first time: PyTorch's optimisers import their compiler, say."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    torch.autograd.backward([weight.square().sum()])
+    torch.optim.SGD([weight], lr=0.1).step()

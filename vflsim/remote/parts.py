@@ -1,0 +1,56 @@
+"""A client's part of the results: its events and weights, which its process writes and never sends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from vflsim.errors import ResultsError
+from vflsim.files import array_of, json_of
+from vflsim.remote.built import OwnParty
+from vflsim.results.store.write import errors_named, write_tensors, written_aside
+from vflsim.streams import party_name
+from vflsim.world.record import Events
+
+_EVENTS, _KINDS, _WEIGHTS = "events.npy", "kinds.json", "weights.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPart:
+    """What one client has recorded: rows of events, the names of their kinds, and weights as ``client-3.weight``."""
+
+    rows: np.ndarray
+    kinds: tuple[str, ...]
+    weights: dict[str, torch.Tensor]
+
+
+def write_part(folder: Path, made: OwnParty) -> None:
+    """Write a client's part as ``folder/client-3``, whole or not at all. Raises ResultsError."""
+    name = party_name(made.node.party)
+    place, events = folder / name, made.shared.recorder.events
+    with errors_named(place):
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_aside(place) as aside:
+            aside.mkdir()
+            np.save(aside / _EVENTS, np.frombuffer(events.table.tobytes(), np.uint8), allow_pickle=False)
+            (aside / _KINDS).write_text(json.dumps(list(events.kinds)), "utf-8")
+            weights = {f"{name}.{key}": tensor for key, tensor in made.node.learner.weights().items()}
+            write_tensors(aside / _WEIGHTS, weights)
+
+
+def read_part(folder: Path, party: int) -> ClientPart:
+    """Read a client's part. Raises ResultsError if it is absent or damaged."""
+    place = folder / party_name(party)
+    try:
+        rows = np.frombuffer(array_of(place / _EVENTS).tobytes(), Events.row)
+        kinds = json_of(place / _KINDS)
+        weights = load_file(place / _WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ResultsError(f"no part of {party_name(party)} can be read: {error}", str(place)) from error
+    return ClientPart(rows, tuple(map(str, kinds)), weights)

@@ -1,0 +1,129 @@
+"""The engine of live runs: the server in this process, every client a process of its own on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Self
+
+from vflsim.errors import RunError
+from vflsim.remote.channel import LostError
+from vflsim.remote.keys import make_identities
+from vflsim.remote.server import LiveServer
+from vflsim.results.store.write import run_folder, write_run
+from vflsim.scenario.models import Scenario
+from vflsim.streams import SERVER, party_name
+from vflsim.studies.engines.base import Reports, Unit
+from vflsim.studies.engines.local import reporting
+from vflsim.studies.runs.interrupt import Interrupt
+from vflsim.studies.runs.progress import Report
+
+START_S = 120.0
+"""Seconds within which all clients must have connected: each imports PyTorch and reads its data first."""
+_POLL_S = 0.5
+_GOODBYE_S = 5.0
+
+
+class LivePool:
+    """Executes units one by one, live. ``scenario_arguments`` name the scenario on a client's command line.
+
+    The parties' keys and the clients' parts of the results lie in a folder of this user, removed at the end.
+    Invariant: no client's process outlives the ``with`` block.
+    """
+
+    def __init__(self, scenario: Scenario, scenario_arguments: Sequence[str], timeout: float) -> None:
+        self._scenario, self._arguments = scenario, list(scenario_arguments)
+        self._timeout = timeout
+        self._folder = Path(mkdtemp(prefix=f"vflsim-live-{os.getpid()}-"))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._server: LiveServer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._server is not None:
+                with suppress(LostError):
+                    self._server.close()
+            self._end_processes()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def carry_out(self, units: Iterable[Unit], interrupt: Interrupt) -> Reports:
+        """Start all parties, then execute units in the given order. Raises ``RunError`` if a party is lost."""
+        for unit in units:
+            interrupt.check()
+            server = self._server or self._started()
+            unit.watcher.began(unit.run)
+            name, seed = unit.run.protocol, unit.run.seed
+            try:
+                outcome = server.run(name, seed, reporting(unit, interrupt))
+            except LostError as error:
+                raise self._explained(error) from None
+            place = run_folder(unit.spec.folder, name, seed)
+            info = outcome.info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
+            write_run(
+                place, outcome.tables, outcome.weights, info, self._scenario.record.tables, outcome.extra, outcome.views
+            )
+            yield unit, Report.of(outcome)
+
+    def _started(self) -> LiveServer:
+        """Start the server and all clients, and wait until they are connected."""
+        identities, parts = self._folder / "identities", self._folder / "parts"
+        make_identities(identities, self._scenario.clients)
+        server = self._server = LiveServer(self._scenario, identities / party_name(SERVER), parts, self._timeout)
+        port = server.open("127.0.0.1", 0)
+        for client in range(1, self._scenario.clients + 1):
+            command = [
+                sys.executable, "-m", "vflsim", "party", *self._arguments, "--party", str(client),
+                "--connect", f"127.0.0.1:{port}", "--identity", str(identities / party_name(client)),
+                "--parts", str(parts), "--timeout", str(self._timeout),
+            ]  # fmt: skip
+            with self._log(client).open("wb") as log:
+                self._processes[client] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        begun = time.monotonic()
+        while True:
+            try:
+                server.wait(_POLL_S)
+                return server
+            except LostError:
+                if self._ended():
+                    raise self._explained(LostError("a client ended before the first run")) from None
+                if time.monotonic() - begun > START_S:
+                    raise
+
+    def _ended(self) -> list[int]:
+        """Return the clients whose processes have ended."""
+        return [client for client, process in self._processes.items() if process.poll() is not None]
+
+    def _explained(self, error: LostError) -> RunError:
+        """Return the error with what clients' processes have said."""
+        last = time.monotonic() + _GOODBYE_S
+        while not (said := self._last_words()) and time.monotonic() < last:
+            time.sleep(_POLL_S)  # a process may take a moment to speak
+        words = [f"{party_name(client)}: {text}" for client, text in list(said.items())[:3]]
+        return RunError("; ".join([error.what, *words]), remedy=error.remedy)
+
+    def _end_processes(self) -> None:
+        last = time.monotonic() + _GOODBYE_S
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.1, last - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _log(self, client: int) -> Path:
+        return self._folder / f"{party_name(client)}.log"
+
+    def _last_words(self) -> dict[int, str]:
+        said = {client: self._log(client).read_text(errors="replace") for client in self._processes}
+        return {client: " ".join(text.split("\n")[-4:]).strip() for client, text in said.items() if text.strip()}
