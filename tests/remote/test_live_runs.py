@@ -17,6 +17,7 @@ from command_line import Ended
 from safetensors.torch import load_file
 from tiny_worlds import RANDOM_TIMING, raw
 
+BLINDED = {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}}
 LOSSY = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 4}}
 
 
@@ -36,14 +37,14 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 
 
 def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
-    scenario = stored(tmp_path, more={"lossy": LOSSY}, stop={"rounds": 6})
+    scenario = stored(tmp_path, more={"lossy": LOSSY, "blinded": BLINDED}, stop={"rounds": 6})
     live, simulated = tmp_path / "live", tmp_path / "simulated"
     ended = vflsim("live", scenario, "--out", live, "--no-report")
     assert ended.status == 0, ended.err
     assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
     assert vflsim("verify", live).status == 0
     assert vflsim("compare", live, simulated).status == 0
-    for name in ("wait", "lossy"):
+    for name in ("wait", "lossy", "blinded"):
         one, other = live / name / "seed-0", simulated / name / "seed-0"
         weights, wanted = load_file(one / "weights.safetensors"), load_file(other / "weights.safetensors")
         assert weights.keys() == wanted.keys()

@@ -13,6 +13,7 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.privacy.blinding.keys import private_key
 from vflsim.protocols.defaults import participants_of
 from vflsim.remote.built import OwnParty, own_party, own_setting, refuse_unfit
 from vflsim.remote.own_data import own_data
@@ -79,8 +80,7 @@ def reachable(root: object) -> Iterator[Any]:
 def test_kinds_that_share_more_than_messages_are_refused_with_the_reason() -> None:
     refused = sorted(set(KINDS) - set(LIVE))
     assert refused == [
-        "centralised", "easter", "fedvs", "fedvs-finished", "fedvs-partial", "ignore-blinded", "local",
-        "synchronous-blinded",
+        "centralised", "fedvs", "fedvs-finished", "fedvs-partial", "local",
     ]  # fmt: skip
     with pytest.raises(ScenarioError, match=r"only cannot run live: its clients send each other shares"):
         refuse_unfit(scenario_of("fedvs"), ["only"])
@@ -111,6 +111,13 @@ def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_traini
         labels = data.labels[split]
         holds = any(each.shape == labels.shape and torch.equal(each, labels) for each in tensors)
         assert holds == (kind in shares and split == "train"), split
+
+
+def test_a_private_key_is_nobodys_to_compute() -> None:
+    data = data_of(scenario_of("synchronous-blinded"))
+    keys = {made("synchronous-blinded", 1, data).node.learner.blinder.private for _ in range(2)}
+    assert len(keys) == 2
+    assert private_key(0, 1) not in keys
 
 
 def test_what_is_not_ones_own_spoils_what_it_touches_and_takes_no_memory() -> None:

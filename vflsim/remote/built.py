@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence, Split
 from vflsim.learning.data.loaded import SPLITS, LoadedData
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.privacy.blinding.keys import KEY_BYTES
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import LabelSharing
 from vflsim.protocols.defaults import participants_of
@@ -52,8 +54,6 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "its clients send each other shares, and live clients are connected to the server alone"
     if scenario.protocols[name].mechanism is not None:
         return "noise would follow from the scenario's public seed"
-    if scenario.blinding_of(name) is not None:
-        return "keys would follow from the scenario's public seed"
     if any(not isinstance(timing.availability, Always) for timing in participants):
         return "clients go down in this scenario"
     if scenario.record.views is not None:
@@ -107,6 +107,8 @@ def own_party(
     conditions = conditions_of(protocol, resolved, learners.server, clients)
     learner: PartyLearner = learners.server if party == SERVER else learners.clients[party]
     del learners, clients
+    if learner.blinder is not None:
+        learner.blinder.has(os.urandom(KEY_BYTES))
     recorder = Recorder(scenario.record.tables)
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)

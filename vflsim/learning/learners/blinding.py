@@ -20,8 +20,9 @@ RUNAWAY = 100
 class Blinder:
     """Blinds the embeddings of client ``party`` in a ``group`` of clients.
 
-    Its private key follows from ``seed``, and it keeps the public keys through crashes, as it keeps its weights. A mask
-    serves once: a client that redoes a message, after a crash, uploads the same integers again.
+    Its private key follows from ``seed``, unless it ``has`` another one. It keeps the public keys through crashes, as
+    it keeps its weights. A mask serves once: a client that redoes a message, after a crash, uploads the same integers
+    again.
     """
 
     def __init__(self, group: BlindedSum, seed: int, party: int) -> None:
@@ -29,10 +30,20 @@ class Blinder:
         self.agreed = False
         """Whether it has received the public keys, in virtual time."""
         self._seed = seed
+        self._private: bytes | None = None
         self._public: Tensor | None = None
         self._masks: Masks | None = None
         self._sent: dict[str, tuple[int, Tensor]] = {}
         self._first: dict[str, float] = {}
+
+    @property
+    def private(self) -> bytes:
+        """The private key, 32 bytes."""
+        return private_key(self._seed, self.party) if self._private is None else self._private
+
+    def has(self, private: bytes) -> None:
+        """Have a private key of its own, 32 bytes, in place of the one that follows from the public seed."""
+        self._private = private
 
     def flops(self, elements: int) -> float:
         """Count the integer operations of blinding so many elements."""
@@ -85,7 +96,7 @@ class Blinder:
     def _mask(self) -> Masks:
         if self._masks is None:
             assert self._public is not None, "the keys are agreed upon before the first embedding"
-            private = private_key(self._seed, self.party)
+            private = self.private
             pairs = zip(self.group.clients, self._public, strict=True)
             secrets = {
                 client: shared_secret(private, key.numpy().tobytes()) for client, key in pairs if client != self.party

@@ -10,17 +10,16 @@ from torch import Tensor
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.received import Received
-from vflsim.learning.privacy.blinding.keys import KEY_BYTES, private_key, public_key
+from vflsim.learning.privacy.blinding.keys import KEY_BYTES, public_key
 
 
 def make_public_key(learner: PartyLearner) -> Operation[Handle[Tensor]]:
     """Client: compute its public key, a handle of 32 bytes."""
-    key = learner.promise(KEY_BYTES, dtype=torch.uint8)
+    key, blinder = learner.promise(KEY_BYTES, dtype=torch.uint8), learner.blinder
 
     def run() -> None:
-        key.set(
-            torch.frombuffer(bytearray(public_key(private_key(learner.held.seed, learner.party))), dtype=torch.uint8)
-        )
+        assert blinder is not None, "the client blinds its embeddings"
+        key.set(torch.frombuffer(bytearray(public_key(blinder.private)), dtype=torch.uint8))
 
     return learner.operation("public_key", run, key)
 
