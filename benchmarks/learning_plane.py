@@ -2,9 +2,10 @@
 
 One synchronous round, Fashion-MNIST shapes (28 features a client, embeddings of 64, batches of 256, server 128-64-10,
 mean), by (a) a centralised PyTorch loop, (b) vflsim's learning plane, (c) the same with ``--eager``, (d) a loop with a
-module and an optimiser a client; and asynchronous steps of 100 clients. Two threads for all of them, which take turns
-in blocks of rounds; times are medians over blocks, in wall-clock milliseconds a round, and ratios are of one run.
-Run: OMP_WAIT_POLICY=passive python benchmarks/learning_plane.py [--out FOLDER]
+module and an optimiser a client. All take turns in blocks of rounds; times are medians over blocks, in milliseconds a
+round of one thread's processor time (with ``--threads 2``: of the wall clock), and ratios are of one run.
+``own_pace.py`` has the steps of asynchronous clients.
+Run: OMP_WAIT_POLICY=passive python benchmarks/learning_plane.py [--out FOLDER] [--threads 2]
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from vflsim.learning.training import Training
 from vflsim.simulation.execution import patient_collector
 from vflsim.world.messages import Embedding, Gradient, Message
 
-THREADS = 2
 FEATURES, WIDTH, BATCH, HIDDEN, CLASSES = 28, 64, 256, (128, 64), 10
 RATE = Sgd(lr=0.05)
 CLIENTS = (8, 28, 128, 1000)
@@ -53,9 +53,11 @@ Blocks = dict[str, Callable[[int], object]]
 class Problem:
     """Random features of M clients side by side, and labels."""
 
+    ROWS = 60_000
+
     def __init__(self, clients: int, device: str = "cpu") -> None:
         self.clients, self.device = clients, torch.device(device)
-        self.rows = 60_000 if clients <= 128 else 8_000  # about a gigabyte at most
+        self.rows = self.ROWS if clients <= 128 else 8_000  # about a gigabyte at most
         draw = torch.Generator().manual_seed(0)
         self.x = torch.rand((self.rows, clients * FEATURES), generator=draw).to(device)
         self.y = torch.randint(CLASSES, (self.rows,), generator=draw).to(device)
@@ -152,6 +154,7 @@ class LearningPlane:
         )  # fmt: skip
         if not eager:
             stack_clients(self.clients, dict.fromkeys(parties, MODELS[model]), joint, columns, MeanAggregate(), table)
+            self.server.sums_rows = table
         self.executor = DeferredExecutor()
         self.round = 0
         self.order = np.random.Generator(np.random.Philox(0))
@@ -202,13 +205,14 @@ class LearningPlane:
 def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
     """Medians a round, all contenders taking turns after a first block that does not count."""
     times: dict[str, list[float]] = {name: [] for name in blocks}
+    clock = time.process_time if torch.get_num_threads() == 1 and not torch.cuda.is_available() else time.perf_counter
     for _ in range(1 + BLOCKS):
         for name, block in blocks.items():
-            began = time.perf_counter()
+            began = clock()
             block(rounds)
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
-            times[name].append(1e3 * (time.perf_counter() - began) / rounds)
+            times[name].append(1e3 * (clock() - began) / rounds)
     return {name: statistics.median(each[1:]) for name, each in times.items()}
 
 
@@ -230,23 +234,6 @@ def synchronous(model: str, clients: int, device: str = "cpu") -> dict[str, floa
         f"{model:6} {clients:5} clients: centralised {a:7.2f} ms, vflsim {b:7.2f}, eager {c:7.2f}, one by one {d:7.2f};"
         f" b/a {b / a:.2f}, c/b {c / b:.2f}, d/b {d / b:.2f}",
         flush=True,
-    )
-    return found
-
-
-def asynchronous(model: str, clients: int, device: str = "cpu") -> dict[str, float]:
-    """A step of one client among many, batched and eager."""
-    problem = Problem(clients, device)
-    found = milliseconds(
-        {
-            "b": LearningPlane(problem, model, table=True).run_asynchronously,
-            "c": LearningPlane(problem, model, eager=True, table=True).run_asynchronously,
-        },
-        300,
-    )
-    b, c = found["b"], found["c"]
-    print(
-        f"{model:6} {clients:5} clients, a step of one: vflsim {b:7.2f} ms, eager {c:7.2f}; c/b {c / b:.2f}", flush=True
     )
     return found
 
@@ -274,17 +261,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, help="folder for learning_plane.json and .png")
     parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
+    parser.add_argument("--threads", type=int, default=1)
     said = parser.parse_args()
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(said.threads)
     with patient_collector():  # as in every run
         measure(said.clients, said.out)
 
 
 def measure(clients: Sequence[int], out: Path | None) -> None:
     """Everything, printed as it comes."""
-    print(f"{THREADS} threads, medians of {BLOCKS} blocks, PyTorch {torch.__version__}")
+    print(f"{torch.get_num_threads()} threads, medians of {BLOCKS} blocks, PyTorch {torch.__version__}")
     found = {f"{model}/{m}": synchronous(model, m) for model in MODELS for m in clients}
-    found |= {f"async-{model}/100": asynchronous(model, 100) for model in MODELS}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "learning_plane.json").write_text(json.dumps(found, indent=2) + "\n")

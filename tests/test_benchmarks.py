@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.vectorisable import Vectorisable
@@ -51,3 +52,27 @@ def test_the_huge_benchmark_covers_every_protocol_with_a_recurrence(monkeypatch:
         kind for made in PROTOCOLS for kind in [made.model_fields["kind"].default] if issubclass(made, Vectorisable)
     }
     assert {said["kind"] for said, _ in timing.RECURRENT.values()} == kinds - timing.TOO_MANY_VALUES
+
+
+def test_the_benchmark_of_asynchronous_steps_compares_what_computes_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three clients, as many steps each of plain PyTorch, of the learning plane and of ``--eager``: equal weights."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import learning_plane
+    import own_pace
+
+    monkeypatch.setattr(learning_plane, "BLOCKS", 1)
+    monkeypatch.setattr(learning_plane.Problem, "ROWS", 600)
+    own_pace.compare("mlp", 3, 2)
+    assert capsys.readouterr().out.startswith("mlp        3 clients, a step of one: plain")
+    problem = learning_plane.Problem(3)
+    plain = own_pace.Plain(problem, "mlp")
+    planes = [learning_plane.LearningPlane(problem, "mlp", eager=eager, table=True) for eager in (False, True)]
+    plain.run(9)
+    for plane in planes:
+        plane.run_asynchronously(9)
+        modules = [plane.clients[m + 1].model for m in range(3)]
+        for one, other in zip([*plain.models, plain.server], [*modules, plane.server.model], strict=True):
+            for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)

@@ -15,6 +15,7 @@ from vflsim.learning.batching.kernels import KERNELS
 from vflsim.learning.execution.deferred import DeferredExecutor
 from vflsim.learning.execution.executor import run_together
 from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.summed_table import SummedTable
 from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.client import CLIENT_MODELS
 from vflsim.learning.optimizers import OPTIMIZERS
@@ -256,6 +257,22 @@ def test_clients_with_different_optimisers(protocol: str) -> None:
     own = {"training": {"client_optimizer": rules}}
     scenario = scenario_of({**KINDS[protocol], **own}, partition={"clients": 5, "by": "explicit", "columns": EQUAL})
     assert sorted(map(sorted, stacks_of(scenario))) == [[1, 3, 5], [2], [4]]
+    assert_batched_equals_eager(scenario)
+
+
+@in_turn(
+    protocol=["asynchronous", "asynchronous-bounded", "t-synchronous", "t-synchronous-bounded"],
+    batches=["shared", "own"],
+    active=[False, True],
+    aggregate=["mean", "sum", "weighted"],
+)
+def test_the_kept_sums_of_a_table_are_its_sums(protocol: str, batches: str, active: bool, aggregate: str) -> None:
+    """Of seven clients one or two step at a time, so that sums change and are summed anew now and then."""
+    said = {"partition": {"clients": 7, "by": "columns", "active": active}, "models__aggregate": aggregate}
+    said |= {"models__active": {**MLP, "embedding": 6}} if active else {}
+    scenario = scenario_of(KINDS[protocol], training__batches=batches, stop={"updates": 90}, **said, **rule("momentum"))
+    server = made_for(scenario).server.learner
+    assert isinstance(server._table, SummedTable)
     assert_batched_equals_eager(scenario)
 
 

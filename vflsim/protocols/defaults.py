@@ -82,7 +82,16 @@ def extra_bytes_of(protocol: Protocol, setting: Setting) -> int:
     """Count the bytes of a run besides features, weights and gradients: the server's table, or what is remembered."""
     if isinstance(protocol, Remembering):
         return protocol.extra_bytes(setting)
-    return setting.dtype.itemsize * setting.data.rows * sum(setting.joined_widths) if protocol.traits.table else 0
+    return table_bytes_of(setting) if protocol.traits.table else 0
+
+
+def table_bytes_of(setting: Setting) -> int:
+    """Count the bytes of a table of latest embeddings, and of the sums of its rows that it keeps (``SummedTable``)."""
+    row = setting.dtype.itemsize * sum(setting.joined_widths)
+    parties = range(len(setting.joined_widths))
+    if setting.present is None and setting.bound_aggregate.coefficients(parties) is not None:
+        row += 8 * setting.joined_widths[0] + 4
+    return setting.data.rows * row
 
 
 def view_bytes_of(protocol: Protocol, setting: Setting, rows: int) -> int:

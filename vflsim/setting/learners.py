@@ -246,7 +246,12 @@ def _active_parts(setting: Setting, seed: int) -> ClientParts | None:
 
 
 def stack_split_learners(setting: Setting, learners: SplitLearners, table: bool) -> list[str]:
-    """Compute clients of one architecture together; describe the clients that cannot be stacked, with reasons."""
+    """Compute clients of one architecture together; describe the clients that cannot be stacked, with reasons.
+
+    With a ``table``, the server keeps the sums of its rows.
+    """
+    if table:
+        learners.server.sums_rows = True
     return stack_clients(
         learners.clients,
         {client: setting.models[client - 1] for client in learners.clients},

@@ -32,8 +32,7 @@ def test_absent_rows_are_missing_among_fresh_embeddings_and_in_the_table(aggrega
     filled = torch.randn(ROWS, PARTIES, WIDTH, generator=made, dtype=torch.float64)
     filled[3] = 0
     table = EmbeddingTable(ROWS, [WIDTH] * PARTIES, torch.float64)
-    for place in range(PARTIES):
-        table.fill(place, filled[:, place])
+    table.fill((place, filled[:, place]) for place in range(PARTIES))
     batch = Batch(0, np.array([7, 3, 0, 5, 8]))
     fresh: Handle[Tensor] = Handle((5, WIDTH), torch.float64)
     fresh.set(torch.randn(5, WIDTH, generator=made, dtype=torch.float64))

@@ -73,6 +73,10 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
         optimizers(ADAM),
     ),
     "asynchronous": ("asynchronous", {**ASYNCHRONOUS, "training__batches": "own", **optimizers(ADAM)}),
+    "asynchronous, kept sums of rows": (
+        "asynchronous",
+        {**ASYNCHRONOUS, "models__aggregate": "mean", "partition": {"clients": 7, "by": "columns"}},
+    ),
     "asynchronous, noise": ({"kind": "asynchronous", "mechanism": NOISE, "max_staleness": 2}, ASYNCHRONOUS),
 }
 

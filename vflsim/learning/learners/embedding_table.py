@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vflsim.learning.batches import CPU
+from vflsim.learning.batches import CPU, Batch
+
+Arrived: TypeAlias = tuple[int, Batch, Tensor]
+"""The place of a party, a batch, and the party's embeddings of it, (rows, width)."""
 
 
 class EmbeddingTable:
@@ -22,24 +26,22 @@ class EmbeddingTable:
     def __init__(self, rows: int, widths: Sequence[int], dtype: torch.dtype, device: torch.device = CPU) -> None:
         edges = [0, *accumulate(widths)]
         self._columns = [slice(start, end) for start, end in pairwise(edges)]
-        shape = rows, edges[-1]
-        if device == CPU:
-            self._values = torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
-        else:
-            self._values = torch.zeros(shape, dtype=dtype, device=device)
+        self._values = zeros((rows, edges[-1]), dtype, device)
 
     @property
     def device(self) -> torch.device:
         """The device that holds the table."""
         return self._values.device
 
-    def fill(self, place: int, embeddings: Tensor) -> None:
-        """Replace every row of the client in that place; ``embeddings`` is (rows, width)."""
-        self._values[:, self._columns[place]] = embeddings
+    def fill(self, columns: Iterable[tuple[int, Tensor]]) -> None:
+        """Replace every row of some parties: the place of each, and its (rows, width)."""
+        for place, embeddings in columns:
+            self._values[:, self._columns[place]] = embeddings
 
-    def write(self, place: int, ids: Tensor, embeddings: Tensor) -> None:
-        """Replace the rows ``ids`` of the client in that place; ``embeddings`` is (len(ids), width)."""
-        self._values[ids, self._columns[place]] = embeddings
+    def write(self, arrived: Sequence[Arrived]) -> None:
+        """Replace rows by embeddings that ``arrived``, in this order."""
+        for place, batch, embeddings in arrived:
+            self._values[batch.tensor(self.device), self._columns[place]] = embeddings
 
     def rows(self, ids: Tensor, clients: int) -> Tensor:
         """Return the rows ``ids`` of all ``clients``, which are equally wide: (len(ids), clients, width)."""
@@ -57,3 +59,10 @@ class EmbeddingTable:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
         self._values.copy_(state["rows"])
+
+
+def zeros(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros; on the CPU memory is taken when it is first written."""
+    if device == CPU:
+        return torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
+    return torch.zeros(shape, dtype=dtype, device=device)

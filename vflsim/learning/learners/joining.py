@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.learning.learners.joint import total_of
 from vflsim.learning.learners.party_model import PartyModel
+from vflsim.learning.learners.summed_table import SummedTable
 from vflsim.learning.models.aggregates import Aggregate, with_zeros
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.streams import SERVER
@@ -68,33 +69,53 @@ class Joining:
             return self.combined([handle.value for handle in embeddings])
         return _sum(coefficients, None, embeddings)
 
-    def used(self, batch: Batch, fresh: Sequence[Any], places: Sequence[int], table: EmbeddingTable | None) -> Used:
-        """Return the inputs for one batch: ``fresh`` messages of the parties at ``places``, table rows for others."""
+    def used(
+        self,
+        batch: Batch,
+        fresh: Sequence[Any],
+        places: Sequence[int],
+        table: EmbeddingTable | None,
+        unlike: Collection[int] = (),
+    ) -> Used:
+        """Return the inputs for one batch: ``fresh`` messages of the parties at ``places``, table rows for others.
+
+        The table has the same rows as the fresh messages, but for the parties at the places ``unlike``.
+        """
         parties = range(len(self.widths))
         present = None if self.present is None else self.present["train"]
         coefficients = (
             None if present is not None else self.aggregate.coefficients(places if table is None else parties)
         )
         if coefficients is not None:
-            rows = None if table is None else table.rows(batch.tensor(table.device), len(parties))
-            if rows is not None:
-                for place, message in zip(places, fresh, strict=True):
-                    rows[:, place] = message.value.value  # the client's answer for another batch may share rows
-            if self.blinded_sum is None:
-                joined = _sum(coefficients, rows, [message.value for message in fresh])
-            else:
+            values = [message.value for message in fresh]
+            if self.blinded_sum is not None:
                 joined = self._unblinded(self.blinded_sum, fresh) * coefficients[0]
+            elif table is None:
+                joined = _sum(coefficients, None, values)
+            elif isinstance(table, SummedTable):
+                pairs = zip(places, values, strict=True)
+                joined = table.joined(batch, {place: each.value for place, each in pairs if place in unlike})
+            else:
+                rows = table.rows(batch.tensor(table.device), len(parties))
+                for place, each in zip(places, values, strict=True):
+                    rows[:, place] = each.value
+                joined = _sum(coefficients, rows, values)
             joined.requires_grad_()
             own = coefficients if table is None else [coefficients[place] for place in places]
             return Used(batch, fresh, joined, [joined], own)
         leaves = [message.value.value.clone().requires_grad_() for message in fresh]
-        values: list[Tensor | None] = [None] * len(parties)
+        every: list[Tensor | None] = [None] * len(parties)
         if table is not None:
-            values = [*table.read(batch.tensor(table.device))]
+            every = [*table.read(batch.tensor(table.device))]
         for place, leaf in zip(places, leaves, strict=True):
-            values[place] = leaf
-        rows = None if present is None else present[batch.tensor(present.device)]
-        return Used(batch, fresh, self.combined(values, rows), leaves)
+            every[place] = leaf
+        here = None if present is None else present[batch.tensor(present.device)]
+        return Used(batch, fresh, self.combined(every, here), leaves)
+
+    @property
+    def sums_of_all(self) -> Sequence[float] | None:
+        """c_m of the sum Σ c_m h_m over all parties, if that is what every batch is joined to; else None."""
+        return None if self.present is not None else self.aggregate.coefficients(range(len(self.widths)))
 
     def _unblinded(self, group: BlindedSum, fresh: Sequence[Any]) -> Tensor:
         """Return the sum of all clients' embeddings, plus the server's own if ``fresh`` has it."""

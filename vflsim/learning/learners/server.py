@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.staleness import Staleness, StepFacts
+from vflsim.learning.learners.summed_table import SummedTable
 from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.blinding import BlindedSum
@@ -127,10 +129,16 @@ class ServerLearner(PartyLearner):
         self._flops: dict[tuple[str, int], float] = {}
         self.mixing = self._mixing()
         self._joining = Joining(parts.aggregate, self._widths, self.mixing, parts.blinded_sum, parts.present)
+        self.sums_rows = False
+        """Whether the table keeps the sum of each row, where the aggregate is a sum, instead of adding rows up again.
+        Set it before the first step."""
 
     @cached_property
     def _table(self) -> EmbeddingTable:
-        return EmbeddingTable(len(self.parts.labels["train"]), self._widths, self.parts.dtype, self.device)
+        rows, coefficients = len(self.parts.labels["train"]), self._joining.sums_of_all if self.sums_rows else None
+        if coefficients is None:
+            return EmbeddingTable(rows, self._widths, self.parts.dtype, self.device)
+        return SummedTable(rows, self._widths[0], coefficients, self.parts.dtype, self.device)
 
     def _mixing(self) -> FlatModel | None:
         """Own the model of an aggregate that is trained."""
@@ -150,8 +158,7 @@ class ServerLearner(PartyLearner):
         """Fill the table with uploaded first passes: messages of (training rows, embedding), one a client."""
 
         def run() -> None:
-            for message in messages:
-                self._table.fill(self._place[message.sender], message.value.value)
+            self._table.fill((self._place[message.sender], message.value.value) for message in messages)
 
         return self.operation("fill", run, None, inputs=[message.value for message in messages])
 
@@ -256,20 +263,24 @@ class ServerLearner(PartyLearner):
         loss: Handle[float],
         where: str,
     ) -> None:
-        top, device = self.top, self.device
+        top = self.top
         top.train()
         mixed = []
         if self.mixing is not None:
             self.mixing.train()
             mixed = self.mixing.vector_parts
         table = self._table if self.parts.table else None
+        unlike: set[int] = set()
         if table is not None:
-            for message in arrivals:
-                table.write(self._place[message.sender], message.batch.tensor(device), message.value.value)
+            table.write([(self._place[each.sender], each.batch, each.value.value) for each in arrivals])
+            senders = Counter(each.sender for each in arrivals)
+            unlike = {self._place[sender] for sender, count in senders.items() if count > 1}  # batches may share rows
+            if self.embedding is not None:
+                unlike.add(self._place[SERVER])  # which are never written
         used = []
         for batch, messages in groups:
             fresh = messages if self.embedding is None else [self._embedded(batch), *messages]
-            used.append(self._joining.used(batch, fresh, [self._place[each.sender] for each in fresh], table))
+            used.append(self._joining.used(batch, fresh, [self._place[each.sender] for each in fresh], table, unlike))
         losses = [self.parts.task.loss(top(each.joined), self.y(each.batch)) for each in used]
         total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
         mean = total.detach() / len(losses)
