@@ -15,8 +15,8 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.streams import SERVER, party_name
 
 T = TypeVar("T")
-_Promises: TypeAlias = tuple[int, list[tuple[int, ref[Handle[Any]]]]]
-"""The number of an operation that has run, and the handles that it promised, with their places."""
+_Promises: TypeAlias = tuple[int, int, list[ref[Handle[Any]]]]
+"""The number of an operation that has run, the place of the first of these handles, and handles that it promised."""
 
 _OVERHEAD = 4096
 """Bytes that a queued operation costs beside its results: about the size of its Python objects."""
@@ -58,8 +58,8 @@ class DeferredExecutor(Executor):
         self._awaited: dict[Handle[Any], list[Operation[Any]]] = {}
         self._server: Operation[Any] | None = None
         self._ready: dict[object, list[Operation[Any]]] = {}
-        self._kernels: dict[int, object] = {}
-        self._turns: list[tuple[bool, int]] = []
+        self._least: dict[object, int] = {}
+        self._turns: list[tuple[bool, int, object]] = []
         self._bytes, self._limit, self._overhead = 0, limit_bytes, overhead
         self._submitted = 0
         self._ran: dict[int, int] = {}
@@ -78,7 +78,8 @@ class DeferredExecutor(Executor):
         if queue is None:
             queue = self._queues[operation.party] = deque()
         queue.append(operation)
-        self._bytes += self._weight(operation)
+        if not operation.looks_on:
+            self._bytes += operation.nbytes + self._overhead
         if self._replay is not None:
             return
         if len(queue) == 1:
@@ -112,8 +113,8 @@ class DeferredExecutor(Executor):
         self._look()
         kept = {
             (number, place): handle
-            for number, promises in self._alive
-            for place, promise in promises
+            for number, first, promises in self._alive
+            for place, promise in enumerate(promises, first)
             if (handle := promise()) is not None
         }
         return ExecutorProgress(dict(self._ran), tuple(self._journal), kept)
@@ -138,16 +139,12 @@ class DeferredExecutor(Executor):
         replay.check_complete()
         self._replay = None
         self._ran, self._journal = dict(replay.ran), list(replay.journal)
-        self._alive = [(number, [(place, ref(handle))]) for (number, place), handle in replay.recalled.items()]
+        self._alive = [(number, place, [ref(handle)]) for (number, place), handle in replay.recalled.items()]
         for queue in self._queues.values():
             if queue:
                 self._arm(queue[0])
 
     # --- running ----------------------------------------------------------------------------------------------------
-
-    def _weight(self, operation: Operation[Any]) -> int:
-        """Return the bytes that a queued operation counts for."""
-        return 0 if operation.looks_on else operation.nbytes + self._overhead
 
     def _arm(self, operation: Operation[Any]) -> None:
         """Make the first operation of a queue ready, or have it wait for its inputs."""
@@ -166,10 +163,16 @@ class DeferredExecutor(Executor):
         if operation.party == SERVER:
             self._server = operation
         else:
-            kernel = operation.kernel or operation
-            self._ready.setdefault(kernel, []).append(operation)
-            self._kernels[operation.number] = kernel
-            heappush(self._turns, (operation.waits_for_company, operation.number))
+            kernel, number = operation.kernel or operation, operation.number
+            ready = self._ready.get(kernel)
+            if ready is None:
+                self._ready[kernel] = [operation]
+            else:
+                ready.append(operation)
+                if self._least[kernel] < number:
+                    return
+            self._least[kernel] = number
+            heappush(self._turns, (operation.waits_for_company, number, kernel))
 
     def _run_next(self) -> bool:
         """Run the next operation, or the next that are alike; return whether there was one."""
@@ -180,12 +183,12 @@ class DeferredExecutor(Executor):
             return True
         if self._ready:
             # Choose by what is ready, never by when it became ready: a resumed executor must choose alike.
-            while (number := heappop(self._turns)[1]) not in self._kernels:
-                pass  # this one has run with others
-            kernel = self._kernels[number]
+            while True:
+                _, number, kernel = heappop(self._turns)
+                if self._least.get(kernel) == number:
+                    break  # another one has run with others, or is not the first any more
+            del self._least[kernel]
             operations = self._ready.pop(kernel)
-            for each in operations:
-                del self._kernels[each.number]
             if kernel is operations[0]:
                 run_operation(operations[0])
             else:
@@ -204,29 +207,31 @@ class DeferredExecutor(Executor):
         return True
 
     def _ended(self, operations: Sequence[Operation[Any]]) -> None:
+        queues, ran, alive, awaited = self._queues, self._ran, self._alive, self._awaited
+        freed = 0
         for operation in operations:
             party = operation.party
-            queue = self._queues[party]
+            queue = queues[party]
             queue.popleft()
-            self._ran[party] = self._ran.get(party, 0) + 1
-            self._bytes -= self._weight(operation)
+            ran[party] = ran.get(party, 0) + 1
+            if not operation.looks_on:
+                freed += operation.nbytes + self._overhead
             if operation.promises:
-                self._alive.append(
-                    (operation.number, [(n, ref(handle)) for n, handle in enumerate(operation.promises)])
-                )
-                for handle in operation.promises:
-                    for waiting in self._awaited.pop(handle, ()):
+                alive.append((operation.number, 0, [*map(ref, operation.promises)]))
+                for handle in operation.promises if awaited else ():
+                    for waiting in awaited.pop(handle, ()):
                         waiting.waits_for -= 1
                         if not waiting.waits_for:
                             self._make_ready(waiting)
             if queue:
                 self._arm(queue[0])
-        if len(self._alive) > self._look_at:
+        self._bytes -= freed
+        if len(alive) > self._look_at:
             self._look()
 
     def _look(self) -> None:
         """Forget the operations whose results are no longer held."""
-        self._alive = [each for each in self._alive if any(promise() is not None for _, promise in each[1])]
+        self._alive = [each for each in self._alive if any(promise() is not None for promise in each[2])]
         self._look_at = 2 * len(self._alive) + _LOOKED_AFTER
 
 
