@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -41,7 +42,7 @@ KERNELS: dict[type[ClientModel], type[Stack] | str] = {
     ModuleClient: "a user's module may treat rows or clients in ways that no stack can know",
 }
 """The stack that computes clients of a kind of model together, or the reason why there is none."""
-PER_STACK = 100
+PER_STACK = 300
 """The cost of another stack, in columns of features that could as well be padding."""
 
 
@@ -81,7 +82,7 @@ def stack_clients(
         kind = KERNELS[type(model)]
         assert not isinstance(kind, str)
         sums_only = sums and all(map(whole, (learners[client] for client in clients)))
-        for some in _cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
+        for some in cut(clients, {client: columns[client].stop - columns[client].start for client in clients}):
             features = StackedFeatures(joint, [columns[client] for client in some])
             training = sums_only and not table and all(learners[client].blinder is None for client in clients)
             kind([learners[client] for client in some], features, training, sums_only)
@@ -105,18 +106,25 @@ def trained_as_sum(learner: ClientLearner, model: ClientModel, aggregate: Aggreg
     return evaluated_as_sum(learner, model, aggregate) and not table and learner.blinder is None
 
 
-def _cut(clients: Sequence[int], widths: Mapping[int, int]) -> list[list[int]]:
+def cut(clients: Sequence[int], widths: Mapping[int, int]) -> list[list[int]]:
     """Clients in stacks, each in client order: padding narrow ones is traded against more stacks (``PER_STACK``).
 
-    Of clients sorted by width the best stacks are runs, so the best end of each run is found from the left.
+    Of clients sorted by width the best stacks are runs, so the best end of each run is found from the left. Equally
+    wide clients are in the same run, since padding costs them nothing there.
     """
-    order = sorted(clients, key=lambda client: (widths[client], client))
-    best: list[tuple[int, int]] = [(0, 0)]  # the least cost of the first n clients, and where the last run begins
-    for end, last in enumerate(order, start=1):
-        best.append(min((best[begin][0] + (end - begin) * widths[last] + PER_STACK, begin) for begin in range(end)))
+    alike: dict[int, list[int]] = {}
+    for client in clients:
+        alike.setdefault(widths[client], []).append(client)
+    order = sorted(alike)
+    before = [0, *accumulate(len(alike[width]) for width in order)]
+    best: list[tuple[int, int]] = [(0, 0)]  # the least cost of the first n widths, and where the last run begins
+    for end, width in enumerate(order, start=1):
+        costs = (best[begin][0] + (before[end] - before[begin]) * width + PER_STACK for begin in range(end))
+        best.append(min((cost, begin) for begin, cost in enumerate(costs)))
     stacks: list[list[int]] = []
     end = len(order)
     while end:
-        stacks.append(sorted(order[best[end][1] : end]))
-        end = best[end][1]
+        begin = best[end][1]
+        stacks.append(sorted(client for width in order[begin:end] for client in alike[width]))
+        end = begin
     return sorted(stacks)
