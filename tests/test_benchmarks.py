@@ -76,3 +76,28 @@ def test_the_benchmark_of_asynchronous_steps_compares_what_computes_the_same(
         for one, other in zip([*plain.models, plain.server], [*modules, plane.server.model], strict=True):
             for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_benchmark_of_easter_compares_what_computes_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four parties, three rounds each of plain PyTorch, of the learning plane and of ``--eager``: equal weights."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import easter_plane
+    import learning_plane
+
+    monkeypatch.setattr(learning_plane, "BLOCKS", 1)
+    monkeypatch.setattr(learning_plane.Problem, "ROWS", 600)
+    easter_plane.compare(4, 1)
+    assert capsys.readouterr().out.startswith("   4 parties: plain")
+    problem = learning_plane.Problem(4)
+    plain = easter_plane.Plain(problem)
+    plain.run(3)
+    for eager in (False, True):
+        plane = easter_plane.Plane(problem, eager=eager)
+        plane.run(3)
+        parties = [plane.active, *plane.clients.values()]
+        for party, nets in zip(parties, plain.nets, strict=True):
+            for one, other in zip((party.embedding, party.predictor), nets, strict=True):
+                for ours, theirs in zip(one.module.parameters(), other.parameters(), strict=True):
+                    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)

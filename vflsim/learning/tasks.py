@@ -73,6 +73,10 @@ class PredictionTask(ABC):
         """The loss, a scalar: the mean over the rows."""
         return (self.own_loss or self.usual_loss).value(prediction, target)
 
+    def mean_loss(self, predictions: Tensor, target: Tensor) -> Tensor:
+        """The mean of the losses of several predictions for the same rows, (G, n, outputs): a scalar."""
+        return (self.own_loss or self.usual_loss).mean_value(predictions, target)
+
     def metrics(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
         """The metrics over all rows together, without the loss; NaN where one is undefined."""
         return {name: value for name, value in self.scores(prediction, target).items() if name != LOSS}

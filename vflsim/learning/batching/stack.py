@@ -6,21 +6,22 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflsim.errors import NonFiniteError
 from vflsim.learning.batches import CPU, Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.execution.executor import placed
 from vflsim.learning.execution.operations import Operation
-from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.finite import LOCAL, RECEIVED, check_finite
-from vflsim.learning.learners.joint import ClientStack, Joint
+from vflsim.learning.learners.joint import ClientStack, Joint, PartyStack
 from vflsim.learning.learners.work import ByEmbeddings, EmbedWork, LocalWork, Rows, StepWork
+from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.stacked_optimizers import STACKED
 from vflsim.learning.states import named, under
 
@@ -49,6 +50,33 @@ class Graph:
     back: Backward
 
 
+class StackedParts(Protocol):
+    """The update rule of a stacked model, and the mechanism that protects its embeddings."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The rule."""
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """The mechanism, if any."""
+
+
+class Stacked(Protocol):
+    """What a stack reads of a learner, and what it tells it: the stack, and the place there."""
+
+    stack: PartyStack | None
+    place: int
+
+    @property
+    def model(self) -> nn.Module:
+        """The embedding model."""
+
+    @property
+    def parts(self) -> StackedParts:
+        """The rule and the mechanism, which are the same for all in a stack."""
+
+
 class Stack(ClientStack):
     """S clients of one architecture; client ``place`` is ``learners[place]``.
 
@@ -64,7 +92,7 @@ class Stack(ClientStack):
     """
 
     def __init__(
-        self, learners: Sequence[ClientLearner], features: StackedFeatures, joint: bool, joint_evaluation: bool
+        self, learners: Sequence[Stacked], features: StackedFeatures, joint: bool, joint_evaluation: bool
     ) -> None:
         self.learners, self.features = learners, features
         self.parameters = self._side_by_side()
@@ -106,7 +134,7 @@ class Stack(ClientStack):
     def gradients(self, places: Sequence[int], batches: Sequence[Batch], received: Tensor) -> Sequence[Tensor]:
         """∇θ_m of the clients at ``places``, (G, …) a parameter, for ∂ℓ/∂h_m of their batches, (G, rows, width)."""
         graph = self._graph
-        if graph is None or graph.places != places or not all(map(_same, graph.rows, batches)):
+        if graph is None or graph.places != places or not all(map(same, graph.rows, batches)):
             graph = self._graph_of(places, batches)
         return graph.back(received)
 
@@ -125,11 +153,8 @@ class Stack(ClientStack):
         return self._bounded(self.through(self._of(places, parameters), self._x(places, rows))[0])
 
     def pieces(self, clients: int, rows: int) -> list[slice]:
-        """Cut a number of clients so that the widest layers of a piece take ``_PIECE`` bytes; not on other devices."""
-        first = self.parameters[0]
-        widest = max(max(parameter.shape[1:]) for parameter in self.parameters)
-        each = max(1, _PIECE // (rows * widest * first.itemsize)) if first.device == CPU else clients
-        return [slice(begin, begin + each) for begin in range(0, clients, each)]
+        """Cut a number of clients as ``pieces_of`` does."""
+        return pieces_of(self.parameters, clients, rows)
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 
@@ -206,7 +231,7 @@ class Stack(ClientStack):
         parameters, x = self._of(places, self.parameters), self._x(places, [each.batch for each in work])
         found: list[Sequence[Tensor]] = []
         for piece in self.pieces(len(places), x.shape[1]):
-            received = [_joined(tensors) for tensors in zip(*[_values(each) for each in work[piece]], strict=True)]
+            received = [joined(tensors) for tensors in zip(*[_values(each) for each in work[piece]], strict=True)]
             own = [parameter[piece] for parameter in parameters]
             found.append(self.local_gradients(gradient, own, x[piece], received, operations[piece]))
         self.move(places, [torch.cat(each) for each in zip(*found, strict=True)])
@@ -254,12 +279,7 @@ class Stack(ClientStack):
         return self.features.rows_of(places, batches)
 
     def _of(self, places: Sequence[int], parameters: Sequence[Tensor]) -> Sequence[Tensor]:
-        if len(places) == len(self.learners):
-            return parameters
-        if len(places) == 1:
-            return [parameter[places[0] : places[0] + 1] for parameter in parameters]
-        index = torch.tensor(places, device=parameters[0].device)
-        return [parameter.index_select(0, index) for parameter in parameters]
+        return those_at(places, len(self.learners), parameters)
 
     def _bounded(self, h: Tensor) -> Tensor:
         """Bound the embeddings row by row, if there is a mechanism."""
@@ -268,11 +288,30 @@ class Stack(ClientStack):
         return self.mechanism.bounded(h.reshape(-1, h.shape[-1])).view(h.shape)
 
 
+def pieces_of(parameters: Sequence[Tensor], clients: int, rows: int) -> list[slice]:
+    """Cut a number of clients so that the widest layers of a piece take ``_PIECE`` bytes; not on other devices."""
+    first = parameters[0]
+    widest = max(max(parameter.shape[1:]) for parameter in parameters)
+    each = max(1, _PIECE // (rows * widest * first.itemsize)) if first.device == CPU else clients
+    return [slice(begin, begin + each) for begin in range(0, clients, each)]
+
+
+def those_at(places: Sequence[int], count: int, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the parameters of those at ``places`` (ascending) among ``count``, (len(places), …) each."""
+    if len(places) == count:
+        return parameters
+    if len(places) == 1:
+        return [parameter[places[0] : places[0] + 1] for parameter in parameters]
+    index = torch.tensor(places, device=parameters[0].device)
+    return [parameter.index_select(0, index) for parameter in parameters]
+
+
 def _all_equal(rows: Sequence[Rows]) -> bool:
-    return all(_same(each, rows[0]) for each in rows)
+    return all(same(each, rows[0]) for each in rows)
 
 
-def _same(one: Rows, other: Rows) -> bool:
+def same(one: Rows, other: Rows) -> bool:
+    """Return whether both are the same rows."""
     return one is other or one == other
 
 
@@ -284,7 +323,8 @@ def _values(work: LocalWork) -> list[Tensor]:
     return [handle.value for handle in work.received]
 
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors side by side, (G, …): one that all share is not copied."""
     return tensors[0].expand(len(tensors), *tensors[0].shape) if _all_one(tensors) else torch.stack(list(tensors))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from weakref import WeakSet
 
 import torch
@@ -14,8 +14,24 @@ from vflsim.learning.execution.operations import Handle, Kernel
 from vflsim.learning.learners.work import Rows
 
 
-class ClientStack(ABC):
-    """Clients whose identical operations run as one batched call: what a learner and a ``Joint`` know of them.
+class PartyStack(ABC):
+    """Parties whose identical operations run as one batched call: what their learners know of it."""
+
+    @abstractmethod
+    def kernel(self, kind: str, rows: int | Split, alike: Hashable = None) -> Kernel:
+        """Return the kernel for operations of a kind, on so many rows or on a whole split, that agree in ``alike``."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return what the parties have learnt and remember, by name: the tensors themselves."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what ``state`` returned."""
+
+
+class ClientStack(PartyStack):
+    """Clients of split training in a stack: what a ``Joint`` knows of them.
 
     ``parameters`` have the shape (S, …), of S clients side by side. ``unsettled`` are the joints that need copies of
     them before they move.
@@ -23,10 +39,6 @@ class ClientStack(ABC):
 
     parameters: list[Tensor]
     unsettled: WeakSet[Joint]
-
-    @abstractmethod
-    def kernel(self, kind: str, rows: int | Split, alike: Hashable = None) -> Kernel:
-        """Return the kernel for operations of a kind, on so many rows or on a whole split, that agree in ``alike``."""
 
     @abstractmethod
     def total(self, places: Sequence[int], rows: Rows, parameters: Sequence[Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ from vflsim.learning.execution.operations import Handle, Operation, check_kept, 
 from vflsim.learning.learners.blinding import Blinder
 from vflsim.learning.learners.finite import finite_loss
 from vflsim.learning.learners.graphs import KeptGraph
-from vflsim.learning.learners.joint import ClientStack
+from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.party_parts import PartyParts
 from vflsim.learning.learners.releases import Release
@@ -72,7 +72,7 @@ class PartyLearner:
         self.blinder: Blinder | None = None
         if held.blinded_sum is not None and held.party in held.blinded_sum.clients:
             self.blinder = Blinder(held.blinded_sum, held.seed, held.party)
-        self.stack: ClientStack | None = None
+        self.stack: PartyStack | None = None
         """The clients that this one is computed together with, if any, and its place among them."""
         self.place = 0
 

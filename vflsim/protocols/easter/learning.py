@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,10 +16,23 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.finite import set_loss
 from vflsim.learning.learners.received import Received
+from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.staleness import Staleness
+from vflsim.learning.learners.work import EmbedWork, Rows, StepWork
 from vflsim.protocols.easter.nets import TwoNets, of_parties
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PredictWork:
+    """A party predicts ``rows`` from the global embedding that it has ``received``."""
+
+    place: int
+    rows: Rows
+    received: Handle[Tensor]
 
 
 class EasterParty(TwoNets):
@@ -35,26 +50,36 @@ class EasterParty(TwoNets):
         """Embed the party's features of ``batch``, (b, embedding); a passive party blinds them (Eq. 6)."""
         release, rows = self.release("embed", batch), len(batch)
         h = self.promise(rows, self.width, dtype=release.dtype)
-        return self.operation(
+        operation = self.operation(
             "embed", lambda: h.set(release(self._embedded.forward(batch))), h,
             rows=rows, cost=partial(self.flops, "embed", rows),
         )  # fmt: skip
+        return self.together(operation, "embed", rows, EmbedWork(self.place, batch, release, steps=True))
 
     def predict(self, received: Received) -> Operation[Handle[Tensor]]:
         """Predict from the global embedding of a batch, (b, outputs)."""
         batch, value, prediction = received.batch, received.value, self.promise(len(received.batch), self.outputs)
-        return self.operation(
+        operation = self.operation(
             "predict", lambda: prediction.set(self._predicted.forward(batch, value.value)), prediction,
             inputs=[value], rows=len(batch), cost=partial(self.flops, "predict", len(batch)),
         )  # fmt: skip
+        return self.together(operation, "predict", len(batch), PredictWork(self.place, batch, value))
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
         """Step both nets along ∂L_k/∂R_k, received for ``batch``."""
         value = gradient.value
-        return self.operation(
+        operation = self.operation(
             "client_step", lambda: self._descend_both(batch, value.value), None,
             inputs=[value], rows=len(batch), cost=partial(self.flops, "client_step", len(batch)), counts="update",
         )  # fmt: skip
+        return self.together(operation, "client_step", len(batch), StepWork(self.place, batch, value))
+
+    def together(self, operation: Operation[T], kind: str, rows: int | Split, work: object) -> Operation[T]:
+        """Have the party's stack, if there is one, run ``operation`` with those that are alike."""
+        if self.stack is not None:
+            operation.kernel, operation.work = self.stack.kernel(kind, rows), work
+            operation.waits_for_company = isinstance(rows, str)
+        return operation
 
     def _descend_both(self, batch: Batch, gradient: Tensor) -> None:
         """Step the prediction net along ∂L/∂R, and the embedding net along ∂L/∂E_k = (∂L/∂E) / C."""
@@ -73,16 +98,19 @@ class EasterParty(TwoNets):
         """Embed all rows of a split."""
         x = self.features(split)
         h, cost = self.promise(len(x), self.width), partial(self.embedding.forward_flops, len(x))
-        return self.operation("evaluate", lambda: h.set(self.embedding(x)), h, rows=len(x), cost=cost)
+        operation = self.operation("evaluate", lambda: h.set(self.embedding(x)), h, rows=len(x), cost=cost)
+        whole = Release(None, "evaluate", slice(None))
+        return self.together(operation, "embed_split", split, EmbedWork(self.place, split, whole))
 
-    def predict_split(self, received: Received) -> Operation[Handle[Tensor]]:
+    def predict_split(self, received: Received, split: Split) -> Operation[Handle[Tensor]]:
         """Predict from the global embedding of all rows of a split."""
         value, rows = received.value, received.value.shape[0]
         prediction, cost = self.promise(rows, self.outputs), partial(self.flops, "predict", rows)
-        return self.operation(
+        operation = self.operation(
             "evaluate", lambda: prediction.set(self.predictor(value.value)), prediction,
             inputs=[value], rows=rows, cost=cost,
         )  # fmt: skip
+        return self.together(operation, "predict_split", split, PredictWork(self.place, split, value))
 
 
 class ActiveParty(EasterParty):
@@ -91,6 +119,8 @@ class ActiveParty(EasterParty):
     def __init__(self, setting: Setting, seed: int) -> None:
         super().__init__(setting, SERVER, seed)
         self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
+        self.losses_together = False
+        """Whether the losses of all predictions are computed as one: they have to be means over the rows."""
 
     def join(self, own: Handle[Tensor], theirs: Sequence[Received], kind: str = "join") -> Operation[Handle[Tensor]]:
         """Compute E = (E_a + Σ_k E_k) / C (Eq. 7). Like every aggregate, it costs no FLOPs.
@@ -121,10 +151,9 @@ class ActiveParty(EasterParty):
         gradients = {client: self.promise(len(batch), self.outputs) for client in self.clients}
 
         def run() -> None:
-            leaves = [self.leaf(prediction) for prediction in predictions.values()]
-            losses = torch.stack([self.loss(leaf, batch) for leaf in leaves])
-            set_loss(loss, losses.detach().mean())
-            own, *others = torch.autograd.grad(losses.sum(), leaves)  # each loss depends on one prediction
+            values = [prediction.value for prediction in predictions.values()]
+            mean, (own, *others) = (self._together if self.losses_together else self._one_by_one)(values, batch)
+            set_loss(loss, mean)
             for gradient, slope in zip(gradients.values(), others, strict=True):
                 gradient.set(slope)
             self._descend_both(batch, own)
@@ -134,6 +163,20 @@ class ActiveParty(EasterParty):
             rows=len(batch), cost=partial(self.flops, "server_step", len(batch)), counts="round",
             commit=lambda: self.staleness.complete([(batch, self.clients)], loss),
         )  # fmt: skip
+
+    def _one_by_one(self, predictions: Sequence[Tensor], batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the mean of the predictions' losses, and the gradient of each loss by its own prediction."""
+        leaves = [prediction.detach().clone().requires_grad_() for prediction in predictions]
+        losses = torch.stack([self.loss(leaf, batch) for leaf in leaves])
+        return losses.detach().mean(), torch.autograd.grad(losses.sum(), leaves)  # each loss depends on one prediction
+
+    def _together(self, predictions: Sequence[Tensor], batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the same by one loss, the mean over the rows of all predictions."""
+        leaf = torch.stack([*predictions]).detach().requires_grad_()
+        assert self.held.task is not None, "the active party has labels"
+        mean = self.held.task.mean_loss(leaf, self.y(batch))
+        (slopes,) = torch.autograd.grad(mean * len(leaf), leaf)
+        return mean.detach(), slopes.unbind()
 
     def predict_mean(self, embeddings: Sequence[Tensor]) -> Tensor:
         """Predict from the mean of all parties' embeddings, with a graph."""

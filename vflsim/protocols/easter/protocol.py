@@ -24,6 +24,7 @@ from vflsim.protocols.easter.formulas import two_trips
 from vflsim.protocols.easter.learning import ActiveParty, EasterParty
 from vflsim.protocols.easter.messages import GlobalEmbedding, Prediction
 from vflsim.protocols.easter.nets import PREDICTORS
+from vflsim.protocols.easter.stack import stack_parties
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
@@ -116,7 +117,7 @@ class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Pro
             h = await node.compute(node.learner.embed_split(split))
             await node.upload("server", EvaluationAnswer(value=h, round=trip))
             mean = await node.recv("evaluate", round=trip + 1)
-            prediction = await node.compute(node.learner.predict_split(mean))
+            prediction = await node.compute(node.learner.predict_split(mean, split))
             await node.upload("server", EvaluationAnswer(value=prediction, round=trip + 1))
 
     # --- requirements ----------------------------------------------------------------------------------------------
@@ -132,9 +133,9 @@ class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Pro
         need_features(context)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make parties with two nets each."""
+        """Make parties with two nets each; those that are alike are computed together."""
         clients = ClientsMade(EasterParty, setting.clients, lambda client: EasterParty(setting, client, seed))
-        return Learners(ActiveParty(setting, seed), clients)
+        return Learners(ActiveParty(setting, seed), clients, stack_parties)
 
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """Return the active party's prediction from the mean of all embeddings."""
