@@ -15,6 +15,7 @@ from vflsim.learning.batches import Batch, Split
 from vflsim.learning.batching.features import StackedFeatures
 from vflsim.learning.batching.kernels import KERNELS, cut
 from vflsim.learning.batching.layered import layers_of, side_by_side, through_pieces
+from vflsim.learning.batching.pieces import pieces_of, those_at
 from vflsim.learning.batching.stack import (
     Backward,
     Graph,
@@ -22,9 +23,7 @@ from vflsim.learning.batching.stack import (
     StackKernel,
     checked,
     joined,
-    pieces_of,
     same,
-    those_at,
 )
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.joint import PartyStack
