@@ -128,11 +128,10 @@ def test_parties_that_go_down_and_come_back_step_by_themselves(interrupted: str)
     assert_batched_equals_eager(easter("on", timing=timing, **rule(MOMENTUM)))
 
 
-def test_only_losses_of_vflsim_are_computed_as_one() -> None:
-    """A loss of a user's own need not be a mean over the rows."""
-    assert stacked(easter())[0].server.losses_together
-    own = easter(data__task="multiclass", training__loss={"kind": "module", "path": "own_losses:Entropy"})
-    assert not stacked(own)[0].server.losses_together
+def test_losses_of_all_predictions_as_one_are_those_one_by_one() -> None:
+    """A loss of a user's own, too, is a mean over the rows: reading the scenario tries that out."""
+    own = easter(data__task="multiclass", training__loss={"kind": "module", "path": "own_losses:Margin"})
+    assert stacked(own)[0].server.losses_together
     assert_batched_equals_eager(own)
 
 

@@ -120,7 +120,7 @@ class ActiveParty(EasterParty):
         super().__init__(setting, SERVER, seed)
         self.clients, self.staleness = setting.clients, Staleness(setting.clients, setting.data.rows)
         self.losses_together = False
-        """Whether the losses of all predictions are computed as one: they have to be means over the rows."""
+        """Whether the losses of all predictions are computed as one: each is a mean over the rows."""
 
     def join(self, own: Handle[Tensor], theirs: Sequence[Received], kind: str = "join") -> Operation[Handle[Tensor]]:
         """Compute E = (E_a + Σ_k E_k) / C (Eq. 7). Like every aggregate, it costs no FLOPs.

@@ -28,7 +28,6 @@ from vflsim.learning.batching.stack import (
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.work import StepWork
-from vflsim.learning.losses import LOSSES
 from vflsim.learning.models.client import ClientModel
 from vflsim.learning.models.layers import ACTIVATIONS
 from vflsim.learning.models.server import ModuleServer, ServerModel
@@ -164,8 +163,7 @@ class TwoNetStack(PartyStack):
 
 def stack_parties(setting: Setting, learners: Learners[ActiveParty, EasterParty]) -> list[str]:
     """Compute parties with the same two nets and the same rule together; describe the others, with reasons."""
-    task = learners.server.held.task
-    learners.server.losses_together = task is None or task.own_loss is None or type(task.own_loss) in LOSSES
+    learners.server.losses_together = True
     groups: dict[tuple[ClientModel, ServerModel, Optimizer], list[int]] = {}
     others: Counter[str] = Counter()
     for client in learners.clients:
