@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ import torch
 from command_line import Ended
 from safetensors.torch import load_file
 from tiny_worlds import RANDOM_TIMING, raw
+
+from vflsim.remote.keys import make_identities
 
 BLINDED = {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}}
 LOSSY = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 4}}
@@ -144,3 +147,34 @@ def test_keys_init_makes_a_folder_for_each_party(tmp_path: Path, vflsim: Callabl
     again = vflsim("keys", "init", tmp_path / "keys", "--clients", "2")
     assert again.status != 0
     assert "the folder exists" in again.err
+
+
+def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
+    scenario, out = stored(tmp_path, stop={"rounds": 3}), tmp_path / "live"
+    make_identities(tmp_path / "keys", clients=2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    vflsim = [sys.executable, "-m", "vflsim"]
+    common = ["--parts", str(tmp_path / "parts"), "--timeout", "60"]
+    hosting = ["--listen", place, "--identity", str(tmp_path / "keys" / "server"), "--out", str(out), "--no-report"]
+    commands = [[*vflsim, "live", str(scenario), *hosting, *common]]
+    for party in (1, 2):
+        identity = str(tmp_path / "keys" / f"client-{party}")
+        own = [*common] if party == 1 else ["--parts", str(tmp_path / "elsewhere"), "--timeout", "60"]
+        commands.append(
+            [*vflsim, "party", str(scenario), "--party", str(party), "--connect", place, "--identity", identity, *own]
+        )
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
+    ]
+    try:
+        said = [process.communicate(timeout=240)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+    assert "without the events and weights of client-2" in said[0]
+    weights = load_file(out / "wait" / "seed-0" / "weights.safetensors")
+    assert {key.partition(".")[0] for key in weights} == {"server", "client-1"}

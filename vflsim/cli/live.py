@@ -34,16 +34,31 @@ def live(
         Literal["emulated", "none"],
         typer.Option(help="Wait the times that the scenario draws, or none but what this machine takes."),
     ] = "emulated",
+    listen: Annotated[
+        str | None,
+        typer.Option(help="Play the server alone: wait here for clients that others start.", metavar="HOST:PORT"),
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option(help="With --listen: a folder that `vflsim keys init` has made for the server.")
+    ] = None,
+    parts: Annotated[
+        Path, typer.Option(help="With --listen: where clients of this machine write their parts of the results.")
+    ] = Path("parts"),
     timeout: Timeout = 30.0,
     reported: Annotated[
         bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
     ] = True,
 ) -> None:
-    """Run a scenario live on this machine: the server and each client are processes, connected by TLS."""
+    """Run a scenario live: the server and each client are processes, connected by TLS; without --listen all here."""
+    hosting = None
+    if listen is not None:
+        if identity is None:
+            raise ScenarioError("--listen without --identity", "vflsim live", "the server's folder of vflsim keys init")
+        hosting = (*_address(listen, "--listen"), identity, parts)
     said = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
     loaded = load(scenario, said, seeds)
     from vflsim.remote.built import refuse_unfit
-    from vflsim.studies.engines.live import LivePool
+    from vflsim.studies.engines.live import Hosting, LivePool
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
@@ -55,8 +70,11 @@ def live(
     display = Display(page, loaded)
     arguments = [str(scenario), *(word for override in said for word in ("--set", override))]
     arguments += ["--seeds", seeds] if seeds is not None else []
-    pool = LivePool(loaded, arguments, timeout)
-    say(f"live: the server and {loaded.clients} clients, each a process; delays: {delays}")
+    pool = LivePool(loaded, arguments, timeout, None if hosting is None else Hosting(*hosting))
+    if hosting is None:
+        say(f"live: the server and {loaded.clients} clients, each a process; delays: {delays}")
+    else:
+        say(f"live: waiting at {listen} for {loaded.clients} clients; delays: {delays}")
     try:
         with display, pool:
             study = run_study(
@@ -86,7 +104,7 @@ def party(
     timeout: Timeout = 30.0,
 ) -> None:
     """Play one client of a live run in this process, until the server says goodbye."""
-    host, port = _address(connect)
+    host, port = _address(connect, "--connect")
     loaded = load(scenario, overrides, seeds)
     from vflsim.remote.client import LiveClient
 
@@ -108,8 +126,8 @@ def keys_init(
     say(f"{len(made)} identities in {folder}, valid for {days} days; give each party its own folder, and nothing else")
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, option: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ScenarioError(f"--connect {text}", "vflsim party", "HOST:PORT, with a port from 1 to 65535")
+        raise ScenarioError(f"{option} {text}", "the command line", "HOST:PORT, with a port from 1 to 65535")
     return host.strip("[]"), int(port)

@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from vflsim.errors import RunError
+from vflsim.errors import ResultsError, RunError
 from vflsim.learning.randomness import drawing_from
 from vflsim.remote.built import OwnParty, RemoteBox, own_party, own_setting
 from vflsim.remote.channel import Admission, Channel, LostError
@@ -39,7 +39,7 @@ from vflsim.simulation.build import Parties
 from vflsim.simulation.conductor import Conductor, Progress
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_parties, tables_of
-from vflsim.streams import SERVER, SHARED, torch_seed
+from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
 from vflsim.world.transfers import Transfer
 from vflsim.world.transport import Transport
@@ -179,16 +179,23 @@ class _ServerRun:
         self._world.begin_at(at, started)
 
     def merged(self, outcome: Outcome, folder: Path) -> Outcome:
-        """Add the clients' parts to the outcome. Raises ResultsError for a part that is absent or damaged."""
-        events, weights = self._made.shared.recorder.events, dict(outcome.weights)
+        """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
+        events, weights, absent = self._made.shared.recorder.events, dict(outcome.weights), list[str]()
         for client in self._resolved.clients:
-            part = read_part(folder, client)
+            try:
+                part = read_part(folder, client)
+            except ResultsError:
+                absent.append(party_name(client))
+                continue
             events.extend(part.rows, part.kinds)
             weights |= part.weights
         events.end_at(self._world.now())
         counts = {**outcome.info.counts, "events": len(events)}
         info = outcome.info.model_copy(update={"counts": counts})
-        return dataclasses.replace(outcome, tables=tables_of(self._made.shared.recorder), weights=weights, info=info)
+        lacking = f"without the events and weights of {', '.join(absent)}: no parts in {folder}" if absent else ""
+        note = "; ".join(filter(None, [outcome.note, lacking]))
+        tables = tables_of(self._made.shared.recorder)
+        return dataclasses.replace(outcome, tables=tables, weights=weights, info=info, note=note)
 
     def _tell(self, message: Control) -> None:
         for channel in self.channels:

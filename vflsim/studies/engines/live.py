@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
@@ -31,16 +32,31 @@ _POLL_S = 0.5
 _GOODBYE_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """A server that waits for clients which others start: where it listens, and as whom.
+
+    ``parts`` is the folder in which the clients' parts of the results are to be found.
+    """
+
+    host: str
+    port: int
+    identity: Path
+    parts: Path
+
+
 class LivePool:
     """Executes units one by one, live. ``scenario_arguments`` name the scenario on a client's command line.
 
-    The parties' keys and the clients' parts of the results lie in a folder of this user, removed at the end.
-    Invariant: no client's process outlives the ``with`` block.
+    Without ``hosting`` it starts the clients, too: keys and the clients' parts of the results then lie in a folder of
+    this user, removed at the end. Invariant: no process that it has started outlives the ``with`` block.
     """
 
-    def __init__(self, scenario: Scenario, scenario_arguments: Sequence[str], timeout: float) -> None:
+    def __init__(
+        self, scenario: Scenario, scenario_arguments: Sequence[str], timeout: float, hosting: Hosting | None = None
+    ) -> None:
         self._scenario, self._arguments = scenario, list(scenario_arguments)
-        self._timeout = timeout
+        self._timeout, self._hosting = timeout, hosting
         self._folder = Path(mkdtemp(prefix=f"vflsim-live-{os.getpid()}-"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._server: LiveServer | None = None
@@ -61,7 +77,7 @@ class LivePool:
         """Start all parties, then execute units in the given order. Raises ``RunError`` if a party is lost."""
         for unit in units:
             interrupt.check()
-            server = self._server or self._started()
+            server = self._server or (self._started() if self._hosting is None else self._hosted(self._hosting))
             unit.watcher.began(unit.run)
             name, seed = unit.run.protocol, unit.run.seed
             try:
@@ -74,6 +90,15 @@ class LivePool:
                 place, outcome.tables, outcome.weights, info, self._scenario.record.tables, outcome.extra, outcome.views
             )
             yield unit, Report.of(outcome)
+
+    def _hosted(self, place: Hosting) -> LiveServer:
+        """Start the server, and wait for clients as long as it takes."""
+        server = self._server = LiveServer(self._scenario, place.identity, place.parts, self._timeout)
+        server.open(place.host, place.port)
+        while True:
+            with suppress(LostError):
+                server.wait(_POLL_S)
+                return server
 
     def _started(self) -> LiveServer:
         """Start the server and all clients, and wait until they are connected."""
