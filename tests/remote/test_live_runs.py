@@ -68,6 +68,7 @@ def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsi
     assert json.loads((live / "wait" / "seed-0" / "run.json").read_text())["path"] == "event", "no live run is kept"
 
 
+@pytest.mark.slow
 def test_a_killed_client_is_named_and_what_was_finished_stays(tmp_path: Path) -> None:
     slow = {"wait": {"kind": "synchronous"}, "slow": {"kind": "synchronous", "stop": {"rounds": 10_000}}}
     scenario = stored(tmp_path, more=slow, stop={"rounds": 2})
@@ -149,6 +150,7 @@ def test_keys_init_makes_a_folder_for_each_party(tmp_path: Path, vflsim: Callabl
     assert "the folder exists" in again.err
 
 
+@pytest.mark.slow
 def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
     scenario, out = stored(tmp_path, stop={"rounds": 3}), tmp_path / "live"
     make_identities(tmp_path / "keys", clients=2)
