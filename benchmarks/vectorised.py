@@ -33,7 +33,7 @@ PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 2},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2},
     "easter": {"kind": "easter", "blinding": "off"},
-    "easter, blinded": {"kind": "easter"},
+    "easter, blinded": {"kind": "easter", "blinding": {"bits": 64, "fraction": 40}},
     "fedbcd, in turn": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
     "asynchronous": {"kind": "asynchronous"},
     "t-sync": {"kind": "t_synchronous", "t": "N/2"},
