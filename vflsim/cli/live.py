@@ -9,8 +9,7 @@ import typer
 
 from vflsim.cli.app import Application, Overrides, ScenarioFile, Seeds, app, complain, console, load, say
 from vflsim.cli.options import again
-from vflsim.cli.report import report_on
-from vflsim.cli.runs import conclude
+from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
 
 Timeout = Annotated[
@@ -63,7 +62,6 @@ def live(
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
-    from vflsim.studies.terminal.text import failure, show_comparison
 
     refuse_unfit(loaded, list(loaded.protocols))
     page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
@@ -84,12 +82,7 @@ def live(
     except KeyboardInterrupt as interruption:
         complain(display.interrupted(again(), folder))
         raise typer.Exit(exit_status(interruption)) from None
-    show_comparison(page, study, folder)
-    if reported:
-        report_on(study.results)
-    for (protocol, seed), error in study.failures.items():
-        complain(failure(protocol, seed, error, study.results))
-    conclude(study.results.failed)
+    present(page, study, folder, reported)
 
 
 @app.command()

@@ -14,7 +14,10 @@ from vflsim.cli.report import report_on
 from vflsim.vocabulary.execution_options import ExecutionOptions
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vflsim.results.read import StoredRun
+    from vflsim.studies.pool import Study
 
 
 @app.command()
@@ -43,7 +46,6 @@ def run(
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import Display
-    from vflsim.studies.terminal.text import failure, show_comparison
 
     options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
@@ -58,6 +60,16 @@ def run(
     except KeyboardInterrupt as interruption:
         complain(display.interrupted(again(), folder))
         raise typer.Exit(exit_status(interruption)) from None
+    present(page, study, folder, reported)
+
+
+def present(page: Console, study: Study, folder: Path, reported: bool) -> None:
+    """Print a study's comparison and its failures, and write its report if it is to be ``reported``.
+
+    Exits with status 1 if there are failed runs.
+    """
+    from vflsim.studies.terminal.text import failure, show_comparison
+
     show_comparison(page, study, folder)
     if reported:
         report_on(study.results)
