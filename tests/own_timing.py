@@ -1,6 +1,7 @@
 """Availabilities, activations and capacities of the tests' own, as users write them: some work, and some break."""
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -86,6 +87,17 @@ class Standing(Breaks):
 class Global(Breaks):
     def profile(self, seed: int, party: int) -> Profile:
         start = float(np.random.rand())
+        return StepProfile([0.0, start, start + 1], [1.0, 0.0, 1.0])
+
+
+ASKED = count(2)
+
+
+class Earlier(Breaks):
+    """Begins its outage earlier whenever it is asked, so that all values at the first one's changes agree."""
+
+    def profile(self, seed: int, party: int) -> Profile:
+        start = 1 / next(ASKED)
         return StepProfile([0.0, start, start + 1], [1.0, 0.0, 1.0])
 
 

@@ -104,7 +104,8 @@ WRONG = {
     ("Never", AWAY): (r"Never\.profile is 0 for ever(.|\n)*some time up", "profile"),
     ("Numbers", AWAY): (r"Numbers\.profile returned a list(.|\n)*StepProfile", "profile"),
     ("Standing", AWAY): (r"Standing\.profile: the next change after 0\.0 s is at 0\.0 s(.|\n)*later", "profile"),
-    ("Global", AWAY): (r"Global\.profile is [01] at .* and [01] when it is asked again(.|\n)*generator", "profile"),
+    ("Global", AWAY): (r"Global\.profile is [01] from .* and [01] from .* asked again(.|\n)*generator", "profile"),
+    ("Earlier", AWAY): (r"Earlier\.profile is 0 from .* and 0 from .* asked again(.|\n)*generator", "profile"),
     ("Raising", AWAY): (r"Raising fails: LookupError: no such day(.|\n)*own_timing\.py:\d+, profile", "mend it"),
     ("Endless", AWAY): (r"Endless\.cycle_s is inf(.|\n)*finite", "cycle_s"),
     ("Breaks, until: 3", AWAY): (r"there is no key 'until'", "until"),
@@ -119,7 +120,7 @@ WRONG = {
     ("Breaks", TICKS): (r"own_timing:Breaks is a class but no Activation", "Activation"),
     ("Dry", LINK): (r"Dry\.profile is 0 at all times(.|\n)*above 0", "profile"),
     ("Rate", LINK): (r"Rate\.profile returned a float(.|\n)*StepProfile(.|\n)*Flat", "profile"),
-    ("GlobalRate", LINK): (r"GlobalRate\.profile is .* at 0 s, and .* when it is asked again", "profile"),
+    ("GlobalRate", LINK): (r"GlobalRate\.profile is .* from 0 to .* when it is asked again", "profile"),
     ("Steps", LINK): (r"Steps fails: ValueError: the first time is 1\.0(.|\n)*allowed: 0(.|\n)*raised in", "mend it"),
     ("Fading, rate: 3", LINK): (r"rate", "rate"),
 }

@@ -63,7 +63,7 @@ def try_availability(availability: TriedAvailability) -> None:
                 kind = type(profile).__name__
                 _refuse(f"{own}.profile returned a {kind}", "a Profile, such as StepProfile(times, values)", "profile")
         pieces = _pieces(first, own)
-        if wrong := [value for _, value in pieces if value not in (0, 1)]:
+        if wrong := [value for _, value, _ in pieces if value not in (0, 1)]:
             _refuse(
                 f"{own}.profile has the value {wrong[0]!r}", "1 while the client is up, 0 while it is down", "profile"
             )
@@ -117,12 +117,12 @@ def try_capacity(capacity: TriedCapacity) -> None:
     _same(_pieces(first, own), again, own, "")
 
 
-def _pieces(profile: Profile, own: str) -> list[tuple[float, float]]:
-    """Return the beginning and the value of the first pieces."""
+def _pieces(profile: Profile, own: str) -> list[tuple[float, float, float]]:
+    """Return the beginning, the value and the end of the first pieces."""
     t, found = 0.0, []
     for _ in range(_PIECES):
         value, until = profile.piece(t)
-        found.append((t, value))
+        found.append((t, value, until))
         if value != profile.value(t) or until != profile.next_change(t):
             _refuse(f"{own}.profile: piece({t:.6g}) disagrees with value and next_change", "the same", "profile")
         if not until > t:
@@ -135,11 +135,12 @@ def _pieces(profile: Profile, own: str) -> list[tuple[float, float]]:
     return found
 
 
-def _same(pieces: list[tuple[float, float]], again: Profile, own: str, of: str) -> None:
+def _same(pieces: list[tuple[float, float, float]], again: Profile, own: str, of: str) -> None:
     """Refuse a profile that differs when it is queried again in another order."""
-    for t, value in reversed(pieces):
-        if (found := again.value(t)) != value:
-            what = f"{own}.profile is {value:g} at {t:.6g} s, and {found:g} when it is asked again {of}".rstrip()
+    for t, *piece in reversed(pieces):
+        if (found := again.piece(t)) != tuple(piece):
+            first, then = (f"{value:g} from {t:.6g} to {until:.6g} s" for value, until in (piece, found))
+            what = f"{own}.profile is {first}, and {then} when it is asked again {of}".rstrip()
             _refuse(what, "a function of seed, party and time; draw from generator(seed, party, …)", "profile")
 
 
