@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from thorough import is_thorough
 from tiny_worlds import learners
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,10 +19,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models
 
-ROUNDS = 50 if is_thorough() else 20
+ROUNDS = 50
 """How many rounds of a protocol are compared."""
-EPOCH = 5
-"""Batches of 20 of the 90 training rows."""
 Weights = list[Tensor]
 OWN = -1
 """The number here of the server's own embedding model."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from codecs_by_hand import CODECS, Compress
-from plain_training import EPOCH, ROUNDS, Plain
+from plain_training import ROUNDS, Plain
 from thorough import in_turn
 from tiny_worlds import (
     EAGER,
@@ -110,7 +110,7 @@ def test_many_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> N
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert metrics(outcome)["updates"].iloc[-1] == 3 * Q * ROUNDS
-    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
+    assert losses[-1] < losses[0] - (0 if codec == "sparse" else 0.05)  # two weights of the server's are few
 
 
 with_features = in_turn(aggregate=[*AGGREGATES, "learned_mean"], features={"labels alone": {}, "active server": ACTIVE})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from thorough import in_turn, is_thorough
+from thorough import in_turn
 from tiny_worlds import EAGER, data_of, learners, metrics, raw, run
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,7 +27,7 @@ from vflsim.simulation.execution import USUAL, Execution
 from vflsim.streams import SHARED, party_name
 from vflsim.world.messages import Embedding, Gradient
 
-ROUNDS = 50 if is_thorough() else 20
+ROUNDS = 50
 RATES = {True: 0.2, False: 0.1}  # of passive parties, of the active party
 MLP = {"kind": "mlp", "hidden": [5], "embedding": 6}
 HETEROGENEOUS: dict[str, Any] = {

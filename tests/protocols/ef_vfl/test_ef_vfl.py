@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from codecs_by_hand import CODECS, Compress
-from plain_training import EPOCH, ROUNDS, Plain
+from plain_training import ROUNDS, Plain
 from thorough import every_pair
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, metrics, raw, run, tiny
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ def test_many_rounds_are_those_of_the_equations(labels: str, codec: str, aggrega
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert metrics(outcome)["test_loss"].iloc[-1] == pytest.approx(plain.test_loss(), abs=1e-10)  # uncompressed
-    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
+    assert losses[-1] < losses[0] - 0.01
 
 
 features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone", "active server"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plain_training import EPOCH, ROUNDS, Plain
+from plain_training import ROUNDS, Plain
 from thorough import every_pair
 from tiny_worlds import (
     EAGER,
@@ -129,7 +129,7 @@ def test_many_rounds_are_those_of_the_equations(
     assert table["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert table["updates"].iloc[-1] == 3 * Q * ROUNDS
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
-    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
+    assert losses[-1] < losses[0] - 0.05
 
 
 def test_the_server_takes_one_step_a_round_if_told_so() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from plain_heads import MLP, Heads, heads, newton, trained
-from plain_training import EPOCH, ROUNDS
+from plain_training import ROUNDS
 from tiny_worlds import EAGER, data_of, events, learners, metrics, run
 from torch import Tensor
 
@@ -82,7 +82,7 @@ def test_many_rounds_of_vimadmm_j_are_those_of_the_equations(execution: Executio
     assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
     assert metrics(outcome)["updates"].iloc[-1] == 3 * TAU * ROUNDS
     assert furthest(plain, outcome) <= 1e-10
-    assert sum(losses[-EPOCH:]) < sum(losses[:EPOCH])
+    assert losses[-1] < losses[0] / 2
 
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
