@@ -27,7 +27,7 @@ from vflsim.timing.activation import ActivationProcess
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Profile
-from vflsim.world.kernel import Task, World
+from vflsim.world.kernel import World
 from vflsim.world.messages import Message
 from vflsim.world.networks import Dedicated, Fair, Fifo
 from vflsim.world.node import Node
@@ -35,6 +35,7 @@ from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Recorder
+from vflsim.world.task import Task
 from vflsim.world.transport import Transport
 from vflsim.world.virtual import VirtualWorld
 from vflsim.world.wire import Wires

@@ -21,7 +21,7 @@ from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.stop_rule import Row, row_of
 from vflsim.vocabulary.targets import TargetWatch
 from vflsim.world.clock import Moment
-from vflsim.world.kernel import Signal
+from vflsim.world.task import Signal
 
 _WHOLE = 2.0**53
 """From here on every float is a whole number, so any time is a multiple of a smaller step."""

@@ -42,10 +42,11 @@ from vflsim.simulation.resumable import Course, CourseKeeper
 from vflsim.simulation.stalled import stalled_clients
 from vflsim.simulation.variation import variation_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
-from vflsim.world.kernel import Task, World
+from vflsim.world.kernel import World
 from vflsim.world.node import Node
 from vflsim.world.realtime import RealTimeWorld
 from vflsim.world.record import OUTCOMES, Events, Lists, Recorder
+from vflsim.world.task import Task
 from vflsim.world.virtual import VirtualWorld
 
 

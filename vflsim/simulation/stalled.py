@@ -8,10 +8,10 @@ from itertools import chain
 
 from vflsim.results.facts.stalled import StalledClient
 from vflsim.streams import party_name
-from vflsim.world.kernel import Task
 from vflsim.world.mailbox import Wanted
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
+from vflsim.world.task import Task
 
 FEW = 10
 """Rounds, in addition to one per client, that a client may wait for an answer before it counts as stalled.

@@ -1,147 +1,19 @@
-"""The common part of both worlds: signals, tasks, and the phases of a run. A world adds its clock."""
+"""The common part of both worlds: tasks and the phases of a run. A world adds its clock."""
 
 from __future__ import annotations
 
-import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from vflsim.errors import RunError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.clock import Due, Moment, Timer
-from vflsim.world.failures import blame, deadlock, foreign
+from vflsim.world.failures import blame, deadlock
+from vflsim.world.task import NOTHING, Signal, Task
 
 T = TypeVar("T")
-
-
-class Abandoned(BaseException):
-    """Thrown into a coroutine whose work has become useless; caught by the ``until`` block it names.
-
-    ``scope`` is ``None`` when the world closes. Not an ``Exception``: a protocol's ``except Exception`` must not catch
-    it.
-    """
-
-    def __init__(self, scope: object | None = None) -> None:
-        super().__init__(scope)
-        self.scope = scope
-
-
-class _Nothing:
-    """An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return iter(())  # type: ignore[return-value]  # at its end from the start: nothing is ever sent to it
-
-
-NOTHING = _Nothing()
-
-
-class Signal:
-    """An event that one coroutine waits for, and that is set at most once. Verbs yield nothing else.
-
-    ``about``, as text, names the event in error messages. A kind that has to tidy up when its waiter is abandoned
-    overrides ``forsake``.
-    """
-
-    __slots__ = ("_waiter", "_world", "about", "done", "value")
-
-    def __init__(self, world: World, about: object = "something") -> None:
-        self._world, self.about, self.done = world, about, False
-        self.value: Any = None
-        self._waiter: Task | None = None
-
-    def set(self, value: Any = None) -> None:
-        """Resume the waiter, who finds ``value`` here, later in this instant; do nothing if set before."""
-        if not self.done:
-            self.done, self.value = True, value
-            if self._waiter is not None:
-                self._world.soon(self.wake)
-
-    def wake(self) -> None:
-        """Resume the waiter of a signal that is set, unless it was interrupted in between."""
-        task = self._waiter
-        if task is not None and task.waiting is self:
-            task.step()
-
-    def forsake(self) -> None:
-        """Called when an error or the end of the run is about to take the waiter away."""
-
-    def __await__(self) -> Generator[Signal, Any, None]:
-        # Of a tuple: it yields this signal once, for less than a generator, and nothing is ever sent to it.
-        return iter(() if self.done else (self,))  # type: ignore[return-value]
-
-    def __str__(self) -> str:
-        return str(self.about)
-
-
-class Task:
-    """A coroutine that goes from signal to signal, in a context of its own (context variables do not leak).
-
-    It is driven by its world's callbacks, not by ``simpy.Process`` or ``asyncio.Task``: their interrupts arrive later
-    in the instant, where a message could overtake them; ``interrupt`` here abandons work at once, in both worlds alike.
-    """
-
-    __slots__ = ("_coroutine", "_run", "_send", "_world", "done", "observer", "party", "pause", "waiting", "who")
-
-    def __init__(self, world: World, coroutine: Coroutine[Any, Any, Any], who: str, party: int, observer: bool) -> None:
-        self._world, self._coroutine, self._send = world, coroutine, coroutine.send
-        self._run = contextvars.copy_context().run
-        self.who, self.party, self.observer, self.done = who, party, observer, False
-        self.waiting: Signal | None = None
-        self.pause: Any = None
-        """The signal of its waits for a time, which its world uses again."""
-
-    def begin(self) -> None:
-        """Run up to the first wait, unless closed before."""
-        if not self.done:
-            self.step()
-
-    def step(self, _event: object = None, error: BaseException | None = None) -> None:
-        """Resume the coroutine, or throw ``error`` in, until its next wait. A calendar calls it with the event."""
-        world = self._world
-        outer, world._current = world._current, self
-        waiting, self.waiting = self.waiting, None
-        try:
-            if error is None:
-                wanted = self._run(self._send, None)
-            else:
-                if waiting is not None:
-                    waiting.forsake()
-                wanted = self._run(self._coroutine.throw, error)
-            while not isinstance(wanted, Signal):
-                kind = type(wanted)
-                error = foreign(f"{kind.__module__}.{kind.__qualname__}")
-                wanted = self._run(self._coroutine.throw, error)
-            wanted._waiter, self.waiting = self, wanted
-        except (StopIteration, Abandoned):
-            self._end()
-        except BaseException as failure:
-            self._end()
-            world.fail(failure, self.who)
-        finally:
-            world._current = outer
-
-    def interrupt(self, scope: object) -> None:
-        """Throw ``Abandoned(scope)`` in, now, if it waits; one that runs meets its scope at its next verb."""
-        if self.waiting is not None:
-            self.step(error=Abandoned(scope))
-
-    def close(self) -> None:
-        """Abandon the coroutine; a ``finally`` that waits again is cut short."""
-        if not self.done:
-            self.step(error=Abandoned())
-        if not self.done:
-            if self.waiting is not None:
-                self.waiting.forsake()
-            self._end()
-            self._coroutine.close()
-        self._world.forget(self)  # even if an interrupt from outside cut its end short
-
-    def _end(self) -> None:
-        self.done, self.waiting, self.pause = True, None, None
-        self._world.forget(self)
 
 
 class World(ABC):
@@ -165,7 +37,7 @@ class World(ABC):
         """Called when the run has ended without a failure, while its tasks still wait."""
         self.events = 0
         self._tasks: dict[Task, None] = {}  # a set that keeps its order
-        self._current: Task | None = None
+        self.running: Task | None = None
         self._last: Task | None = None
         self._failure: BaseException | None = None
         self._reason: str | None = None
@@ -250,9 +122,9 @@ class World(ABC):
 
     def current(self) -> Task:
         """The task that runs right now. Raises ``RunError`` outside any."""
-        if self._current is None:
+        if self.running is None:
             raise RunError("a verb was used outside a task of the world")
-        return self._current
+        return self.running
 
     def tasks(self) -> list[Task]:
         """The tasks that have not ended, in the order in which they were started."""

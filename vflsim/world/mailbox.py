@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from vflsim.streams import few
-from vflsim.world.kernel import Signal, World
+from vflsim.world.kernel import World
 from vflsim.world.messages import Message
+from vflsim.world.task import Signal
 
 
 class Wanted(Signal):

@@ -17,12 +17,13 @@ from vflsim.learning.learners.server import ServerLearner
 from vflsim.learning.learners.watch import Watch
 from vflsim.streams import party_name
 from vflsim.timing.compute import duration
-from vflsim.world.kernel import Abandoned, Task, all_of
+from vflsim.world.kernel import all_of
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
 from vflsim.world.party import Party, checked_seconds, no_operation
 from vflsim.world.record import Purposes
 from vflsim.world.scopes import Until
+from vflsim.world.task import Abandoned, Task
 
 T = TypeVar("T")
 L = TypeVar("L", default=Any)

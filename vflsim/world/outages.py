@@ -17,9 +17,10 @@ from vflsim.timing.arrivals import ActivationProcess, Arrival
 from vflsim.timing.availability import Availability
 from vflsim.timing.profile import Profile
 from vflsim.world.clock import Moment
-from vflsim.world.kernel import Signal, Task, World
+from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.record import Recorder
+from vflsim.world.task import Signal, Task
 from vflsim.world.transport import Transport
 
 CRASHES_WITHOUT_A_STEP = 10_000

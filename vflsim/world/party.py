@@ -20,12 +20,13 @@ from vflsim.timing.compute import AnyCompute, ComputeModel, law
 from vflsim.timing.delays import Constant, Delay
 from vflsim.timing.sampler import Sampler
 from vflsim.world.clock import Moment
-from vflsim.world.kernel import Abandoned, Signal, World
+from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox, Wanted
 from vflsim.world.messages import Message
 from vflsim.world.outages import Outages
 from vflsim.world.record import Recorder
 from vflsim.world.scopes import Scopes
+from vflsim.world.task import Abandoned, Signal
 from vflsim.world.transfers import Transfer
 from vflsim.world.transport import Transport
 from vflsim.world.views import Views

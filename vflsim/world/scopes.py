@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from vflsim.world.kernel import Abandoned, Task, World
+from vflsim.world.kernel import World
 from vflsim.world.mailbox import ArrivalWatch, Mailbox
 from vflsim.world.messages import Message
+from vflsim.world.task import Abandoned, Task
 from vflsim.world.transfers import Transfer
 from vflsim.world.transport import Transport
 

@@ -14,7 +14,8 @@ from vflsim.errors import StandstillError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.clock import Due, Moment
-from vflsim.world.kernel import NOTHING, Signal, Task, World
+from vflsim.world.kernel import World
+from vflsim.world.task import NOTHING, Signal, Task
 
 EVENT, COLLECT = Moment.EVENT, Moment.COLLECT
 STANDSTILL = 1_000_000
@@ -137,7 +138,7 @@ class VirtualWorld(World):
         if not seconds > 0:
             self.stand_still()
             return NOTHING
-        task = self._current or self.current()
+        task = self.running or self.current()
         awaitable = task.pause
         if awaitable is None:
             awaitable = task.pause = _Once((Pause(self, task),))
