@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from vflsim.learning.execution.operations import Operation
@@ -84,21 +85,23 @@ class Conductor:
         self._row: dict[str, float] = {}
 
     def start(self, begin: Callable[[], None]) -> None:
-        """Evaluate the initial models, then start the parties by ``begin``; set the timers."""
+        """Evaluate the initial models, then start the parties by ``begin``, and the timer that ends the run."""
         self._parties.shared.progressed = self._on_progress
         if self._endless.needed:
             self._parties.shared.computed = self._endless.add
         elif self._stop.wall_clock is not None:  # checked here, too: the run may count nothing
             self._parties.shared.computed = self._look_at_the_clock
-        self._world.spawn(self._observe(begin), "observer", 0, observer=True)
+        self._world.spawn(self._observe(partial(self._begin, begin)), "observer", 0, observer=True)
         if self._stop.epsilon is not None:
             for releases in self._releases:
                 releases.end_at(self._stop.epsilon, lambda: self._world.finish("epsilon"))
-        self._set_timer()
 
-    def _set_timer(self) -> None:
+    def _begin(self, begin: Callable[[], None]) -> None:
+        """Start the parties, and the time within which the run has to end."""
         if self._stop.time is not None:
-            self._world.after(self._stop.time, lambda: self._world.finish("time"), Moment.OBSERVE, observer=True)
+            left = max(0.0, self._stop.time - self._world.now())
+            self._world.after(left, lambda: self._world.finish("time"), Moment.OBSERVE, observer=True)
+        begin()
 
     async def last_row(self) -> None:
         """Add the row at the run's end, unless the latest row already stands there."""

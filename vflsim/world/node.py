@@ -215,7 +215,9 @@ class Node(Generic[L]):
                 if gate is not None:
                     seconds = await gate.lasting(seconds, "its computation to end")
                 operation.at = recorder.rounds, start + seconds
-                await world.pause(world.until_work(operation, seconds), "its computation to end")
+                if self._turns:
+                    seconds = world.until_work(operation, seconds)
+                await world.pause(seconds, "its computation to end")
                 if self.watch is not None:
                     self.watch.over(operation)
                 if working := world.perform(operation):
