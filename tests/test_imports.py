@@ -85,7 +85,10 @@ MUTUAL = [
 ]
 ONLY_IN = {
     "simpy": {"world/virtual.py"},
-    "asyncio": {f"remote/{name}.py" for name in ("channel", "client", "server", "world")} | {"world/realtime.py"},
+    "asyncio": {
+        *(f"remote/{name}.py" for name in ("admission", "channel", "client", "server", "server_run", "world")),
+        "world/realtime.py",
+    },
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from vflsim.remote import channel as channels
-from vflsim.remote.channel import Admission, Channel, LostError, connected
+from vflsim.remote.admission import MOST_STRANGERS, Admission
+from vflsim.remote.channel import Channel, LostError, connected
 from vflsim.remote.control import MOST_BYTES, Control, Counted, Hello, packed
 from vflsim.remote.frames import CONTROL, HEAD, TIMED, frame
 from vflsim.remote.keys import client_context, host_of, make_identities
@@ -136,14 +137,15 @@ async def with_another_control_message_first(identities: Path, port: int) -> Non
 
 
 async def half_open(identities: Path, port: int) -> None:
-    """Connections that never say a word; more than the gate lets wait at a time."""
+    """A thousand connections that never say a word."""
     opened = []
-    for _ in range(200):
+    for count in range(1_000):
         each = socket.socket()
         each.setblocking(False)
         each.connect_ex(("127.0.0.1", port))
         opened.append(each)
-        await asyncio.sleep(0)
+        if count % 20 == 0:
+            await asyncio.sleep(0.001)
     await asyncio.sleep(0.05)
     for each in opened:
         each.close()
@@ -172,6 +174,67 @@ def test_who_does_not_belong_is_refused_and_the_others_go_on(
         await gate.all_here(5.0)
         assert lost == []
         await two.close()
+        await one.close()
+        await gate.close()
+
+    loop.run_until_complete(story())
+
+
+def test_connections_beyond_the_limit_are_closed_before_any_handshake(
+    identities: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    async def story() -> None:
+        gate, port = await gate_of(identities)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_STRANGERS)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 2.0) == b""
+        assert gate.refused["127.0.0.1", "too many connections that have not shown who they are"] == 1
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
+        one = await joined(identities, port, 1)
+        assert gate.channels.keys() == {1}
+        await one.close()
+        await gate.close()
+
+    loop.run_until_complete(story())
+
+
+def test_of_two_connections_of_one_party_at_once_one_is_taken(
+    identities: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    async def story() -> None:
+        gate, port = await gate_of(identities)
+        both = await asyncio.gather(*(joined(identities, port, 1) for _ in range(2)), return_exceptions=True)
+        (taken,) = [each for each in both if isinstance(each, Channel)]
+        (refused,) = [each for each in both if isinstance(each, LostError)]
+        assert "client-1 is connected already" in str(refused)
+        control, lost, _ = attending(taken)
+        gate.channels[1].control(Counted(updates=7))
+        await until(lambda: control == [Counted(updates=7)])
+        assert lost == []
+        await taken.close()
+        await gate.close()
+
+    loop.run_until_complete(story())
+
+
+def test_a_party_that_does_not_read_is_lost_before_it_fills_the_memory(
+    identities: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "MOST_WAITING", 2**20)
+
+    async def story() -> None:
+        gate, port = await gate_of(identities)
+        one = await joined(identities, port, 1)
+        await until(lambda: 1 in gate.channels)
+        _, lost, _ = attending(gate.channels[1])
+        one._writer.transport.pause_reading()  # type: ignore[attr-defined]  # a slow reader
+        for _ in range(1_000):
+            gate.channels[1].message(b"x" * 2**16, timed=True)
+            await asyncio.sleep(0)
+            if lost:
+                break
+        assert "client-1 does not read" in lost[0].what
         await one.close()
         await gate.close()
 

@@ -1,5 +1,6 @@
 """Messages as bytes between processes: the same message comes out, and nothing else goes in."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from vflsim.streams import SHARED
 from vflsim.world.messages import Embedding, EvaluationAnswer, Gradient, Message
 from vflsim.world.wire import Wire, Wires
 
-ROWS = 40
+ROWS, AT = 40, 1.25
 _STEP = {"kind": "sgd", "lr": 0.1}
 TRAINING = Training.model_validate({"batch": 8, "client_optimizer": _STEP, "server_optimizer": _STEP})
 SEQUENCE = BatchSequence(ROWS, TRAINING, seed=3, party=SHARED)
@@ -47,7 +48,7 @@ def sent(message: Message, codec: Codec, sender: int, receiver: int) -> tuple[by
     message.sender, message.receiver = sender, receiver
     if not codec.lossless:
         Wire(sender, wires).carry(message)
-    return pack_message(message, wires), wires
+    return pack_message(message, wires, AT), wires
 
 
 @pytest.mark.parametrize("codec", [Plain(), ScalarQuantiser(bits=4), TopK(fraction=0.25)], ids=lambda c: c.kind)
@@ -56,7 +57,8 @@ def test_the_receiver_gets_what_it_gets_in_one_process(codec: Codec, dtype: torc
     value = torch.linspace(-1, 2, 24, dtype=dtype).reshape(8, 3)
     message = Embedding(SEQUENCE.batch(2), ready(value), round=2)
     body, wires = sent(message, codec, 1, 0)
-    got = reader(codec).message(body, sender=1, receiver=0)
+    got, at = reader(codec).message(body, sender=1, receiver=0)
+    assert at == AT
     there = Embedding(SEQUENCE.batch(2), ready(value), round=2)
     there.sender, there.receiver = 1, 0
     if not codec.lossless:
@@ -77,12 +79,12 @@ def test_a_tensor_is_passed_on_as_the_bytes_by_which_it_came() -> None:
     value = torch.linspace(-1, 2, 24).reshape(8, 3)
     body, _ = sent(Embedding(SEQUENCE.batch(0), ready(value), round=0), codec, 1, 0)
     server = reader(codec)
-    came = server.message(body, sender=1, receiver=0)
+    came, _ = server.message(body, sender=1, receiver=0)
     onward = Gradient(tensors={"h": came.value}, round=0)  # type: ignore[dict-item]
     onward.sender, onward.receiver = 0, 2
-    passed = pack_message(onward, server.wires)
+    passed = pack_message(onward, server.wires, AT)
     assert passed.endswith(body[-codec.payload_bytes((8, 3), torch.float32) :])
-    there = reader(codec).message(passed, sender=0, receiver=2)
+    there, _ = reader(codec).message(passed, sender=0, receiver=2)
     assert came.value is not None
     assert torch.equal(there["h"].value, came.value.value)
 
@@ -92,8 +94,8 @@ def test_what_no_codec_has_touched_comes_unchanged() -> None:
     message = EvaluationAnswer(value=ready(value), round=4)
     message.sender, message.receiver = 1, 0
     codec = ScalarQuantiser(bits=1)
-    body = pack_message(message, LiveWires(codec, ImmediateExecutor()))
-    got = reader(codec).message(body, sender=1, receiver=0)
+    body = pack_message(message, LiveWires(codec, ImmediateExecutor()), AT)
+    got, _ = reader(codec).message(body, sender=1, receiver=0)
     assert got.value is not None
     assert torch.equal(got.value.value, value)
 
@@ -101,7 +103,7 @@ def test_what_no_codec_has_touched_comes_unchanged() -> None:
 def test_own_batches_come_with_their_rows() -> None:
     batch = Batch(5, np.array([7, 0, 39]), origin=2)
     body, _ = sent(Embedding(batch, ready(torch.ones(3, 2)), round=1), Plain(), 2, 0)
-    got = reader(Plain()).message(body, sender=2, receiver=0).batch
+    got = reader(Plain()).message(body, sender=2, receiver=0)[0].batch
     assert got == batch
     assert got is not None
     assert got.ids.tolist() == [7, 0, 39]
@@ -109,7 +111,7 @@ def test_own_batches_come_with_their_rows() -> None:
 
 def test_clients_and_fields_of_a_class_of_its_own_arrive() -> None:
     body, _ = sent(Sharers(round=3, clients=(1, 3), number=2), Plain(), 0, 1)
-    got = reader(Plain()).message(body, sender=0, receiver=1)
+    got, _ = reader(Plain()).message(body, sender=0, receiver=1)
     assert isinstance(got, Sharers)
     assert (got.clients, got.number, got.round) == ((1, 3), 2, 3)
 
@@ -131,20 +133,30 @@ def test_messages_of_other_parties_clients_or_rows_are_refused(message: Message,
         reader(Plain()).message(body, sender=sender, receiver=receiver)
 
 
-def test_no_cut_or_flipped_frame_is_more_than_a_data_error() -> None:
-    body, _ = sent(Embedding(SEQUENCE.batch(0), ready(torch.ones(8, 2)), round=0), Plain(), 1, 0)
-    there = reader(Plain())
+@pytest.mark.parametrize("codec", [Plain(), ScalarQuantiser(bits=4), TopK(fraction=0.25)], ids=lambda c: c.kind)
+def test_no_cut_or_flipped_frame_is_more_than_a_data_error(codec: Codec) -> None:
+    body, _ = sent(Embedding(SEQUENCE.batch(0), ready(torch.linspace(-1, 1, 16).reshape(8, 2)), round=0), codec, 1, 0)
+    there = reader(codec)
     for length in range(len(body)):
         with pytest.raises(DataError):
             there.message(body[:length], sender=1, receiver=0)
     chosen = np.random.default_rng(1)
     for _ in range(300):
         damaged = bytearray(body)
-        damaged[chosen.integers(len(body) - 64)] ^= 1 << int(chosen.integers(8))
+        damaged[chosen.integers(len(body))] ^= 1 << int(chosen.integers(8))
         try:
             there.message(bytes(damaged), sender=1, receiver=0)
         except DataError:
             continue
+
+
+@pytest.mark.parametrize("at", [-1.0, math.nan, math.inf])
+def test_a_time_at_which_nothing_can_have_been_sent_is_refused(at: float) -> None:
+    message = Embedding(SEQUENCE.batch(0), ready(torch.ones(8, 2)), round=0)
+    message.sender, message.receiver = 1, 0
+    body = pack_message(message, LiveWires(Plain(), ImmediateExecutor()), at)
+    with pytest.raises(DataError, match=f"a message sent at {at} s"):
+        reader(Plain()).message(body, sender=1, receiver=0)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from live_kinds import LIVE
 from protocols_by_kind import KINDS
 from tiny_worlds import data_of, tiny
 
@@ -15,10 +16,12 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.privacy.blinding.keys import private_key
 from vflsim.protocols.defaults import participants_of
-from vflsim.remote.built import OwnParty, own_party, own_setting, refuse_unfit
-from vflsim.remote.own_data import own_data
+from vflsim.remote.built import OwnParty, own_party, refuse_unfit
+from vflsim.remote.own_data import OwnData, label_splits, own_data
 from vflsim.remote.world import LiveWorld
+from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.transport import Transport
 
@@ -27,17 +30,6 @@ MARK = 1000.0
 
 def scenario_of(kind: str) -> Scenario:
     return tiny({"only": KINDS[kind]})
-
-
-def fits(kind: str) -> bool:
-    try:
-        refuse_unfit(scenario_of(kind), ["only"])
-    except ScenarioError:
-        return False
-    return True
-
-
-LIVE = [kind for kind in KINDS if fits(kind)]
 
 
 def marked(data: LoadedData) -> LoadedData:
@@ -53,11 +45,12 @@ def made(kind: str, party: int, data: LoadedData) -> OwnParty:
     scenario, loop = scenario_of(kind), asyncio.new_event_loop()
     try:
         world = LiveWorld(loop)
-        setting = own_setting(scenario, "only", data, party)
-        links = [timing.link for timing in setting.timings]
+        own = own_data(data, party, label_splits(scenario.protocols["only"].protocol, party))
+        resolved = setting(scenario, "only", own)
+        links = [timing.link for timing in resolved.timings]
         return own_party(
-            scenario, "only", 0, setting, party, world, lambda _: Mailbox(world),
-            lambda recorder: Transport(world, setting.network, links, 0, recorder),
+            scenario, "only", 0, resolved, party, world, lambda _: Mailbox(world),
+            lambda recorder: Transport(world, resolved.network, links, 0, recorder),
         )  # fmt: skip
     finally:
         loop.close()
@@ -83,18 +76,14 @@ def test_kinds_that_share_more_than_messages_are_refused_with_the_reason() -> No
         "centralised", "fedvs", "fedvs-finished", "fedvs-partial", "local",
     ]  # fmt: skip
     with pytest.raises(ScenarioError, match=r"only cannot run live: its clients send each other shares"):
-        refuse_unfit(scenario_of("fedvs"), ["only"])
+        refuse_unfit(scenario_of("fedvs"))
 
 
 @pytest.mark.parametrize("party", [0, 2])
 @pytest.mark.parametrize("kind", LIVE)
 def test_no_party_can_reach_the_features_of_another(kind: str, party: int) -> None:
     data = marked(data_of(scenario_of(kind)))
-    found: set[float] = set()
-    for thing in reachable(made(kind, party, data).node.learner):
-        if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.numel():
-            whole = torch.empty(0, dtype=thing.dtype).set_(thing.untyped_storage())  # a view shows its whole storage
-            found |= {value for value in whole.unique().tolist() if value >= MARK}
+    found = marks(reachable(made(kind, party, data).node.learner))
     own = {MARK + party} if party or data.active is not None else set()
     assert found == own
 
@@ -111,6 +100,28 @@ def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_traini
         labels = data.labels[split]
         holds = any(each.shape == labels.shape and torch.equal(each, labels) for each in tensors)
         assert holds == (kind in shares and split == "train"), split
+
+
+@pytest.mark.parametrize("party", [0, 2])
+def test_a_process_keeps_the_features_of_its_party_alone(party: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = tiny({"shared": KINDS["c_vfl"], "wait": KINDS["synchronous"]})
+    monkeypatch.setattr(ScenarioData, "of", lambda self, training: marked(data_of(scenario)))
+    data = OwnData(scenario, party)
+    kept = [data.of("shared"), data.of("wait")]
+    assert marks(reachable(data)) == ({MARK + party} if party else set())
+    for loaded, knows in zip(kept, (True, party == 0), strict=True):
+        assert torch.equal(loaded.labels["train"], data_of(scenario).labels["train"]) is knows
+        assert not party or loaded.features[party - 1]["train"] is kept[0].features[party - 1]["train"]
+
+
+def marks(things: Iterable[object]) -> set[float]:
+    """The marks of parties in tensors, and in what the storage of a view holds beside it."""
+    found: set[float] = set()
+    for thing in things:
+        if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.numel():
+            whole = torch.empty(0, dtype=thing.dtype).set_(thing.untyped_storage())
+            found |= {value for value in whole.unique().tolist() if value >= MARK}
+    return found
 
 
 def test_a_private_key_is_nobodys_to_compute() -> None:

@@ -63,7 +63,7 @@ def live(
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
 
-    refuse_unfit(loaded, list(loaded.protocols))
+    refuse_unfit(loaded)
     page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
     display = Display(page, loaded)
     arguments = [str(scenario), *(word for override in said for word in ("--set", override))]

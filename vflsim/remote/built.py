@@ -7,26 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vflsim.errors import ScenarioError
-from vflsim.learning.batches import BatchSequence, Split
-from vflsim.learning.data.loaded import SPLITS, LoadedData
+from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.party import PartyLearner
+from vflsim.learning.learners.watch import Burst, Watch
 from vflsim.learning.privacy.blinding.keys import KEY_BYTES
-from vflsim.protocols import Protocol
-from vflsim.protocols.capabilities import LabelSharing
+from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.made import learners_of
 from vflsim.remote.frames import Reader, kinds_of
-from vflsim.remote.own_data import own_data
+from vflsim.remote.recorder import LiveRecorder
 from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
 from vflsim.results.facts.conditions import Conditions
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import party_timings, setting
+from vflsim.scenario.resolve import party_timings
 from vflsim.setting import Setting
-from vflsim.simulation.build import party_clock
+from vflsim.simulation.build import brings_code, party_clock
 from vflsim.simulation.conditions import conditions_of
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always
+from vflsim.timing.party import PartyTiming
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
@@ -35,9 +35,9 @@ from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
 
 
-def refuse_unfit(scenario: Scenario, names: list[str]) -> None:
+def refuse_unfit(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` for the first protocol that cannot run live, with the reason."""
-    for name in names:
+    for name in scenario.protocols:
         if why := _unfit(scenario, name):
             allowed = "protocols whose parties share nothing but messages with the server"
             raise ScenarioError(f"{name} cannot run live: {why}", f"protocols.{name}", allowed, "leave it out")
@@ -50,6 +50,8 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "no client takes part in it"
     if protocol.traits.reference:
         return "it is a reference, without parties"
+    if isinstance(protocol, OwnNodes):
+        return "it places its parties itself (OwnNodes), in one process"
     if protocol.traits.runs_on_cpu:
         return "its clients send each other shares, and live clients are connected to the server alone"
     if scenario.protocols[name].mechanism is not None:
@@ -63,16 +65,9 @@ def _unfit(scenario: Scenario, name: str) -> str:
     return ""
 
 
-def parts_of(protocol: Protocol, party: int) -> tuple[Split, ...]:
-    """Return the splits of which a party holds the labels: the server of all, a client of ``train`` by its protocol."""
-    if party == SERVER:
-        return SPLITS
-    return ("train",) if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else ()
-
-
-def own_setting(scenario: Scenario, name: str, data: LoadedData, party: int) -> Setting:
-    """Resolve a protocol for one party, with its data alone."""
-    return setting(scenario, name, own_data(data, party, parts_of(scenario.protocols[name].protocol, party)))
+def emulated(setting: Setting) -> bool:
+    """Return whether anything takes a time that the scenario says."""
+    return setting.network.latency is not None or any(timing != PartyTiming() for timing in setting.timings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ def own_party(
     del learners, clients
     if learner.blinder is not None:
         learner.blinder.has(os.urandom(KEY_BYTES))
-    recorder = Recorder(scenario.record.tables)
+    recorder = LiveRecorder(scenario.record.tables, world.really)
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)
     mailboxes = {other: boxes(other) for other in (SERVER, *resolved.clients) if other != party}
@@ -128,7 +123,12 @@ def own_party(
         frozenset({SERVER, *resolved.clients}),
         wires,
     )
-    node: Node = Node(state, learner, None)
+    watch = None
+    if brings_code(protocol, resolved):
+        burst = Burst(resolved.device)
+        world.executor.around = burst.around
+        watch = Watch(learner, seed, refuses=False, burst=burst)
+    node: Node = Node(state, learner, watch)
     return OwnParty(node, shared, resolved, reader, wires, conditions)
 
 

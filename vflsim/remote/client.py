@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from typing_extensions import override
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import coroutine_of
-from vflsim.remote.built import OwnParty, RemoteBox, own_party, own_setting
+from vflsim.remote.built import OwnParty, RemoteBox, emulated, own_party
 from vflsim.remote.channel import Channel, LostError, connected
 from vflsim.remote.control import (
     Bye,
     Control,
+    ControlError,
     Counted,
     Done,
     EvaluateNow,
@@ -26,55 +24,20 @@ from vflsim.remote.control import (
     Ready,
     Start,
     Stopped,
-    Withdrawn,
     Written,
 )
 from vflsim.remote.frames import pack_message
 from vflsim.remote.machine import digest_of, largest_frame, machine, version, warm_up
+from vflsim.remote.outbox import Outbox
+from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import write_part
 from vflsim.remote.world import LiveWorld, precise_loop
-from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
 from vflsim.simulation.execution import Execution
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
 from vflsim.world.record import Recorder
-from vflsim.world.transfers import Transfer
-from vflsim.world.transport import Transport
-
-
-class Outbox(Transport):
-    """A client's end of the network: messages leave at once, and the server's process emulates their way.
-
-    Invariant: the n-th message sent here is the n-th that the server counts.
-    """
-
-    def __init__(self, channel: Channel, pack: Callable[[Message], bytes]) -> None:
-        self._channel, self._pack = channel, pack
-        self._sent = 0
-
-    @override
-    def send(self, message: Message, size: int, deliver: Callable[[Message], None]) -> Transfer:
-        transfer = Transfer()
-        transfer.message, transfer.size, transfer.state = message, size, "moving"
-        transfer.place = self._sent
-        self._sent += 1
-        self._channel.message(self._pack(message), timed=True)
-        return transfer
-
-    @override
-    def abandon(self, transfer: Transfer) -> None:
-        if transfer.under_way:
-            transfer.state = "abandoned"
-            self._channel.control(Withdrawn(number=transfer.place))
-
-    @override
-    def close(self) -> None:
-        """Do nothing: the server accounts for what the end of the run cuts short."""
-
-    @override
-    def under_way(self) -> Iterator[Message]:
-        return iter(())
 
 
 class _ClientRun:
@@ -84,13 +47,12 @@ class _ClientRun:
         self._client, self._name, self._seed = client, prepare.protocol, prepare.seed
         scenario, channel = client.scenario, client.channel
         self._protocol = scenario.protocols[prepare.protocol].protocol
-        self._world = LiveWorld(client.loop)
-        data = client.data.of(scenario.training_of(self._name))
-        resolved = own_setting(scenario, self._name, data, client.party)
+        resolved = setting(scenario, self._name, client.data.of(self._name))
+        self._world = LiveWorld(client.loop, emulated(resolved))
         made: list[OwnParty] = []
 
         def pack(message: Message) -> bytes:
-            return pack_message(message, made[0].wires)
+            return pack_message(message, made[0].wires, self._world.instant)
 
         box = RemoteBox(self._world, lambda message: channel.message(pack(message), timed=False))
         with drawing_from(torch_seed(self._seed, SHARED, "learners")):
@@ -137,8 +99,8 @@ class _ClientRun:
             self._client.channel.control(Counted(updates=more))
 
     def _on_message(self, timed: bool, body: bytes) -> None:
-        message = self._made.reader.message(body, SERVER, self._client.party)
-        self._world.deliver(lambda: self._made.node.state.mailbox.deliver(message))
+        message, at = self._made.reader.message(body, SERVER, self._client.party)
+        self._world.deliver(lambda: self._made.node.state.mailbox.deliver(message), at)
 
     def _on_control(self, message: Control) -> None:
         match message:
@@ -172,8 +134,7 @@ class LiveClient:
 
     Example::
 
-        with asyncio.Runner() as runner:
-            LiveClient(scenario, 3, "127.0.0.1", 7000, Path("identities/client-3"), Path("parts")).play(runner)
+        LiveClient(scenario, 3, "127.0.0.1", 7000, Path("identities/client-3"), Path("parts"), timeout=30.0).play()
     """
 
     def __init__(
@@ -181,54 +142,59 @@ class LiveClient:
     ) -> None:
         self.scenario, self.party = scenario, party
         self._place, self._identity, self._parts, self._timeout = (host, port), identity, parts, timeout
-        self.data = ScenarioData(scenario)
+        self.data = OwnData(scenario, party)
         self.loop = precise_loop()
         self.channel: Channel
 
     def play(self) -> None:
         """Play until the server says goodbye. Raises ``LostError`` if it goes away, and errors of the own data."""
-        training = self.scenario.training
-        self.data.of(training)  # before it says that it is here
+        most = largest_frame(self.scenario, self.data)  # reads the data before it says that it is here
         warm_up()
         hello = Hello(party=self.party, scenario=digest_of(self.scenario), version=version(), machine=machine())
-        most = largest_frame(self.scenario, self.data)
         try:
             self.channel = self.loop.run_until_complete(
                 connected(*self._place, self._identity, hello, most, self._timeout)
             )
-            while isinstance(prepare := self._next(), Prepare):
-                self._take_part(prepare)
+            while isinstance(announced := self._next(Prepare, Bye), Prepare):
+                self._take_part(announced)
         finally:
             if hasattr(self, "channel"):
                 self.loop.run_until_complete(self.channel.close())
             self.loop.close()
 
-    def _take_part(self, prepare: Prepare) -> None:
+    def _take_part(self, announced: Prepare) -> None:
+        """Play one run. What fails in it is told to the server, which decides what comes next."""
+        if announced.protocol not in self.scenario.protocols:
+            known = ", ".join(self.scenario.protocols)
+            raise ControlError(f"the server announces a run of {announced.protocol!r}", allowed=known)
         try:
-            run = _ClientRun(self, prepare)
+            run = _ClientRun(self, announced)
             run.play()
-            run.written(self._parts / prepare.protocol / f"seed-{prepare.seed}")
+            run.written(self._parts / announced.protocol / f"seed-{announced.seed}")
         except LostError:
             raise
         except VflsimError as error:
             self.channel.control(Failed(what=error.what[:8_000], where=str(error.where)[:8_000]))
-            if self._next_of(Done) is None:
-                return
+            self._next(Done)
         self.channel.control(Written())
 
-    def _next(self) -> Control:
-        """Wait for the next control message between runs."""
-        return self.loop.run_until_complete(self._awaited(lambda message: isinstance(message, Prepare | Bye)))
+    def _next(self, *kinds: type[Control]) -> Control:
+        """Wait for a control message of one of these kinds; ignore others, which belong to a run that has ended.
 
-    def _next_of(self, kind: type[Control]) -> Control | None:
-        return self.loop.run_until_complete(self._awaited(lambda message: isinstance(message, kind)))
+        Raises ``LostError`` if the server says goodbye first.
+        """
+        return self.loop.run_until_complete(self._awaited(kinds))
 
-    async def _awaited(self, wanted: Callable[[Control], bool]) -> Control:
+    async def _awaited(self, kinds: tuple[type[Control], ...]) -> Control:
         found: asyncio.Future[Control] = self.loop.create_future()
 
         def take(message: Control) -> None:
-            if wanted(message) and not found.done():
+            if found.done():
+                return
+            if isinstance(message, kinds):
                 found.set_result(message)
+            elif isinstance(message, Bye):
+                found.set_exception(LostError("the server has ended the study"))
 
         def lose(error: LostError) -> None:
             if not found.done():

@@ -7,6 +7,7 @@ outer head holds what the other parties of one process know by reference: it is 
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
 import sys
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,7 @@ HEAD = struct.Struct("<IB")
 """Bytes that follow, and their type."""
 TIMED, FREE, CONTROL = 1, 2, 3
 """A message that takes the protocol's time, one that takes none (of an evaluation), and a control message."""
-_OUTER = struct.Struct("<ii H BB")  # receiver, batch origin | clients | tensors, fields of the message's own class
+_OUTER = struct.Struct("<d ii H BB")  # when | receiver, batch origin | clients | tensors, fields of its own class
 _COMMON = {field.name for field in dataclasses.fields(Message)}
 
 
@@ -60,8 +61,8 @@ def kinds_of(modules: Iterable[str]) -> dict[str, type[Message]]:
     return found
 
 
-def pack_message(message: Message, wires: LiveWires) -> bytes:
-    """Return the body of a frame with this message, whose tensors must be there.
+def pack_message(message: Message, wires: LiveWires, at: float) -> bytes:
+    """Return the body of a frame with this message, whose tensors must be there; ``at``: its sender's instant (s).
 
     Its last ``wires.size(message)`` bytes are those that the run records.
     """
@@ -74,7 +75,7 @@ def pack_message(message: Message, wires: LiveWires) -> bytes:
     ways = bytes(wires.way(handle, towards) for handle in carried.values())
     extra = [getattr(message, field.name) for field in _own_fields(type(message))]
     origin = SHARED if batch is None else batch.origin
-    outer = _OUTER.pack(message.receiver, origin, len(message.clients), len(ways), len(extra))
+    outer = _OUTER.pack(at, message.receiver, origin, len(message.clients), len(ways), len(extra))
     clients = np.asarray(message.clients, "<i4").tobytes()
     payloads = (wires.payload(handle) for handle in carried.values())
     return b"".join([outer, clients, ways, np.asarray(extra, "<i8").tobytes(), inner, *payloads])
@@ -94,14 +95,16 @@ class Reader:
     places: frozenset[int]
     wires: LiveWires
 
-    def message(self, body: bytes, sender: int, receiver: int) -> Message:
-        """Return the message from ``sender`` to ``receiver`` in a frame's body.
+    def message(self, body: bytes, sender: int, receiver: int) -> tuple[Message, float]:
+        """Return the message from ``sender`` to ``receiver`` in a frame's body, and its sender's instant (s).
 
         Raises ``DataError`` for bytes that ``pack_message`` did not write, and for a message of other parties.
         """
         if len(body) < _OUTER.size:
             raise DataError(f"a frame of {len(body)} bytes", allowed=f"at least {_OUTER.size}")
-        to, origin, count, tensors, fields = _OUTER.unpack_from(body)
+        at, to, origin, count, tensors, fields = _OUTER.unpack_from(body)
+        if not 0 <= at < math.inf:
+            raise DataError(f"a message sent at {at} s", allowed="a finite time of at least 0 s")
         place = _OUTER.size
         begin = place + 4 * count + tensors + 8 * fields
         if len(body) < begin:
@@ -128,7 +131,7 @@ class Reader:
         carried = self._tensors(inner, start, specs, ways, receiver)
         message.value = carried.pop(ONLY, None)
         message.tensors = carried
-        return message
+        return message, at
 
     def _batch(self, envelope: Envelope, origin: int) -> Batch | None:
         if envelope.batch < 0:

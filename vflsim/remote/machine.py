@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import vflsim
-from vflsim.scenario.data import ScenarioData
+from vflsim.remote.own_data import OwnData
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models
@@ -36,11 +36,11 @@ def digest_of(scenario: Scenario) -> str:
     return hashlib.sha256(dump(scenario).encode()).hexdigest()
 
 
-def largest_frame(scenario: Scenario, data: ScenarioData) -> int:
+def largest_frame(scenario: Scenario, data: OwnData) -> int:
     """Return an upper bound of a message's bytes: all parties' tensors of the largest split, in doubles, and heads."""
     most = 0
     for name in scenario.protocols:
-        loaded = data.of(scenario.training_of(name))
+        loaded = data.of(name)
         rows = max(len(labels) for labels in loaded.labels.values())
         widths = sum(model.embedding for model in client_models(scenario, name)) + loaded.outputs
         most = max(most, 8 * rows * (4 * widths + 1))

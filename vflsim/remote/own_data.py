@@ -10,8 +10,46 @@ from typing import overload
 import torch
 
 from vflsim.learning.batches import Split
-from vflsim.learning.data.loaded import LoadedData, Windows
+from vflsim.learning.data.loaded import SPLITS, LoadedData, Windows
+from vflsim.protocols import Protocol
+from vflsim.protocols.capabilities import LabelSharing
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER
+
+
+class OwnData:
+    """The data of one party of a scenario, in the dtype of each protocol.
+
+    Invariant: of what the scenario's data sets hold, a process that has nothing but this keeps the features of
+    ``party`` and the labels that it may hold in some protocol; the rest is let go as soon as it has been read.
+
+    Example::
+
+        data = OwnData(scenario, party=2)
+        data.of("wait").features[1]["train"]  # (rows, columns), those of client 2
+    """
+
+    def __init__(self, scenario: Scenario, party: int) -> None:
+        self._scenario, self._party = scenario, party
+        self._kept: dict[str, LoadedData] = {}
+
+    def of(self, name: str) -> LoadedData:
+        """Return what the party holds in protocol ``name``. Raises ``DataError``."""
+        said = self._scenario
+        training = said.training_of(name)
+        if training.dtype not in self._kept:
+            some = {split for each in said.protocols.values() for split in label_splits(each.protocol, self._party)}
+            self._kept[training.dtype] = own_data(ScenarioData(said).of(training), self._party, some)
+        kept = self._kept[training.dtype]
+        return replace(kept, labels=_of_splits(kept.labels, label_splits(said.protocols[name].protocol, self._party)))
+
+
+def label_splits(protocol: Protocol, party: int) -> tuple[Split, ...]:
+    """Return the splits of which a party holds the labels: the server of all, a client of ``train`` by its protocol."""
+    if party == SERVER:
+        return SPLITS
+    return ("train",) if isinstance(protocol, LabelSharing) and protocol.labels_at_clients else ()
 
 
 def own_data(data: LoadedData, party: int, labels: Iterable[Split]) -> LoadedData:
@@ -34,8 +72,7 @@ def own_data(data: LoadedData, party: int, labels: Iterable[Split]) -> LoadedDat
         active = _owned(active) if party == SERVER else {split: _nothing(tensor) for split, tensor in active.items()}
     if party != SERVER:
         features = _OwnWindows(others, party - 1, _owned(data.features[party - 1]))
-    held = set(labels)
-    known = {split: tensor.clone() if split in held else _nothing(tensor) for split, tensor in data.labels.items()}
+    known = {split: tensor.clone() for split, tensor in _of_splits(data.labels, labels).items()}
     return replace(data, joint=joint, features=features, labels=known, active=active, elsewhere={})
 
 
@@ -62,6 +99,11 @@ class _OwnWindows(Sequence[dict[Split, torch.Tensor]]):
 
 def _owned(features: dict[Split, torch.Tensor]) -> dict[Split, torch.Tensor]:
     return {split: tensor.clone(memory_format=torch.contiguous_format) for split, tensor in features.items()}
+
+
+def _of_splits(labels: dict[Split, torch.Tensor], known: Iterable[Split]) -> dict[Split, torch.Tensor]:
+    held = set(known)
+    return {split: tensor if split in held else _nothing(tensor) for split, tensor in labels.items()}
 
 
 def _nothing(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import selectors
+from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +18,14 @@ from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.realtime import RealTimeWorld
 
+MOST_BEHIND_S = 0.1
+"""Seconds that events may happen after they were due before the schedule slips."""
+_EVENTS_KEPT = 200_000
 _RECENT = 20
 """Of so many earlier computations of a kind the longest decides how early the next begins."""
 
 
-class _Precise(selectors.EpollSelector):
+class _Precise(selectors.DefaultSelector):
     """Waits to the microsecond: ``epoll`` itself rounds up to milliseconds, which add up over a round."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -32,55 +38,78 @@ class _Precise(selectors.EpollSelector):
 
 def precise_loop() -> asyncio.AbstractEventLoop:
     """Return a new event loop whose timers are as exact as the machine allows."""
-    return asyncio.SelectorEventLoop(_Precise())
+    return asyncio.SelectorEventLoop(_Precise() if hasattr(selectors, "EpollSelector") else None)
 
 
 class LiveWorld(RealTimeWorld):
     """A real-time world whose clock starts when the run does, and to which messages come from elsewhere.
 
-    Invariants of ``RealTimeWorld``, but it never finds a deadlock: as long as connections last, something may come.
-    A computation begins so early that it ends when its drawn time is over, as far as earlier ones tell: not at once,
-    since abandoned work must not run. ``on_finish(reason)`` is called once, within the event that ends the run.
+    Its clock is a schedule: within an event, ``now()`` is when the event was due, so that lateness of timers and of
+    messages does not add up from wait to wait. ``really`` tells when it happened.
+
+    Invariants: those of ``RealTimeWorld``, but it never finds a deadlock, since something may come as long as
+    connections last; the schedule never goes back, is never ahead of real time, and at most ``MOST_BEHIND_S`` behind
+    it: beyond that it slips. A computation begins so early that it ends when its drawn time is over, as far as earlier
+    ones tell: not at once, since abandoned work must not run. If it takes longer, the schedule waits for it. Where
+    nothing is ``emulated``, the schedule is real time. ``on_finish(reason)`` is called once, within the event that ends
+    the run.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, emulated: bool = True) -> None:
         super().__init__(ImmediateExecutor(), loop=loop)
+        self._most_behind = MOST_BEHIND_S if emulated else 0.0
         self._live = 1  # the connections
         self.on_finish: Callable[[str], None] | None = None
+        self.slipped_s = 0.0
+        """By how much the schedule has slipped in all, because the machine could not follow it (s)."""
         self._running = False
-        self._early: list[Callable[[], object]] = []
+        self._early: list[tuple[Callable[[], object], float]] = []
         self._took: dict[str, deque[float]] = {}
+        self._working: Operation[Any] | None = None  # the latest computation that takes time of the run
+        self._latest = -math.inf  # the schedule of the latest event, by the loop's time
+        self._instants, self._real = array("d"), array("d")  # of the latest events: when due, when they happened (s)
 
     @override
     def until_work(self, operation: Operation[Any], seconds: float) -> float:
+        self._working = operation
         took = self._took.get(operation.kind)
         return max(0.0, seconds - max(took)) if took else seconds
 
     @override
     async def perform(self, operation: Operation[Any]) -> None:
-        began = self.now()
+        began = self._loop.time()
         await super().perform(operation)
-        ended = self.now()
+        if operation is not self._working or operation.at is None or self._start is None:
+            return  # it takes no time of the run
+        ended = self._loop.time()
         self._took.setdefault(operation.kind, deque(maxlen=_RECENT)).append(ended - began)
-        if operation.at is not None and operation.at[1] > ended:
-            await self.pause(operation.at[1] - ended, "its computation to end")
+        await self.pause(max(operation.at[1], ended - self._start) - self.now(), "its computation to end")
 
-    def deliver(self, call: Callable[[], object]) -> None:
-        """Make a call as an event of this world, from within the loop; before the run, as soon as it runs."""
+    def deliver(self, call: Callable[[], object], at: float = 0.0) -> None:
+        """Make a call as an event of this world, from within the loop; before the run, as soon as it runs.
+
+        ``at``: when it was due (s); by default it is no event of the schedule, and happens at the latest one's instant.
+        """
         if self._running:
-            self._dispatch(call)
+            self._dispatch(call, -math.inf if self._start is None else self._start + at)
         else:
-            self._early.append(call)
+            self._early.append((call, at))
 
     def begin_at(self, at: float, begin: Callable[[], None]) -> None:
         """Set the clock to 0 at the loop's time ``at``, and call ``begin`` then."""
 
         def started() -> None:
-            self._start = at
-            self.instant = self.now()
+            self._start = self._turn = self._latest = at
+            self.instant = self.slipped_s = 0.0
+            self._instants, self._real = array("d", [0.0]), array("d", [self._loop.time() - at])
             begin()
 
-        self._loop.call_at(at, self._dispatch, started)
+        self._loop.call_at(at, self._dispatch, started, at)
+
+    def really(self, instant: float) -> float:
+        """Return when the latest event of a recent instant happened, in seconds since the start."""
+        place = bisect_right(self._instants, instant) - 1
+        return instant if place < 0 else self._real[place] + (instant - self._instants[place])
 
     @override
     def finish(self, reason: str) -> None:
@@ -93,6 +122,24 @@ class LiveWorld(RealTimeWorld):
     def _advance(self) -> None:
         self._running = True
         early, self._early = self._early, []
-        for call in early:
-            self._loop.call_soon(self._dispatch, call)
+        for call, at in early:
+            self._loop.call_soon(self.deliver, call, at)
         super()._advance()
+
+    @override
+    def _time_of_turn(self, due: float | None) -> float:
+        time = self._loop.time()
+        if self._start is None:  # before the clock's 0
+            return time
+        scheduled = max(self._start, self._latest, self._start if due is None else min(due, time))
+        if time - scheduled > self._most_behind:
+            self.slipped_s += time - self._most_behind - scheduled
+            scheduled = time - self._most_behind
+        self._latest = scheduled
+        if not self._instants:  # before the run has begun
+            return scheduled
+        if len(self._instants) > _EVENTS_KEPT:
+            del self._instants[: _EVENTS_KEPT // 2], self._real[: _EVENTS_KEPT // 2]
+        self._instants.append(scheduled - self._start)
+        self._real.append(time - self._start)
+        return scheduled

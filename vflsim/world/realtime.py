@@ -24,10 +24,11 @@ class RealTimer:
         self._world, self._call, self._counts = world, call, counts
         world._live += counts
         loop = world._loop
+        due = world._clock() + max(0.0, delay) / world.speed
         self._handle: asyncio.Handle | None = (
-            loop.call_at(world._clock() + delay / world.speed, world._dispatch, self.fire)
+            loop.call_at(due, world._dispatch, self.fire, due)
             if delay > 0
-            else loop.call_soon(world._dispatch, self.fire)
+            else loop.call_soon(world._dispatch, self.fire, due)
         )
 
     def fire(self) -> None:
@@ -156,14 +157,18 @@ class RealTimeWorld(World):
         self._stopped = self.instant = self.now()
         self._raise_failure()
 
-    def _dispatch(self, call: Callable[[], object]) -> None:
-        """Handle one event: make the call, then check whether the run has ended."""
+    def _time_of_turn(self, due: float | None) -> float:
+        """Return the one time that all of a turn has, however slow the machine; ``due``: when it should have begun."""
+        return self._loop.time()
+
+    def _dispatch(self, call: Callable[[], object], due: float | None = None) -> None:
+        """Handle one event, ``due`` at a time of the loop: make the call, then check whether the run has ended."""
         if self._closed:
             return
         if self._halted:  # in the turn in which the run ended: left to its conclusion
-            self._loop.call_soon(self._dispatch, call)
+            self._loop.call_soon(self._dispatch, call, due)
             return
-        self._turn = self._loop.time()  # all that one turn does has one time, however slow the machine
+        self._turn = self._time_of_turn(due)
         self.instant = self.now()
         try:
             call()

@@ -49,7 +49,8 @@ class LivePool:
     """Executes units one by one, live. ``scenario_arguments`` name the scenario on a client's command line.
 
     Without ``hosting`` it starts the clients, too: keys and the clients' parts of the results then lie in a folder of
-    this user, removed at the end. Invariant: no process that it has started outlives the ``with`` block.
+    this user, removed at the end. Parties part after the last run, before what is computed from it. Invariant: no
+    process that it has started outlives the ``with`` block.
     """
 
     def __init__(
@@ -66,10 +67,7 @@ class LivePool:
 
     def __exit__(self, *_: object) -> None:
         try:
-            if self._server is not None:
-                with suppress(LostError):
-                    self._server.close()
-            self._end_processes()
+            self._part()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -90,6 +88,15 @@ class LivePool:
                 place, outcome.tables, outcome.weights, info, self._scenario.record.tables, outcome.extra, outcome.views
             )
             yield unit, Report.of(outcome)
+        self._part()
+
+    def _part(self) -> None:
+        """Say goodbye to all parties, and see that their processes end."""
+        server, self._server = self._server, None
+        if server is not None:
+            with suppress(LostError):
+                server.close()
+        self._end_processes()
 
     def _hosted(self, place: Hosting) -> LiveServer:
         """Start the server, and wait for clients as long as it takes."""

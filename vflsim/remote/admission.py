@@ -1,0 +1,156 @@
+"""Where clients connect, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from vflsim.errors import RunError, VflsimError
+from vflsim.remote.channel import HANDSHAKE_S, Channel, LostError, ended
+from vflsim.remote.control import MOST_BYTES, ControlError, Hello, Refused, Welcome, packed, unpacked
+from vflsim.remote.frames import CONTROL, HEAD, frame
+from vflsim.remote.keys import party_of, server_context
+from vflsim.streams import party_name
+
+MOST_STRANGERS = 64
+"""The most connections at a time that have not yet shown who they are."""
+_PAUSE_S = 0.1
+"""Seconds until the next connection is accepted after the machine could not accept one."""
+_LOG = logging.getLogger("vflsim.remote")
+
+
+class Admission:
+    """Takes one connection of each client, and refuses all others.
+
+    Invariants: at most ``MOST_STRANGERS`` connections are between their arrival and the proof of who they are, further
+    ones are closed before anything is computed for them; a refusal is logged once for an address and a reason, and
+    touches nothing else.
+    """
+
+    def __init__(self, identity: Path, clients: frozenset[int], digest: str, version: str, most: int, timeout: float):
+        self._context = server_context(identity)
+        self._clients, self._digest, self._version = clients, digest, version
+        self._most, self._timeout = most, timeout
+        self.channels: dict[int, Channel] = {}
+        self.refused: Counter[tuple[str, str]] = Counter()
+        self._complete: asyncio.Event = asyncio.Event()
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._strangers: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen at all addresses of ``host``; return the port. Raises ``RunError`` if it cannot be used."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, place in dict.fromkeys((each[0], each[4]) for each in found):
+                family_options = {"dualstack_ipv6": False} if family == socket.AF_INET6 else {}
+                listening = socket.create_server(
+                    (place[0], port), family=family, backlog=MOST_STRANGERS, **family_options
+                )
+                listening.setblocking(False)
+                self._sockets.append(listening)
+                port = listening.getsockname()[1]  # port 0 has become one, which the other addresses take, too
+        except OSError as error:
+            self._close_sockets()
+            raise RunError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
+        self._accepting = [loop.create_task(self._accept(each)) for each in self._sockets]
+        return port
+
+    async def all_here(self, within: float) -> None:
+        """Wait for all clients. Raises ``LostError`` that names those who have not come ``within`` so many seconds."""
+        try:
+            await asyncio.wait_for(self._complete.wait(), within)
+        except TimeoutError:
+            absent = ", ".join(map(party_name, sorted(self._clients - self.channels.keys())))
+            raise LostError(f"{absent} did not connect within {within:.0f} s") from None
+
+    async def close(self) -> None:
+        """End all connections, and listen no longer."""
+        tasks = [*self._accepting, *self._strangers]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._close_sockets()
+        await asyncio.gather(*(channel.close() for channel in self.channels.values()))
+
+    def _close_sockets(self) -> None:
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, place = await loop.sock_accept(listening)
+            except OSError as error:  # no file descriptor is left, say
+                self._refuse("anybody", f"the machine accepts no connection: {error.strerror or error}")
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if len(self._strangers) >= MOST_STRANGERS:
+                connection.close()
+                self._refuse(str(place[0]), "too many connections that have not shown who they are")
+                continue
+            task = loop.create_task(self._greet(connection, str(place[0])))
+            self._strangers.add(task)
+            task.add_done_callback(self._strangers.discard)
+
+    async def _greet(self, connection: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, ssl.SSLError) as error:
+            self._refuse(address, f"no handshake: {getattr(error, 'reason', None) or type(error).__name__}")
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            party = await asyncio.wait_for(self._known(reader, writer), HANDSHAKE_S)
+            if party in self.channels:  # another connection of this party has come meanwhile
+                raise ControlError(f"{party_name(party)} is connected already")
+        except (TimeoutError, VflsimError, OSError, ssl.SSLError, asyncio.IncompleteReadError) as error:
+            why = str(error) if isinstance(error, VflsimError) else "no greeting"
+            with suppress(OSError, ssl.SSLError):
+                writer.write(frame(CONTROL, packed(Refused(why=why))))
+            await ended(writer)
+            self._refuse(address, why)
+            return
+        self.channels[party] = Channel(party, reader, writer, self._most, self._timeout)
+        self.channels[party].control(Welcome())
+        if self.channels.keys() == self._clients:
+            self._complete.set()
+
+    def _refuse(self, address: str, why: str) -> None:
+        self.refused[address, why] += 1
+        if self.refused[address, why] == 1:
+            _LOG.warning("refused a connection from %s: %s", address, why)
+
+    async def _known(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        """Return the client that has connected. Raises ``ControlError`` for anybody else."""
+        party = party_of(writer.get_extra_info("ssl_object").getpeercert())
+        size, kind = HEAD.unpack(await reader.readexactly(HEAD.size))
+        if kind != CONTROL or size > MOST_BYTES:
+            raise ControlError(f"a first frame of type {kind} and {size} bytes", allowed="a greeting")
+        hello = unpacked(await reader.readexactly(size))
+        if not isinstance(hello, Hello):
+            raise ControlError(f"a {hello.kind!r} message first", allowed="a greeting")
+        if party is None or hello.party != party:
+            named = "no party" if party is None else party_name(party)
+            raise ControlError(f"a greeting of {party_name(hello.party)} with the certificate of {named}")
+        if party not in self._clients:
+            raise ControlError(f"{party_name(party)} takes no part in this scenario")
+        if party in self.channels:
+            raise ControlError(f"{party_name(party)} is connected already")
+        if (hello.scenario, hello.version) != (self._digest, self._version):
+            what = f"{party_name(party)} has another scenario, or another version of vflsim"
+            raise ControlError(what, allowed=f"the same file, and version {self._version}")
+        return party

@@ -1,0 +1,59 @@
+"""Control of a live run: evaluations that clients answer over their connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from vflsim.remote.channel import Channel
+from vflsim.remote.control import EvaluateNow
+from vflsim.simulation.conductor import Conductor
+
+
+class Announcing(Protocol):
+    """What the conductor asks of the server's run."""
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """The connections to the clients that take part."""
+
+    def start(self, begin: Callable[[], None]) -> None:
+        """Have all parties begin at one instant, in which their clocks are at 0."""
+
+
+class LiveConductor(Conductor):
+    """Evaluates and ends a live run: clients are asked over their connections, in order with the protocol's messages.
+
+    Invariant: a client answers an evaluation with the weights that it has before it reads any message that the server
+    has sent after the evaluation was due.
+    """
+
+    def __init__(self, run: Announcing, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._run = run
+        self._announced = 0
+
+    @override
+    def _begin(self, begin: Callable[[], None]) -> None:
+        self._run.start(partial(super()._begin, begin))
+
+    @override
+    def _spawn_answering(self, free: bool) -> None:
+        if self._announced != self._number:
+            self._announce(self._number, free)
+
+    def _announce(self, number: int, free: bool) -> None:
+        self._announced = number
+        asked = EvaluateNow(number=number, splits=self._splits, free=free, wired=self._wired)
+        for channel in self._run.channels:
+            channel.control(asked)
+
+    @override
+    def _on_progress(self) -> None:
+        before = self._last_count
+        super()._on_progress()
+        if self._last_count != before and self._announced == self._number and not self._world.over:
+            self._announce(self._number + 1, free=not self._every.costs_time)

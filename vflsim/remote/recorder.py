@@ -1,0 +1,39 @@
+"""What one party of a live run records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from vflsim.learning.learners.staleness import StepFacts
+from vflsim.world.record import Recorder
+
+
+class LiveRecorder(Recorder):
+    """Records when things really happened, where its world tells when they were due.
+
+    ``really`` gives the real time of an instant of the world, both in seconds since the start.
+    """
+
+    def __init__(self, keep: str, really: Callable[[float], float]) -> None:
+        super().__init__(keep)
+        self._really = really
+        if keep == "events":
+            self.event = self._add
+
+    def _add(
+        self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,
+        drawn: float, outcome: str = "done", sent: float = math.nan,
+    ) -> None:  # fmt: skip
+        start, end, sent = (self._really(each) for each in (start, end, sent))
+        self.events.add(start, end, party, kind, round_, peer, size, index, drawn, outcome, sent)
+
+    @override
+    def step(self, facts: StepFacts, now: float) -> None:
+        super().step(facts, self._really(now))
+
+    @override
+    def metrics(self, now: float, evaluated: dict[str, float]) -> dict[str, float]:
+        return super().metrics(self._really(now), evaluated)

@@ -1,0 +1,195 @@
+"""One live run, as the server's process plays it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from vflsim.errors import ResultsError, RunError
+from vflsim.learning.randomness import drawing_from
+from vflsim.remote.built import OwnParty, RemoteBox, emulated, own_party
+from vflsim.remote.channel import Channel
+from vflsim.remote.conductor import LiveConductor
+from vflsim.remote.control import Control, Counted, Done, Failed, Ready, Start, Stopped, Withdrawn, Written
+from vflsim.remote.frames import pack_message
+from vflsim.remote.machine import machine
+from vflsim.remote.own_data import OwnData
+from vflsim.remote.parts import read_part
+from vflsim.remote.world import LiveWorld
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.simulation.build import Parties
+from vflsim.simulation.conductor import Progress
+from vflsim.simulation.execution import Execution
+from vflsim.simulation.run import Outcome, run_parties, tables_of
+from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.world.messages import Message
+from vflsim.world.transfers import Transfer
+from vflsim.world.transport import Transport
+
+LEAD_S = 0.2
+"""Seconds from the order to start until the clocks of all parties are at 0."""
+
+
+class Host(Protocol):
+    """What a run asks of the server's process."""
+
+    scenario: Scenario
+    data: OwnData
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def connected(self) -> Mapping[int, Channel]:
+        """The connections to all clients, by their numbers."""
+
+
+class ServerRun:
+    """One live run: the server's party, and what it makes of the clients' frames."""
+
+    def __init__(self, host: Host, name: str, seed: int) -> None:
+        self._host, self._name, self._seed = host, name, seed
+        scenario = host.scenario
+        self._resolved = setting(scenario, name, host.data.of(name))
+        self._world = world = LiveWorld(host.loop, emulated(self._resolved))
+        taking_part = {client: host.connected[client] for client in self._resolved.clients}
+        self.channels = list(taking_part.values())
+        made: list[OwnParty] = []
+
+        def send(channel: Channel, message: Message) -> None:
+            channel.message(pack_message(message, made[0].wires, world.instant), timed=True)
+
+        with drawing_from(torch_seed(seed, SHARED, "learners")):
+            made.append(
+                own_party(
+                    scenario,
+                    name,
+                    seed,
+                    self._resolved,
+                    SERVER,
+                    world,
+                    lambda client: RemoteBox(world, partial(send, taking_part[client])),
+                    lambda recorder: Transport(
+                        world,
+                        self._resolved.network,
+                        [timing.link for timing in self._resolved.timings],
+                        seed,
+                        recorder,
+                    ),
+                )
+            )
+        self._made = made[0]
+        self._arriving: dict[int, dict[int, Transfer]] = {client: {} for client in taking_part}
+        self._count = dict.fromkeys(taking_part, 0)
+        world.on_finish = lambda reason: self._tell(Stopped(reason=reason))
+        for client, channel in taking_part.items():
+            channel.attend(
+                partial(self._on_control, client),
+                lambda error: world.deliver(lambda: world.fail(error, "the connection")),
+                partial(self._on_message, client),
+            )
+
+    def play(self, report: Callable[[Progress], None] | None) -> Outcome:
+        """Run until a stop rule ends it; what clients record themselves is not in the outcome."""
+        scenario, made = self._host.scenario, self._made
+        parties = Parties(made.node, (), made.shared, scenario.protocols[self._name].protocol)
+
+        try:
+            return run_parties(
+                scenario,
+                self._name,
+                self._seed,
+                self._resolved,
+                parties,
+                made.conditions,
+                report=report,
+                execution=Execution(eager=True),
+                conducting=partial(LiveConductor, self),
+                path="live",
+            )
+        finally:
+            if not self._world.over:  # it failed
+                self._tell(Stopped(reason="failed"))
+            self._tell(Done())
+
+    def start(self, begin: Callable[[], None]) -> None:
+        """Have all parties begin at one instant, in which their clocks are at 0."""
+        at = self._host.loop.time() + LEAD_S
+        self._tell(Start(in_s=LEAD_S, at=at, machine=machine()))
+        self._world.begin_at(at, begin)
+
+    def merged(self, outcome: Outcome, folder: Path) -> Outcome:
+        """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
+        events, weights, absent = self._made.shared.recorder.events, dict(outcome.weights), list[str]()
+        for client in self._resolved.clients:
+            try:
+                part = read_part(folder, client)
+            except ResultsError:
+                absent.append(party_name(client))
+                continue
+            events.extend(part.rows, part.kinds)
+            weights |= part.weights
+        events.end_at(self._world.really(self._world.now()))
+        counts = {**outcome.info.counts, "events": len(events)}
+        info = outcome.info.model_copy(update={"counts": counts})
+        lacking = f"without the events and weights of {', '.join(absent)}: no parts in {folder}" if absent else ""
+        note = "; ".join(filter(None, [outcome.note, lacking, self._slip()]))
+        tables = tables_of(self._made.shared.recorder)
+        return dataclasses.replace(outcome, tables=tables, weights=weights, info=info, note=note)
+
+    def _slip(self) -> str:
+        """Say by how much the machine fell behind the times that it emulates, if it did."""
+        slipped = self._world.slipped_s
+        if not slipped or not emulated(self._resolved):
+            return ""
+        return f"this machine could not follow: the server's clock slipped by {slipped:.3g} s in all"
+
+    def _tell(self, message: Control) -> None:
+        for channel in self.channels:
+            channel.control(message)
+
+    def _on_message(self, client: int, timed: bool, body: bytes) -> None:
+        message, at = self._made.reader.message(body, client, SERVER)
+        if timed:
+            self._world.deliver(partial(self._carry, client, message), at)
+        else:
+            self._world.deliver(partial(self._made.node.state.mailbox.deliver, message), at)
+
+    def _carry(self, client: int, message: Message) -> None:
+        """Put an upload on its emulated way."""
+        shared, arriving = self._made.shared, self._arriving[client]
+        message.sent = self._world.instant
+        for number in [number for number, transfer in arriving.items() if not transfer.under_way]:
+            del arriving[number]
+        arriving[self._count[client]] = shared.transport.send(
+            message, shared.wires.size(message), self._made.node.state.mailbox.deliver
+        )
+        self._count[client] += 1
+
+    def _on_control(self, client: int, message: Control) -> None:
+        match message:
+            case Counted():
+                self._world.deliver(partial(self._counted, message.updates))
+            case Withdrawn():
+                self._world.deliver(partial(self._withdraw, client, message.number))
+            case Failed():
+                error = RunError(message.what, message.where)
+                self._world.deliver(lambda: self._world.fail(error, f"client {client}"))
+            case Ready() | Written():
+                raise RunError(f"client {client} sent a {message.kind!r} message in a run")
+            case _:
+                raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")
+
+    def _counted(self, updates: int) -> None:
+        if not self._world.over:
+            self._made.shared.recorder.updates += updates
+            if self._made.shared.progressed is not None:
+                self._made.shared.progressed()
+
+    def _withdraw(self, client: int, number: int) -> None:
+        transfer = self._arriving[client].pop(number, None)
+        if transfer is not None:
+            self._made.shared.transport.abandon(transfer)
