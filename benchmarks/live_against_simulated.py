@@ -1,10 +1,11 @@
-"""How far live runs are from the simulation: mean rounds and their order, delays emulated on this machine.
+"""How far live runs are from the simulation: rounds, their order, and lateness, with delays emulated on this machine.
 
-Every protocol that runs live, three clients and the server, each a process, against the simulation with the same draws.
-The table has both mean rounds, their ratio, and whether weights are equal bit for bit to those of `--eager`; below it
-stand Kendall's tau of the protocols by mean round, and the machine's load, since on a busy machine processes wait for
-each other.
-Run: python benchmarks/live_against_simulated.py [--rounds N]
+Ten protocols, three clients and the server, each a process, against the simulation with the same draws, in six worlds.
+A table a world: mean rounds, their ratio, that of the 95th percentiles, and whether weights are equal bit for bit to
+those of `--eager`. Below it: of the pairs of protocols whose mean rounds differ by more than both 95 % intervals, how
+many have the same order; for `synchronous`, whose events correspond one by one, how late they were; and the machine's
+load, since on a busy machine processes wait for each other.
+Run: python benchmarks/live_against_simulated.py [--rounds N] [--worlds NAME …] [--figure FILE]
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vflsim.results import Results
 
 SCENARIO = """
 name: live_against_simulated
@@ -36,59 +45,154 @@ protocols:
   vimsgd: {kind: vimsgd}
   vimadmm: {kind: vimadmm, rho: 1.0, local_steps: 2}
   fdml: {kind: fdml}
-timing:
+evaluate: {every: 100 rounds}
+record: events
+"""
+WORLDS = {
+    "exponential": """
   server: {compute: 10 ms}
   clients:
     compute: {kind: exponential, mean: 20 ms}
     upload_delay: {kind: exponential, mean: 50 ms}
     link: {up: 20 Mbps, down: 50 Mbps, latency: 2 ms}
-evaluate: {every: 100 rounds}
-"""
+""",
+    "heavy tails": """
+  server: {compute: 5 ms}
+  clients:
+    compute: 10 ms
+    upload_delay: {kind: pareto, minimum: 10 ms, shape: 2.2}
+    link: {up: 20 Mbps, down: 20 Mbps, latency: 5 ms}
+""",
+    "shared links": """
+  network: {kind: fair}
+  server: {compute: 5 ms, link: {up: 2 Mbps, down: 2 Mbps, latency: 2 ms}}
+  clients: {compute: {kind: uniform, low: 5 ms, high: 15 ms}, link: {up: 1 Mbps, down: 2 Mbps, latency: 2 ms}}
+""",
+    "queued links": """
+  network: {kind: fifo}
+  server: {compute: 5 ms, link: {up: 4 Mbps, down: 4 Mbps, latency: 2 ms}}
+  clients: {compute: {kind: exponential, mean: 10 ms}, link: {up: 1 Mbps, down: 4 Mbps, latency: 2 ms}}
+""",
+    "far away": """
+  server: {compute: 5 ms}
+  clients:
+    compute: 5 ms
+    link: {up: 20 Mbps, down: 20 Mbps, latency: {kind: shifted_exponential, shift: 20 ms, mean: 5 ms}}
+""",
+    "unequal devices": """
+  server: {compute: 2 ms}
+  clients:
+    compute: {kind: lognormal, mean: 10*m ms, sigma: 0.5}
+    link: {up: 50 Mbps, down: 50 Mbps, latency: 1 ms}
+""",
+}
 
 
-def compute(folder: Path, rounds: int) -> None:
+def compute(folder: Path, timing: str, rounds: int) -> None:
     """Run the scenario live and simulated."""
     file = folder / "scenario.yaml"
-    file.write_text(f"{SCENARIO}stop: {{rounds: {rounds}}}\n", "utf-8")
+    file.write_text(f"{SCENARIO}stop: {{rounds: {rounds}}}\ntiming:{timing}", "utf-8")
     for command in (["live"], ["run", "--eager"]):
         out = folder / command[0]
         words = [sys.executable, "-m", "vflsim", *command, str(file), "--out", str(out), "--no-report"]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
-def table(folder: Path) -> None:
-    """Print what came."""
+def table(folder: Path) -> Iterator[str]:
+    """Yield what came, as Markdown."""
     import torch
     from safetensors.torch import load_file
-    from scipy.stats import kendalltau
 
     import vflsim
 
     live, simulated = vflsim.open_results(folder / "live"), vflsim.open_results(folder / "run")
-    means: list[tuple[float, float]] = []
-    print("| protocol | simulated (ms a round) | live | ratio | weights |\n|---|---:|---:|---:|---|")
+    yield "| protocol | simulated (ms a round) | live | ratio | ratio of p95 | weights |"
+    yield "|---|---:|---:|---:|---:|---|"
+    spans = {}
     for name in simulated.protocols:
-        pair = []
-        for results in (simulated, live):
-            last = results.metrics.query("protocol == @name").iloc[-1]
-            pair.append(1000 * float(last["time_s"]) / int(last["round"]))
+        spans[name] = one, other = [durations(results, name) for results in (simulated, live)]
         runs = [load_file(folder / kind / name / "seed-0" / "weights.safetensors") for kind in ("live", "run")]
         apart = max(float((runs[0][key] - runs[1][key]).abs().max()) for key in runs[1])
         same = all(torch.equal(runs[0][key], runs[1][key]) for key in runs[1])
-        means.append((pair[0], pair[1]))
-        print(f"| `{name}` | {pair[0]:.1f} | {pair[1]:.1f} | {pair[1] / pair[0]:.3f} | "
-              f"{'equal' if same else f'{apart:.1e} apart'} |")  # fmt: skip
-    tau = kendalltau([one for one, _ in means], [other for _, other in means]).statistic
-    print(f"\nKendall's tau {tau:.3f}; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        yield (
+            f"| `{name}` | {one.mean():.1f} | {other.mean():.1f} | {other.mean() / one.mean():.3f} | "
+            f"{other.quantile(0.95) / one.quantile(0.95):.3f} | {'equal' if same else f'{apart:.1e} apart'} |"
+        )
+    pairs = [
+        (one, other) for one, other in combinations(spans, 2)
+        if abs(spans[one][0].mean() - spans[other][0].mean()) > half(spans[one][0]) + half(spans[other][0])
+    ]  # fmt: skip
+    alike = sum(
+        (spans[one][0].mean() < spans[other][0].mean()) == (spans[one][1].mean() < spans[other][1].mean())
+        for one, other in pairs
+    )
+    yield f"\n{alike} of {len(pairs)} pairs whose intervals do not overlap have the same order."
+    yield "\nLate, of `synchronous` (ms): " + "; ".join(lateness(live, simulated)) + "."
+
+
+def durations(results: Results, name: str) -> pd.Series[float]:
+    """Return how long each round of a protocol lasted (ms)."""
+    (run,) = [run for run in results.runs if run.protocol == name]
+    rounds = run.table("rounds").to_pandas()
+    return 1000 * (rounds["end_s"] - rounds["start_s"])
+
+
+def half(spans: pd.Series[float]) -> float:
+    """Return half the 95 % interval of a mean."""
+    return 1.96 * float(spans.std()) / len(spans) ** 0.5
+
+
+def lateness(live: Results, simulated: Results) -> Iterator[str]:
+    """Yield by how much the ends of activities came after their simulated ends: median and 95th percentile."""
+    keys = ["party", "kind", "peer", "round", "index"]
+    tables = []
+    for results in (live, simulated):
+        (run,) = [run for run in results.runs if run.protocol == "synchronous"]
+        tables.append(run.table("events").to_pandas().query("outcome == 'done'"))
+    both = tables[0].merge(tables[1], on=keys, suffixes=("_live", "_simulated"))
+    both["kind"] = both["kind"].astype(str).str.split(".").str[0]
+    late = 1000 * (both["end_s_live"] - both["end_s_simulated"])
+    for kind, values in late.groupby(both["kind"]):
+        yield f"{kind} {values.median():.2f}, {values.quantile(0.95):.2f}"
+
+
+def draw(folder: Path, file: Path, title: str) -> None:
+    """Draw the distributions of rounds, live over simulated."""
+    import matplotlib.pyplot as plt
+
+    import vflsim
+
+    live, simulated = vflsim.open_results(folder / "live"), vflsim.open_results(folder / "run")
+    figure, axes = plt.subplots(2, 5, figsize=(12, 5), sharey=True, layout="constrained")
+    for ax, name in zip(axes.flat, simulated.protocols, strict=True):
+        for results, label, style in ((simulated, "simulated", "-"), (live, "live", "--")):
+            ax.ecdf(durations(results, name), label=label, linestyle=style)
+        ax.set_title(name, fontsize="medium")
+    for ax in axes[-1]:
+        ax.set_xlabel("round duration [ms]")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("share of rounds")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=2)
+    figure.suptitle(f"{title}: rounds of ten protocols", x=0.01, ha="left", fontsize="medium")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=[*WORLDS], metavar="NAME")
+    parser.add_argument("--figure", type=Path, help="draw the rounds of the first world into this file")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        compute(Path(folder), chosen.rounds)
-        table(Path(folder))
+    for place, world in enumerate(chosen.worlds):
+        with tempfile.TemporaryDirectory() as folder:
+            compute(Path(folder), WORLDS[world], chosen.rounds)
+            print(f"### {world}\n")
+            print("\n".join(table(Path(folder))))
+            print(f"\nLoad of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n", flush=True)
+            if chosen.figure is not None and place == 0:
+                draw(Path(folder), chosen.figure, world)
 
 
 if __name__ == "__main__":

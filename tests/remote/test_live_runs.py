@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_a_killed_client_is_named_and_what_was_finished_stays(tmp_path: Path) ->
             assert time.monotonic() < last, "the first run never ended"
             time.sleep(0.1)
         time.sleep(1.0)
-        (victim,) = [child for child in children(process.pid) if "--party\0002\0" in commanded(child)]
+        (victim,) = playing(process.pid, "client-2")
         os.kill(victim, signal.SIGKILL)
         said = process.communicate(timeout=120)[0]
     finally:
@@ -121,24 +122,19 @@ def test_a_killed_client_is_named_and_what_was_finished_stays(tmp_path: Path) ->
     assert "client-2" in said
     assert (out / "wait" / "seed-0" / "run.json").is_file()
     assert (out / "summary.md").is_file()
-    assert children(process.pid) == []
+    assert playing(process.pid, "client-") == []
 
 
-def children(parent: int) -> list[int]:
+def playing(study: int, client: str) -> list[int]:
+    """The processes of a live study that write the log of a client."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent and fields[0] != "Z":
-                found.append(int(entry.name))
+            with suppress(OSError):
+                log = str((entry / "fd" / "1").readlink())
+                if f"vflsim-live-{study}-" in log and client in log:
+                    found.append(int(entry.name))
     return found
-
-
-def commanded(process: int) -> str:
-    return Path(f"/proc/{process}/cmdline").read_text()
 
 
 @pytest.mark.parametrize(

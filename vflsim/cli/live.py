@@ -66,9 +66,7 @@ def live(
     refuse_unfit(loaded)
     page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
     display = Display(page, loaded)
-    arguments = [str(scenario), *(word for override in said for word in ("--set", override))]
-    arguments += ["--seeds", seeds] if seeds is not None else []
-    pool = LivePool(loaded, arguments, timeout, None if hosting is None else Hosting(*hosting))
+    pool = LivePool(loaded, timeout, None if hosting is None else Hosting(*hosting))
     if hosting is None:
         say(f"live: the server and {loaded.clients} clients, each a process; delays: {delays}")
     else:

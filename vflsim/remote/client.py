@@ -132,17 +132,20 @@ class _ClientRun:
 class LiveClient:
     """A client's process: connects, takes part in every run that the server announces, and writes its parts.
 
+    It reads its ``data`` itself unless they are given.
+
     Example::
 
         LiveClient(scenario, 3, "127.0.0.1", 7000, Path("identities/client-3"), Path("parts"), timeout=30.0).play()
     """
 
     def __init__(
-        self, scenario: Scenario, party: int, host: str, port: int, identity: Path, parts: Path, timeout: float
-    ) -> None:
+        self, scenario: Scenario, party: int, host: str, port: int, identity: Path, parts: Path, timeout: float,
+        data: OwnData | None = None,
+    ) -> None:  # fmt: skip
         self.scenario, self.party = scenario, party
         self._place, self._identity, self._parts, self._timeout = (host, port), identity, parts, timeout
-        self.data = OwnData(scenario, party)
+        self.data = data or OwnData(scenario, party)
         self.loop = precise_loop()
         self.channel: Channel
 

@@ -11,6 +11,7 @@ import torch
 
 from vflsim.learning.batches import Split
 from vflsim.learning.data.loaded import SPLITS, LoadedData, Windows
+from vflsim.learning.training import Training
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import LabelSharing
 from vflsim.scenario.data import ScenarioData
@@ -34,15 +35,26 @@ class OwnData:
         self._scenario, self._party = scenario, party
         self._kept: dict[str, LoadedData] = {}
 
+    @classmethod
+    def cut(cls, whole: ScenarioData, scenario: Scenario, party: int) -> OwnData:
+        """Cut a party's data out of data that are loaded already, for all protocols of the scenario."""
+        own = cls(scenario, party)
+        for name in scenario.protocols:
+            own._keep(scenario.training_of(name), whole)
+        return own
+
     def of(self, name: str) -> LoadedData:
         """Return what the party holds in protocol ``name``. Raises ``DataError``."""
         said = self._scenario
-        training = said.training_of(name)
-        if training.dtype not in self._kept:
-            some = {split for each in said.protocols.values() for split in label_splits(each.protocol, self._party)}
-            self._kept[training.dtype] = own_data(ScenarioData(said).of(training), self._party, some)
-        kept = self._kept[training.dtype]
+        kept = self._keep(said.training_of(name), ScenarioData(said))
         return replace(kept, labels=_of_splits(kept.labels, label_splits(said.protocols[name].protocol, self._party)))
+
+    def _keep(self, training: Training, whole: ScenarioData) -> LoadedData:
+        if training.dtype not in self._kept:
+            protocols = [each.protocol for each in self._scenario.protocols.values()]
+            some = {split for protocol in protocols for split in label_splits(protocol, self._party)}
+            self._kept[training.dtype] = own_data(whole.of(training), self._party, some)
+        return self._kept[training.dtype]
 
 
 def label_splits(protocol: Protocol, party: int) -> tuple[Split, ...]:

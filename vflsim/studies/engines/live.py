@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
@@ -17,12 +18,16 @@ from typing import Self
 from vflsim.errors import RunError
 from vflsim.remote.channel import LostError
 from vflsim.remote.keys import make_identities
+from vflsim.remote.local_client import LocalClient, play
+from vflsim.remote.own_data import OwnData
 from vflsim.remote.server import LiveServer
 from vflsim.results.store.write import run_folder, write_run
+from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.streams import SERVER, party_name
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.local import reporting
+from vflsim.studies.engines.pickling import pickled, without_main_module
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.progress import Report
 
@@ -46,20 +51,17 @@ class Hosting:
 
 
 class LivePool:
-    """Executes units one by one, live. ``scenario_arguments`` name the scenario on a client's command line.
+    """Executes units one by one, live.
 
-    Without ``hosting`` it starts the clients, too: keys and the clients' parts of the results then lie in a folder of
-    this user, removed at the end. Parties part after the last run, before what is computed from it. Invariant: no
-    process that it has started outlives the ``with`` block.
+    Without ``hosting`` it starts the clients, too, and gives each its own data: keys and the clients' parts of the
+    results then lie in a folder of this user, removed at the end. Parties part after the last run, before what is
+    computed from it. Invariant: no process that it has started outlives the ``with`` block.
     """
 
-    def __init__(
-        self, scenario: Scenario, scenario_arguments: Sequence[str], timeout: float, hosting: Hosting | None = None
-    ) -> None:
-        self._scenario, self._arguments = scenario, list(scenario_arguments)
-        self._timeout, self._hosting = timeout, hosting
+    def __init__(self, scenario: Scenario, timeout: float, hosting: Hosting | None = None) -> None:
+        self._scenario, self._timeout, self._hosting = scenario, timeout, hosting
         self._folder = Path(mkdtemp(prefix=f"vflsim-live-{os.getpid()}-"))
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, BaseProcess] = {}
         self._server: LiveServer | None = None
 
     def __enter__(self) -> Self:
@@ -113,14 +115,15 @@ class LivePool:
         make_identities(identities, self._scenario.clients)
         server = self._server = LiveServer(self._scenario, identities / party_name(SERVER), parts, self._timeout)
         port = server.open("127.0.0.1", 0)
-        for client in range(1, self._scenario.clients + 1):
-            command = [
-                sys.executable, "-m", "vflsim", "party", *self._arguments, "--party", str(client),
-                "--connect", f"127.0.0.1:{port}", "--identity", str(identities / party_name(client)),
-                "--parts", str(parts), "--timeout", str(self._timeout),
-            ]  # fmt: skip
-            with self._log(client).open("wb") as log:
-                self._processes[client] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        whole, context = ScenarioData(self._scenario), _context()
+        with without_main_module():
+            for client in range(1, self._scenario.clients + 1):
+                name = party_name(client)
+                who = LocalClient(client, "127.0.0.1", port, identities / name, parts, self._timeout, self._log(client))
+                payload = pickled((self._scenario, OwnData.cut(whole, self._scenario, client)))
+                process = self._processes[client] = context.Process(target=play, args=(who, payload), name=name)
+                process.start()
+        del whole
         begun = time.monotonic()
         while True:
             try:
@@ -134,7 +137,7 @@ class LivePool:
 
     def _ended(self) -> list[int]:
         """Return the clients whose processes have ended."""
-        return [client for client, process in self._processes.items() if process.poll() is not None]
+        return [client for client, process in self._processes.items() if not process.is_alive()]
 
     def _explained(self, error: LostError) -> RunError:
         """Return the error with what clients' processes have said."""
@@ -147,15 +150,26 @@ class LivePool:
     def _end_processes(self) -> None:
         last = time.monotonic() + _GOODBYE_S
         for process in self._processes.values():
-            try:
-                process.wait(max(0.1, last - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.join(max(0.1, last - time.monotonic()))
+            process.kill()
+            process.join()
 
     def _log(self, client: int) -> Path:
         return self._folder / f"{party_name(client)}.log"
 
     def _last_words(self) -> dict[int, str]:
-        said = {client: self._log(client).read_text(errors="replace") for client in self._processes}
+        logs = {client: self._log(client) for client in self._processes}
+        said = {client: log.read_text(errors="replace") for client, log in logs.items() if log.is_file()}
         return {client: " ".join(text.split("\n")[-4:]).strip() for client, text in said.items() if text.strip()}
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """Return how clients are started: forked from a process that has imported what they need, where that is possible.
+
+    A new interpreter for each would import PyTorch once a client.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vflsim.remote.preloaded"])
+    return context

@@ -1,0 +1,10 @@
+"""What the process has imported from which clients of this machine are forked."""
+
+import gc
+
+from vflsim.remote import local_client
+
+__all__ = ["local_client"]
+
+gc.collect()
+gc.freeze()  # a collection in a client would write to all these objects, and so copy the memory that clients share
