@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from vflsim.cli.app import Application, Overrides, ScenarioFile, Seeds, app, complain, console, load, say
-from vflsim.cli.options import again
 from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
 
@@ -78,7 +79,8 @@ def live(
                 watcher=display.alone, engine=pool,
             )  # fmt: skip
     except KeyboardInterrupt as interruption:
-        complain(display.interrupted(again(), folder))
+        command = shlex.join(["vflsim", *sys.argv[1:]])
+        complain(f"interrupted: runs that had ended are kept in {folder}; a live study begins anew with: {command}")
         raise typer.Exit(exit_status(interruption)) from None
     present(page, study, folder, reported)
 
