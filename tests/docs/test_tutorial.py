@@ -2,6 +2,9 @@
 
 import re
 import shlex
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +23,25 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def beside_each_other(commands: list[str]) -> list[str]:
+    """Run commands at the same time, at a free port, in processes of their own; return what failed and what it said."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = [shlex.split(command.removesuffix("&").replace("7000", port)) for command in commands]
+    running = [
+        subprocess.Popen([sys.executable, "-m", *each], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for each in words
+    ]
+    try:
+        said = [process.communicate(timeout=240)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return [text for process, text in zip(running, said, strict=True) if process.returncode != 0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_of_the_tutorial_runs_in_order(page: Path, empty_folder: Path, vflsim: Callable[..., Ended]) -> None:
@@ -31,6 +53,8 @@ def test_a_page_of_the_tutorial_runs_in_order(page: Path, empty_folder: Path, vf
             Path(file[1]).write_text(text)
         elif language == "python":
             exec(compile(text, page.name, "exec"), names)
+        elif language == "sh" and "&\n" in text:
+            assert beside_each_other(text.splitlines()) == []
         elif language == "sh":
             for command in text.splitlines():
                 ended = vflsim(*shlex.split(command)[1:])
