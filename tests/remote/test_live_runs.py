@@ -99,6 +99,30 @@ def test_every_kind_runs_live_and_those_that_wait_for_all_equal_the_simulation(
 
 
 @pytest.mark.slow
+def test_a_replay_in_the_live_order_ends_with_the_live_weights(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    kinds = [kind for kind in sorted(ORDERED) if kind != "ignore-deadline"]
+    said = raw({kind: KINDS[kind] for kind in kinds}, timing=RANDOM_TIMING, stop={"rounds": 20})
+    scenario, live = tmp_path / "scenario.yaml", tmp_path / "live"
+    scenario.write_text(json.dumps(said | {"record": "events"}))
+    assert vflsim("live", scenario, "--out", live, "--no-report").status == 0
+    assert vflsim("verify", live).status == 0
+    ended = vflsim("replay", live)
+    assert ended.status == 0, ended.err
+    for kind in kinds:
+        one, other = (
+            load_file(at / kind / "seed-0" / "weights.safetensors") for at in (live, tmp_path / "live-replay")
+        )
+        assert all(torch.equal(one[key], other[key]) for key in one), kind
+
+
+def test_results_without_orders_cannot_be_replayed(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    assert vflsim("run", stored(tmp_path, stop={"rounds": 2}), "--out", tmp_path / "it", "--no-report").status == 0
+    ended = vflsim("replay", tmp_path / "it")
+    assert ended.status == 2
+    assert "has no order of wait with seed 0" in ended.err
+
+
+@pytest.mark.slow
 def test_a_killed_client_is_named_and_what_was_finished_stays(tmp_path: Path) -> None:
     slow = {"wait": {"kind": "synchronous"}, "slow": {"kind": "synchronous", "stop": {"rounds": 10_000}}}
     scenario = stored(tmp_path, more=slow, stop={"rounds": 2})

@@ -106,6 +106,36 @@ def party(
     LiveClient(loaded, number, host, port, identity, parts, timeout).play()
 
 
+@app.command()
+def replay(
+    results: Annotated[Path, typer.Argument(help="Results of `vflsim live`, with `record: events`.")],
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go (default: RESULTS-replay).")
+    ] = None,
+) -> None:
+    """Simulate live runs again, every party meeting its messages in the live order: equal weights, no times."""
+    from vflsim.results import Results
+    from vflsim.studies.engines.replay import Replays
+    from vflsim.studies.runs.interrupt import exit_status
+    from vflsim.studies.runs.options import RunOptions
+    from vflsim.studies.study import run_study
+    from vflsim.studies.terminal.display import Display
+
+    live, loaded = Results.open(results), load(results / "scenario.yaml", None)
+    page, folder = console(), out_folder or results.with_name(f"{results.name}-replay")
+    display = Display(page, loaded)
+    options = RunOptions.of(anew=True, eager=True, checkpoint_every=None)
+    try:
+        with display:
+            study = run_study(
+                loaded, folder, path="event", options=options, watcher=display.alone, engine=Replays(loaded, live)
+            )
+    except KeyboardInterrupt as interruption:
+        complain(f"interrupted: replays that had ended are kept in {folder}")
+        raise typer.Exit(exit_status(interruption)) from None
+    present(page, study, folder, reported=False)
+
+
 @keys.command("init")
 def keys_init(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],

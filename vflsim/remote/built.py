@@ -78,6 +78,7 @@ class OwnParty:
     shared: RunContext
     setting: Setting
     reader: Reader
+    recorder: LiveRecorder
     wires: LiveWires
     conditions: Conditions
 
@@ -104,7 +105,7 @@ def own_party(
     del learners, clients
     if learner.blinder is not None:
         learner.blinder.has(os.urandom(KEY_BYTES))
-    recorder = LiveRecorder(scenario.record.tables, world.really)
+    recorder = LiveRecorder(scenario.record.tables, party, world.really)
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)
     mailboxes = {other: boxes(other) for other in (SERVER, *resolved.clients) if other != party}
@@ -129,7 +130,7 @@ def own_party(
         world.executor.around = burst.around
         watch = Watch(learner, seed, refuses=False, burst=burst)
     node: Node = Node(state, learner, watch)
-    return OwnParty(node, shared, resolved, reader, wires, conditions)
+    return OwnParty(node, shared, resolved, reader, recorder, wires, conditions)
 
 
 class RemoteBox(Mailbox):

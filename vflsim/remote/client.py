@@ -100,7 +100,12 @@ class _ClientRun:
 
     def _on_message(self, timed: bool, body: bytes) -> None:
         message, at = self._made.reader.message(body, SERVER, self._client.party)
-        self._world.deliver(lambda: self._made.node.state.mailbox.deliver(message), at)
+
+        def arrive() -> None:
+            self._made.recorder.order.arrived(message)
+            self._made.node.state.mailbox.deliver(message)
+
+        self._world.deliver(arrive, at)
 
     def _on_control(self, message: Control) -> None:
         match message:

@@ -16,17 +16,19 @@ from vflsim.files import array_of, json_of
 from vflsim.remote.built import OwnParty
 from vflsim.results.store.write import errors_named, write_tensors, written_aside
 from vflsim.streams import party_name
+from vflsim.world.order import InputOrder, Item
 from vflsim.world.record import Events
 
-_EVENTS, _KINDS, _WEIGHTS = "events.npy", "kinds.json", "weights.safetensors"
+_EVENTS, _KINDS, _ORDER, _WEIGHTS = "events.npy", "kinds.json", "order.json", "weights.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPart:
-    """What one client has recorded: rows of events, the names of their kinds, and weights as ``client-3.weight``."""
+    """What one client has recorded: events, the names of their kinds, its order, weights as ``client-3.weight``."""
 
     rows: np.ndarray
     kinds: tuple[str, ...]
+    order: InputOrder
     weights: dict[str, torch.Tensor]
 
 
@@ -40,6 +42,7 @@ def write_part(folder: Path, made: OwnParty) -> None:
             aside.mkdir()
             np.save(aside / _EVENTS, np.frombuffer(events.table.tobytes(), np.uint8), allow_pickle=False)
             (aside / _KINDS).write_text(json.dumps(list(events.kinds)), "utf-8")
+            (aside / _ORDER).write_text(json.dumps(made.recorder.order.items), "utf-8")
             weights = {f"{name}.{key}": tensor for key, tensor in made.node.learner.weights().items()}
             write_tensors(aside / _WEIGHTS, weights)
 
@@ -50,7 +53,8 @@ def read_part(folder: Path, party: int) -> ClientPart:
     try:
         rows = np.frombuffer(array_of(place / _EVENTS).tobytes(), Events.row)
         kinds = json_of(place / _KINDS)
+        inputs = [Item(str(what), int(sender), int(number)) for what, sender, number in json_of(place / _ORDER)]
         weights = load_file(place / _WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, TypeError, ValueError, SafetensorError) as error:
         raise ResultsError(f"no part of {party_name(party)} can be read: {error}", str(place)) from error
-    return ClientPart(rows, tuple(map(str, kinds)), weights)
+    return ClientPart(rows, tuple(map(str, kinds)), InputOrder(inputs), weights)

@@ -8,18 +8,21 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from vflsim.learning.learners.staleness import StepFacts
+from vflsim.world.order import InputOrder
 from vflsim.world.record import Recorder
 
 
 class LiveRecorder(Recorder):
-    """Records when things really happened, where its world tells when they were due.
+    """Records when things really happened, where its world tells when they were due, and the order of ``party``.
 
-    ``really`` gives the real time of an instant of the world, both in seconds since the start.
+    ``really`` gives the real time of an instant of the world, both in seconds since the start. The ``order`` of the
+    party's inputs is kept where events are.
     """
 
-    def __init__(self, keep: str, really: Callable[[float], float]) -> None:
+    def __init__(self, keep: str, party: int, really: Callable[[float], float]) -> None:
         super().__init__(keep)
-        self._really = really
+        self._party, self._really = party, really
+        self.order = InputOrder()
         if keep == "events":
             self.event = self._add
 
@@ -27,6 +30,8 @@ class LiveRecorder(Recorder):
         self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,
         drawn: float, outcome: str = "done", sent: float = math.nan,
     ) -> None:  # fmt: skip
+        if outcome == "done" and party == self._party and not math.isnan(drawn) and not kind.startswith("latency."):
+            self.order.ended(kind)
         start, end, sent = (self._really(each) for each in (start, end, sent))
         self.events.add(start, end, party, kind, round_, peer, size, index, drawn, outcome, sent)
 

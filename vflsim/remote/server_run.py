@@ -25,6 +25,7 @@ from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
+from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, run_parties, tables_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
@@ -123,7 +124,8 @@ class ServerRun:
 
     def merged(self, outcome: Outcome, folder: Path) -> Outcome:
         """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
-        events, weights, absent = self._made.shared.recorder.events, dict(outcome.weights), list[str]()
+        events, weights, absent = self._made.recorder.events, dict(outcome.weights), list[str]()
+        orders = {SERVER: self._made.recorder.order}
         for client in self._resolved.clients:
             try:
                 part = read_part(folder, client)
@@ -132,13 +134,17 @@ class ServerRun:
                 continue
             events.extend(part.rows, part.kinds)
             weights |= part.weights
+            orders[client] = part.order
         events.end_at(self._world.really(self._world.now()))
         counts = {**outcome.info.counts, "events": len(events)}
         info = outcome.info.model_copy(update={"counts": counts})
         lacking = f"without the events and weights of {', '.join(absent)}: no parts in {folder}" if absent else ""
         note = "; ".join(filter(None, [outcome.note, lacking, self._slip()]))
-        tables = tables_of(self._made.shared.recorder)
-        return dataclasses.replace(outcome, tables=tables, weights=weights, info=info, note=note)
+        extra = outcome.extra
+        if self._made.recorder.keep == "events" and not absent:
+            extra = {**extra, ORDER: order_table(orders)}
+        tables = tables_of(self._made.recorder)
+        return dataclasses.replace(outcome, tables=tables, weights=weights, info=info, extra=extra, note=note)
 
     def _slip(self) -> str:
         """Say by how much the machine fell behind the times that it emulates, if it did."""
@@ -164,10 +170,12 @@ class ServerRun:
         message.sent = self._world.instant
         for number in [number for number, transfer in arriving.items() if not transfer.under_way]:
             del arriving[number]
-        arriving[self._count[client]] = shared.transport.send(
-            message, shared.wires.size(message), self._made.node.state.mailbox.deliver
-        )
+        arriving[self._count[client]] = shared.transport.send(message, shared.wires.size(message), self._arrive)
         self._count[client] += 1
+
+    def _arrive(self, message: Message) -> None:
+        self._made.recorder.order.arrived(message)
+        self._made.node.state.mailbox.deliver(message)
 
     def _on_control(self, client: int, message: Control) -> None:
         match message:

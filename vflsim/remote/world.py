@@ -10,12 +10,14 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
+from vflsim.world.failures import STANDSTILL, stuck
 from vflsim.world.realtime import RealTimeWorld
 
 MOST_BEHIND_S = 0.1
@@ -48,11 +50,11 @@ class LiveWorld(RealTimeWorld):
     messages does not add up from wait to wait. ``really`` tells when it happened.
 
     Invariants: those of ``RealTimeWorld``, but it never finds a deadlock, since something may come as long as
-    connections last; the schedule never goes back, is never ahead of real time, and at most ``MOST_BEHIND_S`` behind
-    it: beyond that it slips. A computation begins so early that it ends when its drawn time is over, as far as earlier
-    ones tell: not at once, since abandoned work must not run. If it takes longer, the schedule waits for it. Where
-    nothing is ``emulated``, the schedule is real time. ``on_finish(reason)`` is called once, within the event that ends
-    the run.
+    connections last. An event and all that it causes at its instant happen before the next one. The schedule never goes
+    back, is never ahead of real time, and at most ``MOST_BEHIND_S`` behind it: beyond that it slips. A computation
+    begins so early that it ends when its drawn time is over, as far as earlier ones tell: not at once, since abandoned
+    work must not run. If it takes longer, the schedule waits for it. Where nothing is ``emulated``, the schedule is
+    real time. ``on_finish(reason)`` is called once, within the event that ends the run.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emulated: bool = True) -> None:
@@ -63,6 +65,8 @@ class LiveWorld(RealTimeWorld):
         self.slipped_s = 0.0
         """By how much the schedule has slipped in all, because the machine could not follow it (s)."""
         self._running = False
+        self._soon: deque[Callable[[], object]] = deque()
+        self._at_end: deque[Callable[[], object]] = deque()
         self._early: list[tuple[Callable[[], object], float]] = []
         self._took: dict[str, deque[float]] = {}
         self._working: Operation[Any] | None = None  # the latest computation that takes time of the run
@@ -94,6 +98,35 @@ class LiveWorld(RealTimeWorld):
             self._dispatch(call, -math.inf if self._start is None else self._start + at)
         else:
             self._early.append((call, at))
+
+    @override
+    def soon(self, callback: Callable[[], object]) -> None:
+        if self._turn is None:
+            super().soon(callback)
+        else:
+            self._soon.append(callback)
+
+    @override
+    def at_end(self, callback: Callable[[], object]) -> None:
+        if self._turn is None:
+            super().at_end(callback)
+        else:
+            self._at_end.append(callback)
+
+    @override
+    def _dispatch(self, call: Callable[[], object], due: float | None = None) -> None:
+        super()._dispatch(partial(self._to_its_end, call), due)
+
+    def _to_its_end(self, call: Callable[[], object]) -> None:
+        """Make a call and all that it causes at its instant, before anything else happens."""
+        call()
+        steps = 0
+        while not self._halted and (self._soon or self._at_end):
+            (self._soon or self._at_end).popleft()()
+            if (steps := steps + 1) > STANDSTILL:
+                raise stuck()
+        while self._soon or self._at_end:  # the run has ended: left to its conclusion
+            self._loop.call_soon(self._dispatch, (self._soon or self._at_end).popleft())
 
     def begin_at(self, at: float, begin: Callable[[], None]) -> None:
         """Set the clock to 0 at the loop's time ``at``, and call ``begin`` then."""
@@ -132,11 +165,13 @@ class LiveWorld(RealTimeWorld):
         if self._start is None:  # before the clock's 0
             return time
         scheduled = max(self._start, self._latest, self._start if due is None else min(due, time))
+        if due is not None and due < self._latest:  # it comes after what was due later: no two come at one instant
+            scheduled = math.nextafter(scheduled, math.inf)
         if time - scheduled > self._most_behind:
             self.slipped_s += time - self._most_behind - scheduled
             scheduled = time - self._most_behind
         self._latest = scheduled
-        if not self._instants:  # before the run has begun
+        if not self._instants or self.over:  # before the run has begun, or after it has ended
             return scheduled
         if len(self._instants) > _EVENTS_KEPT:
             del self._instants[: _EVENTS_KEPT // 2], self._real[: _EVENTS_KEPT // 2]

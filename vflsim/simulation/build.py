@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflsim.learning.batches import BatchSequence
@@ -20,6 +21,7 @@ from vflsim.streams import SERVER
 from vflsim.timing.availability import Always
 from vflsim.timing.party import PartyTiming
 from vflsim.world.kernel import World
+from vflsim.world.mailbox import Mailbox
 from vflsim.world.node import Node
 from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, PartyClock, RunContext
@@ -49,8 +51,13 @@ def parties(
     recorder: Recorder,
     batched: bool = False,
     views: ViewRecording | None = None,
+    boxes: Mapping[int, Mailbox] | None = None,
 ) -> Parties:
-    """Make the nodes of a run in ``world``; ``batched``: compute alike clients together; ``views``: what to keep."""
+    """Make the nodes of a run in ``world``.
+
+    ``batched``: compute alike clients together; ``views``: what to keep; ``boxes``: mailboxes in place
+    of the usual ones.
+    """
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = learners_of(protocol, setting, seed)
     alone = learners.stack(setting, protocol.traits.table) if batched else []
@@ -64,6 +71,7 @@ def parties(
         wires=Wires(setting.codec, world.executor, seed),
         clients=setting.clients,
         sequence=protocol.batch_plan().batches(rows, training, seed),
+        mailboxes=dict(boxes or {}),
         outages=outages,
         protocol=type(protocol).__name__,
     )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vflsim.errors import DeadlockError, ForeignAwaitError, RunError, VflsimError
+from vflsim.errors import DeadlockError, ForeignAwaitError, RunError, StandstillError, VflsimError
 from vflsim.streams import few
+
+STANDSTILL = 1_000_000
+"""Events and verbs at one instant after which a run is declared stuck."""
 
 
 def foreign(waited: str) -> ForeignAwaitError:
@@ -49,4 +52,13 @@ def deadlock(waits: Iterable[tuple[str, object]], now: float) -> DeadlockError:
         f"deadlock: nothing can happen any more; {listed or 'every party has returned'}",
         f"{now:.6g} s",
         remedy="a party must send what another waits for, or the protocol must stop waiting (timeout, quorum)",
+    )
+
+
+def stuck() -> StandstillError:
+    """Return the error of a run whose clock does not move."""
+    return StandstillError(
+        f"{STANDSTILL} events without the clock moving: the protocol loops without any time passing",
+        allowed="something in every loop that takes time: compute, a link, a delay",
+        remedy="give the server a compute time, or limit the run with stop: {rounds: …}",
     )

@@ -260,8 +260,11 @@ class Node(Generic[L]):
         if self._open or self._turns:
             await self._enter()
         peer = self.state.receiver(to, message)
-        purpose = "upload" if message.embedding else _UPLOADS[message.kind]
-        await self._delay(purpose, "its upload delay", 1.0, message.round, peer)
+        purpose, about = "upload", "its upload delay"
+        if not message.embedding:
+            purpose = _UPLOADS[message.kind]
+            about = f"its {purpose} delay"
+        await self._delay(purpose, about, 1.0, message.round, peer)
         if self._turns:
             await self._enter()
         transfer = self.state.send(peer, message)

@@ -10,16 +10,14 @@ from typing import Any
 
 import simpy
 
-from vflsim.errors import StandstillError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
 from vflsim.world.clock import Due, Moment
+from vflsim.world.failures import STANDSTILL, stuck
 from vflsim.world.kernel import World
 from vflsim.world.task import NOTHING, Signal, Task
 
 EVENT, COLLECT = Moment.EVENT, Moment.COLLECT
-STANDSTILL = 1_000_000
-"""Events and verbs at one instant after which a run is declared stuck."""
 
 
 class VirtualTimer:
@@ -155,7 +153,7 @@ class VirtualWorld(World):
         """Count: a coroutine whose verbs take no time makes no events."""
         self._still += 1
         if self._still > STANDSTILL:
-            raise _stuck()
+            raise stuck()
 
     def visit(self, visitor: Callable[[], object], after: int = 0) -> None:
         """Call ``visitor`` between two events, once: when ``after`` have happened, or else as soon as may be.
@@ -205,14 +203,6 @@ class VirtualWorld(World):
             else:
                 raise self._deadlock()
             if self._still > STANDSTILL:
-                self.fail(_stuck(), "the world")
+                self.fail(stuck(), "the world")
             if self._halted:
                 break
-
-
-def _stuck() -> StandstillError:
-    return StandstillError(
-        f"{STANDSTILL} events without the clock moving: the protocol loops without any time passing",
-        allowed="something in every loop that takes time: compute, a link, a delay",
-        remedy="give the server a compute time, or limit the run with stop: {rounds: …}",
-    )
