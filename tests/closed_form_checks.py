@@ -148,8 +148,8 @@ def _off(world: Scenario, known: dict[str, list[ClosedForm]], make: Make, count:
         for name in (AGE, "steps from one of its own to the next"):
             for form, client in ((each, client) for each in known[name] for client in each.clients):
                 share = rounds.used[..., participants(world).index(client)].astype(np.float64)
-                expected = 1 / (form.mean.low + (name == AGE))
-                found.within(f"{name} of {client}", share.mean(), expected, expected, half_width(share) + _RARE)
+                low, high = (1 / (mean + (name == AGE)) for mean in (form.mean.high, form.mean.low))
+                found.within(f"{name} of {client}", share.mean(), low, high, half_width(share) + _RARE)
     return found
 
 

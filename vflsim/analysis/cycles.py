@@ -200,12 +200,16 @@ class Cycles(Stages):
             *(client if self._network.latency is not None else None, turn, used),
         )
         if key not in self._known:
-            parts = self.downlink(client, turn.before, used)
-            if used:
-                parts += self.steps(client, turn.before)
-            parts += [self._activation(client), self._compute(client, "embed", turn.now)]
-            self._known[key] = total([*parts, *self.uplink(client, turn.now)])
+            self._known[key] = total([*self.downlink(client, turn.before, used), *self.own_part(client, turn, used)])
         return self._known[key]
+
+    def own_part(self, client: int, turn: Turn, used: bool = True) -> list[Law]:
+        """Return the laws of the times from the arrival of a gradient to that of the client's next embedding."""
+        steps = self.steps(client, turn.before) if used else []
+        return [
+            *(*steps, self._activation(client), self._compute(client, "embed", turn.now)),
+            *self.uplink(client, turn.now),
+        ]
 
     def cycles(self, turn: Turn, used: bool = True) -> list[Law]:
         """Return the cycle of every client, in client order."""
@@ -259,21 +263,47 @@ class Cycles(Stages):
             for client, a, b in zip(self.clients, down, up, strict=True)
         ]
 
+    @property
+    def queued(self) -> bool:
+        """Whether the messages of a link move one at a time."""
+        return self._network.queued
+
+    def transfers(self, client: int, turn: Turn) -> tuple[float, float]:
+        """Return the seconds that the client's gradient and its embedding move, alone on their links."""
+        return self._down(client, turn.before, True), self._up(client, turn.now)
+
+    def occupied(self, client: int, turn: Turn) -> tuple[float, float]:
+        """Return the least seconds between gradients like the client's, and between embeddings, on busy links."""
+        if self.queued:
+            return self.transfers(client, turn)
+        down, up = self._bits_down(client, turn.before, True), self._bits_up(client, turn.now)
+        return down / self._rate(SERVER, "up"), up / self._rate(SERVER, "down")
+
+    def in_order(self) -> bool:
+        """Return whether all gradients reach the server's link after the same latency: they keep their order."""
+        ways = [total(self._latency(SERVER, client)) for client in self.clients]
+        return all(isinstance(way, Point) for way in ways) and len(set(ways)) == 1
+
     def broadcast(self, turn: Turn) -> float:
         """Return the seconds in which the server's link sends a gradient to all clients."""
         alone = [self._down(client, turn.before, True) for client in self.clients]
         return math.fsum(alone) if self._network.queued or self._network.crowd(len(alone)) > 1 else max(alone)
 
     def _down(self, client: int, rows: int, used: bool, sharing: int = 1) -> float:
-        exchange, up = self._exchange(client, rows), self._codec.towards(SERVER)
-        specs = self._specs(exchange.down) if used else {}
-        size = self._codec.towards(client).size_of(specs, 0, dict.fromkeys(exchange.passed_on, up))
-        return 8 * size / min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
+        rate = min(self._rate(SERVER, "up") / sharing, self._rate(client, "down"))
+        return self._bits_down(client, rows, used) / rate
 
     def _up(self, client: int, rows: int, sharing: int = 1) -> float:
+        return self._bits_up(client, rows) / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
+
+    def _bits_down(self, client: int, rows: int, used: bool) -> int:
+        exchange, up = self._exchange(client, rows), self._codec.towards(SERVER)
+        specs = self._specs(exchange.down) if used else {}
+        return 8 * self._codec.towards(client).size_of(specs, 0, dict.fromkeys(exchange.passed_on, up))
+
+    def _bits_up(self, client: int, rows: int) -> int:
         ids = rows if self._training.batches == "own" else 0
-        size = self._codec.towards(SERVER).size_of(self._specs(self._exchange(client, rows).up, self.uploaded), ids)
-        return 8 * size / min(self._rate(client, "up"), self._rate(SERVER, "down") / sharing)
+        return 8 * self._codec.towards(SERVER).size_of(self._specs(self._exchange(client, rows).up, self.uploaded), ids)
 
     def _specs(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype | None = None) -> dict[str, Spec]:
         return {name: Spec(shape, dtype or self._training.torch_dtype) for name, shape in shapes.items()}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 
 from vflsim.analysis.ages import used_probabilities
 from vflsim.analysis.cycles import Cycles, Unanalysable
-from vflsim.analysis.findings import ClosedForm, Finding, Range
+from vflsim.analysis.findings import ClosedForm, Finding, Formulas, Range
 from vflsim.analysis.formulas import (
     bound_formulas,
     chain_formulas,
@@ -16,6 +17,7 @@ from vflsim.analysis.formulas import (
     round_formulas,
 )
 from vflsim.analysis.memoryless import working_on
+from vflsim.analysis.pace import Pace
 from vflsim.analysis.renewal import exponential_rate, pooled_interval, repairman_rates
 from vflsim.analysis.rounds import (
     ROUND,
@@ -26,12 +28,15 @@ from vflsim.analysis.rounds import (
     numbered,
     synchronous,
 )
+from vflsim.analysis.several_arrivals import longest_round, shortest_round
+from vflsim.analysis.single_arrivals import rates
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import SlowestSubset, order_statistic
 from vflsim.timing.sums import shifted
 
 LONG_RUN = "in the long run, over all server steps"
 ALONE = "no message waits for a link"
+RETURN = "steps from one of its own to the next"
 MEMORYLESS = "cycles are exponential: a late client has as long to go as one that begins"
 
 
@@ -55,7 +60,7 @@ def own_pace(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         found = _exact(cycles, laws, services.pop(), t)
     elif alone and t == 1 and services == {Point(0.0)}:
         found = _rates(cycles, [_mean_cycle(cycles, client) for client in cycles.clients])
-    return tuple(found or [_bounds(cycles, t)])
+    return tuple(found or _bounds(cycles, t))
 
 
 def _exact(cycles: Cycles, laws: list[Law], service: Law, t: int) -> list[Finding]:
@@ -113,7 +118,7 @@ def _steps(cycles: Cycles, rates: list[float], conditions: tuple[str, ...]) -> l
     found: list[Finding] = [mean, _per_second(mean)]
     return found + [
         ClosedForm(
-            "steps from one of its own to the next",
+            RETURN,
             "steps",
             every,
             formulas,
@@ -135,36 +140,49 @@ def _mean_cycle(cycles: Cycles, client: int) -> float:
     return math.fsum(turn.share * cycles.cycle(client, turn).expectation() for turn in cycles.turns)
 
 
-def _bounds(cycles: Cycles, t: int) -> ClosedForm:
-    """Return bounds of the mean round.
+def _bounds(cycles: Cycles, t: int) -> list[Finding]:
+    """Return bounds of the mean round and of steps per second; for t = 1 also of the steps between two of a client.
 
-    From below: no client returns before a cycle and a server step, and a step takes t clients. From above: any t
-    clients that the previous step used return after the longest of their cycles; and for t = 1 with a constant step, no
-    client waits for more than one step of each of the others.
+    Of all laws: no client returns before a cycle and a server step; and any t clients that the previous step used
+    return after the longest of their cycles. ``single_arrivals`` and ``several_arrivals`` have closer bounds.
     """
-    many = len(cycles.clients)
-    step = min(cycles.service(turn.now).expectation() for turn in cycles.turns)
-    longest_step = max((cycles.service(t * turn.now) for turn in cycles.turns), key=Law.expectation)
-    waits = [max(each) for each in zip(*map(cycles.longest_waits, cycles.turns), strict=True)]
-    means = [_mean_cycle(cycles, client) for client in cycles.clients]
-    if min(means) + step <= 0:
+    pace = Pace(cycles, t)
+    if min(pace.means) + pace.mean_step[0] <= 0:
         raise Unanalysable("a client takes no time at all: it steps without end at the same instant")
-    low = max(t / math.fsum(1 / (mean + step) for mean in means), step)
-    slowed = [shifted(law, wait) for turn in cycles.turns for law, wait in zip(cycles.cycles(turn), waits, strict=True)]
-    high = SlowestSubset(tuple(Counter(slowed).items()), t).expectation() + longest_step.expectation()
-    if t == 1 and math.isfinite(longest_step.support[1]):
-        others = (many - 1) * longest_step.support[1]
-        high = min(
-            high,
-            1
-            / math.fsum(
-                1 / (mean + wait + others + longest_step.expectation()) for mean, wait in zip(means, waits, strict=True)
-            ),
-        )
+    most = [1 / (mean + pace.mean_step[0]) for mean in pace.means]
+    low = max(t / math.fsum(most), pace.mean_step[0], t * pace.capacity)
+    slowed = [
+        shifted(law, wait) for turn in cycles.turns for law, wait in zip(cycles.cycles(turn), pace.waits, strict=True)
+    ]
+    high = SlowestSubset(tuple(Counter(slowed).items()), t).expectation() + pace.mean_step[1]
+    least = None
+    if t == 1:
+        least, most = rates(pace)
+        high = min(high, 1 / math.fsum(least)) if any(least) else high
+    else:
+        low, high = max(low, shortest_round(pace)), min(high, longest_round(pace))
     why = (
         "bounds of the mean: a step waits for the server, for links, or for clients that are late from steps before, "
         "of which no law is known"
     )
-    return ClosedForm(
-        ROUND, "s", conditions_of(cycles, (LONG_RUN,), why), lambda: bound_formulas(many, t), given=Range(low, high)
-    )
+    conditions = conditions_of(cycles, (LONG_RUN,), why)
+    formulas = partial(bound_formulas, pace.clients, t)
+    mean = ClosedForm(ROUND, "s", conditions, formulas, given=Range(low, max(low, high)))
+    return [mean, _per_second(mean), *(_returns(cycles, mean.mean, least, most, conditions, formulas) if least else [])]
+
+
+def _returns(
+    cycles: Cycles, mean: Range, least: list[float], most: list[float], conditions: tuple[str, ...], formulas: Formulas
+) -> list[Finding]:
+    """Return bounds of the steps from one of a client to its next, from bounds of the clients' rates."""
+    groups: dict[tuple[float, float], list[int]] = {}
+    for client, pair in zip(cycles.clients, zip(least, most, strict=True), strict=True):
+        groups.setdefault(pair, []).append(client)
+    return [
+        ClosedForm(
+            RETURN, "steps", conditions, formulas, given=Range(1 / (mean.high * most_), 1 / (mean.low * least_)),
+            clients=tuple(group),
+        )
+        for (least_, most_), group in groups.items()
+        if least_ > 0
+    ]  # fmt: skip
