@@ -13,7 +13,7 @@ from vflsim.timing.law import Law, Point
 
 
 @dataclass(frozen=True)
-class Queues:
+class LinkQueues:
     """The longest transfers (s) over the server's links, on which messages wait in order of arrival; 0: none wait.
 
     ``in_order``: gradients enter the link in the order in which the server sends them.
@@ -126,14 +126,14 @@ class Pace:
         return [max(each) for each in zip(*map(self.cycles.longest_waits, self.cycles.turns), strict=True)]
 
     @cached_property
-    def queues(self) -> Queues | None:
+    def queues(self) -> LinkQueues | None:
         """The queues on the server's links; None if messages share links in another way."""
         if self.alone:
-            return Queues(0.0, 0.0, in_order=True)
+            return LinkQueues(0.0, 0.0, in_order=True)
         if not self.cycles.queued:
             return None
         down, up = zip(*(self.cycles.transfers(client, self.full) for client in self.cycles.clients), strict=True)
-        return Queues(max(up), max(down), self.cycles.in_order())
+        return LinkQueues(max(up), max(down), self.cycles.in_order())
 
     def slack(self, turns: Sequence[Turn]) -> list[float]:
         """By how much the longest transfers outlast the clients' own in these rounds, on average."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 
@@ -30,14 +29,31 @@ def longest_round(pace: Pace) -> float:
     queues = pace.queues
     if queues is None or pace.alone or not (pace.constant_step and all(map(math.isfinite, pace.hazards))):
         return found
-    down = queues.down if queues.in_order else 0.0
-    extra = pace.slack([pace.full])
-    if not queues.in_order:
-        extra = [slack + (pace.clients - 1) * queues.down for slack in extra]
-    waiting = _first_waits(pace.hazards, t, queues.up) + _later_waits(
-        pace, queues.up, max(t * queues.up, step, t * down)
-    )
-    return min(found, _gathering(pace.longest, extra, t) + step + (t - 1) * down + waiting)
+    slack = pace.slack([pace.full])
+    if queues.in_order:
+        down, extra = queues.down, _turns(pace.longest, slack, t, queues.down)
+    else:
+        down, extra = 0.0, [each + (pace.clients - 1) * queues.down for each in slack]
+    busiest = max(t * queues.up, step, t * down)
+    waiting = _first_waits(pace.hazards, t, queues.up) + _later_waits(pace, queues.up, busiest)
+    return min(found, _gathering(pace.longest, extra, t) + step + waiting)
+
+
+def _turns(cycles: list[Law], slack: list[float], t: int, transfer: float) -> list[float]:
+    """Bound the waits for the gradients of a step that are sent before a client's own, alike clients apart.
+
+    These are 0, 1, …, t − 1 transfers. Of alike clients all but t have none, and the others different ones: which of
+    them has which does not matter.
+    """
+    if t > _MOST_TURNS:
+        return [each + (t - 1) * transfer for each in slack]
+    seen: dict[tuple[Law, float], int] = {}
+    found = []
+    for pair in zip(cycles, slack, strict=True):
+        place = seen.setdefault(pair, 0)
+        seen[pair] += 1
+        found.append(pair[1] + max(0, t - 1 - place) * transfer)
+    return found
 
 
 def _gathering(cycles: list[Law], waits: list[float], t: int) -> float:
@@ -59,13 +75,16 @@ def _first_waits(hazards: list[float], t: int, transfer: float) -> float:
 def _later_waits(pace: Pace, transfer: float, busy: float) -> float:
     """Bound the mean wait for messages of the steps before, which keep the busiest station for ``busy`` seconds each.
 
-    Between the last arrivals of two steps lie at least L, a sum of t exponential gaps, independent of the past. So the
-    wait is at most max_n (n busy − L₁ − … − L_n + (t − 1) transfer)⁺, whose mean is at most Σ_n of the single means,
-    and E X⁺ ≤ E exp(θX) / (e θ) for every θ > 0.
+    Between the last arrivals of two steps lie at least L, independent of the past: the t-th smallest of exponential
+    times. So the wait is at most max_n (n busy − L₁ − … − L_n + (t − 1) transfer)⁺, whose mean is at most the sum of
+    the single means, and E X⁺ ≤ E exp(θX) / (e θ) for every θ > 0.
     """
-    rates, best = _intensities(pace.hazards, pace.t), math.inf
-    for theta in (rates[0] * np.geomspace(0.01, 1e4, 200)).tolist():
-        ratio = math.exp(min(700.0, theta * busy - math.fsum(np.log1p(theta / rates))))
+    between = order_statistic([_exponential(hazard) for hazard in pace.hazards], pace.t)
+    x = np.linspace(0.0, float(between.quantile(_LEVEL)), _POINTS)
+    masses = np.diff(between.cdf(x), append=1.0)  # counted at the beginning of each stretch: L is longer
+    best = math.inf
+    for theta in np.geomspace(0.01, 1e4, 200) / between.expectation():
+        ratio = float(masses @ np.exp(-theta * x)) * math.exp(min(700.0, theta * busy))
         if ratio < 1:
             start = min(700.0, theta * (pace.t - 1) * transfer - 1)
             best = min(best, math.exp(start) / theta * ratio / (1 - ratio))
@@ -76,11 +95,11 @@ def shortest_round(pace: Pace) -> float:
     """Give a bound of the mean round from below: 0 where none is known.
 
     Let v_k be the time when the last of the k-th step's embeddings reaches the server's link. Then its t clients begin
-    a new cycle after a transfer and a server step at the earliest. The others come within dt with probability λ_m dt at
-    most, λ_m their largest hazard rate. So v_{k+1} − v_k is stochastically no less than the t-th smallest of
-    independent times: step and cycle of t clients, exponential ones of the others. Which clients is not known, but how
-    often each can be one: no more than once in its mean cycle and step. The bound is the least mean over all
-    distributions of sets of t clients that keep to this (a linear program).
+    a new cycle after a transfer and a server step at the earliest, and their gradients move one after the other. The
+    other clients come within dt with probability λ_m dt at most, λ_m their largest hazard rate. So v_{k+1} − v_k is
+    stochastically no less than the t-th smallest of independent times: step and cycle of t clients, exponential ones of
+    the others. Which clients is not known, but how often each can be one: no more than once in its mean cycle and step.
+    The bound is the least mean over all distributions of sets of t clients that keep to this (a linear program).
     """
     if pace.queues is None:
         return 0.0
@@ -89,32 +108,48 @@ def shortest_round(pace: Pace) -> float:
     groups: dict[tuple[Law, Law], list[int]] = {}
     for place, pair in sorted(enumerate(zip(fresh, late, strict=True)), key=lambda each: pace.means[each[0]]):
         groups.setdefault(pair, []).append(place)
-    kinds, chosen = list(groups), 0
-    vectors = 1
-    for kind in kinds:
-        vectors *= min(pace.t, len(groups[kind])) + 1
-        if vectors > _MOST_SETS:
-            break
-        chosen += 1
-    told, rest = kinds[:chosen], sum(len(groups[kind]) for kind in kinds[chosen:])
-    sets = [
-        counts
-        for counts in product(*(range(min(pace.t, len(groups[kind])) + 1) for kind in told))
-        if 0 <= pace.t - sum(counts) <= rest
-    ]
-    end = float(order_statistic(fresh, pace.t).quantile(_LEVEL))
-    x = np.linspace(0.0, end, _POINTS)[1:]
-    cdfs = {law: law.cdf(x) for kind in kinds for law in kind}
-    others = [cdfs[law] for kind in kinds[chosen:] for _ in groups[kind] for law in kind[1:]]
+    kinds, points = list(groups), _POINTS if pace.clients * pace.t < _MANY else _POINTS // 8
+    most = min(_MOST_SETS, _MOST_WORK // (points * pace.clients * pace.t))
+    if most == 0:
+        return 0.0
+    sizes = [len(groups[kind]) for kind in kinds]
+    chosen, sets = max(
+        (chosen, sets) for chosen in range(len(kinds) + 1) if len(sets := _sets(sizes, chosen, pace.t, most)) <= most
+    )
+    told = kinds[:chosen]
+    apart = _apart(pace)
+    end = float(order_statistic(fresh, pace.t).quantile(_LEVEL)) + (pace.t - 1) * apart
+    x = np.linspace(0.0, end, points)[1:]
+    late_cdfs = {kind: kind[1].cdf(x) for kind in kinds}
+    used_cdfs = {
+        kind: [kind[0].cdf(x - place * apart) for place in range(min(pace.t, len(groups[kind])))] for kind in told
+    }
+    others = [late_cdfs[kind] for kind in kinds[chosen:] for _ in groups[kind]]
     slowest = [_mean_below(_fewer([
-        *(cdfs[kind[0]] for kind, n in zip(told, counts, strict=True) for _ in range(n)),
-        *(cdfs[kind[1]] for kind, n in zip(told, counts, strict=True) for _ in range(len(groups[kind]) - n)),
+        *(cdf for kind, n in zip(told, counts, strict=True) for cdf in used_cdfs[kind][:n]),
+        *(late_cdfs[kind] for kind, n in zip(told, counts, strict=True) for _ in range(len(groups[kind]) - n)),
         *others,
     ], pace.t), x) for counts in sets]  # fmt: skip
     rates = [1 / (mean + pace.mean_step[0]) for mean in pace.means]
     often = [math.fsum(rates[place] for place in groups[kind]) for kind in told]
     left = math.fsum(rates[place] for kind in kinds[chosen:] for place in groups[kind])
     return _least(slowest, [[*counts, pace.t - sum(counts)] for counts in sets], [*often, left])
+
+
+def _sets(sizes: list[int], told: int, t: int, most: int) -> list[tuple[int, ...]]:
+    """Return how many of each of the first kinds may be among t clients, the others taken together.
+
+    Stops at one more than ``most``.
+    """
+    found: list[tuple[int, ...]] = [()]
+    for kind in range(told):
+        rest = sum(sizes[kind + 1 :])
+        found = [
+            (*counts, n)
+            for counts in found
+            for n in range(max(0, t - sum(counts) - rest), min(sizes[kind], t - sum(counts)) + 1)
+        ][: most + 1]
+    return found
 
 
 def _fresh(pace: Pace) -> list[Law]:
@@ -138,6 +173,13 @@ def _longer(pace: Pace, turn: Turn) -> list[float]:
     transfers = [pace.cycles.transfers(client, turn)[1] for client in pace.cycles.clients]
     shortest = min(pace.cycles.transfers(client, pace.smallest)[1] for client in pace.cycles.clients)
     return [each - shortest for each in transfers]
+
+
+def _apart(pace: Pace) -> float:
+    """Return the least time between the arrivals of a step's gradients at clients of the same latency."""
+    if pace.alone or not (pace.queues and pace.queues.in_order):
+        return 0.0
+    return min(pace.cycles.transfers(client, pace.smallest)[0] for client in pace.cycles.clients)
 
 
 def _exponential(rate: float) -> Law:
@@ -179,8 +221,14 @@ def _least(means: list[float], used: list[list[int]], rates: list[float]) -> flo
     return (found.fun or 0.0) * (1 - _TOLERANCE) if found.status == 0 else 0.0
 
 
+_MOST_TURNS = 64
+"""The largest t for which alike clients are told apart by the transfers that they wait for."""
 _MOST_SETS = 40
+"""The most sets of used clients in the linear program, by numbers of alike clients; slower ones count as alike."""
+_MANY, _MOST_WORK = 20_000, 200_000_000
+"""Clients times t from which fewer rectangles must do; and the most clients times t times rectangles of all sets."""
 _POINTS = 4_000
 _LEVEL = 0.9995
+"""Rectangles of equal width up to this quantile: they leave out about a thousandth of the mean."""
 _TOLERANCE = 1e-6
 """The relative tolerance of the linear program."""

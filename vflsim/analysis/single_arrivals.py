@@ -16,24 +16,30 @@ from vflsim.analysis.pace import Pace
 def rates(pace: Pace) -> tuple[list[float], list[float]]:
     """Give bounds of the steps per second by each client, from below and from above, in client order."""
     most = [1 / (mean + pace.mean_step[0]) for mean in pace.means]
-    queues = pace.queues
     worst = [wait + (pace.clients - 1) * pace.longest_step for wait in pace.waits]
-    least = [1 / (1 / rate + wait) for rate, wait in zip(most, worst, strict=True)]
+    queues = pace.queues
     if queues is None or not (pace.constant_step or pace.alone):
-        return least, most
-    moment = [(law.expectation(), law.variance()) for law in pace.steps]
-    mean, square = max(m for m, _ in moment), max(m * m + v for m, v in moment)
-    extra = pace.slack(pace.cycles.turns)
+        return _slower(most, worst), most
+    others, extra = pace.clients - 1, pace.slack(pace.cycles.turns)
+    if not queues.in_order:
+        extra = [slack + others * queues.down for slack in extra]
     if pace.constant_step:
-        mean = max(queues.up, mean, queues.down if queues.in_order else 0.0)
+        mean = max(queues.up, pace.longest_step, queues.down if queues.in_order else 0.0)
         square = mean * mean
         extra = [slack + pace.longest_step - pace.mean_step[0] for slack in extra]
-    if not queues.in_order:
-        extra = [slack + (pace.clients - 1) * queues.down for slack in extra]
-    longest = mean if pace.constant_step else pace.longest_step
-    waiting = _waiting(most, pace.hazards, mean, square, (pace.clients - 1) * longest, any(extra))
-    better = [max(0.0, 1 - y) / (1 / rate + slack) for rate, slack, y in zip(most, extra, waiting, strict=True)]
-    return [max(pair) for pair in zip(least, better, strict=True)], most
+        worst = [min(wait, others * mean + slack) for wait, slack in zip(worst, extra, strict=True)]
+        longest = others * mean
+    else:
+        moments = [(law.expectation(), law.variance()) for law in pace.steps]
+        mean, square = max(m for m, _ in moments), max(m * m + v for m, v in moments)
+        longest = others * pace.longest_step
+    waiting = _waiting(most, pace.hazards, mean, square, longest, any(extra))
+    close = [max(0.0, 1 - y) / (1 / rate + slack) for rate, slack, y in zip(most, extra, waiting, strict=True)]
+    return [max(pair) for pair in zip(_slower(most, worst), close, strict=True)], most
+
+
+def _slower(rates: list[float], waits: list[float]) -> list[float]:
+    return [1 / (1 / rate + wait) for rate, wait in zip(rates, waits, strict=True)]
 
 
 def _waiting(
