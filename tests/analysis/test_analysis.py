@@ -250,6 +250,27 @@ def test_exponential_server_steps_have_product_form() -> None:
     check(form, simulated(world)[0])
 
 
+@pytest.mark.parametrize("compute", [0, {"kind": "exponential", "mean": "50 ms"}], ids=["at once", "exponential"])
+def test_links_that_are_shared_equally_have_product_form(compute: Any) -> None:
+    link = {"up": "200 kbps", "down": "200 kbps"}
+    changes = {"timing__network": "fair", "timing__server": {"compute": compute, "link": link}}
+    uploads = {"kind": "exponential", "mean": "50*m ms"}
+    quick = {"up": "1 Mbps", "down": "1 Mbps", "latency": "5 ms"}
+    world = scenario({"kind": "asynchronous"}, {"select": "all", "upload_delay": uploads, "link": quick}, **changes)
+    form = found(world)
+    assert (form.exactness, form.law) == ("exact", None)
+    rounds, _ = simulated(world)
+    check(form, rounds)
+    slow = {"up": "100 kbps", "down": "100 kbps"}
+    other = scenario({"kind": "asynchronous"}, {"select": "all", "upload_delay": uploads, "link": slow}, **changes)
+    assert found(other).exactness == "bounds", "clients' own links limit their share"
+    unshared = scenario(
+        {"kind": "asynchronous"}, {"select": "all", "upload_delay": uploads, "link": quick},
+        **(changes | {"timing__network": "dedicated"}),
+    )  # fmt: skip
+    assert found(unshared).mean.low < rounds.mean() - half_width(rounds), "as if nobody waited for links"
+
+
 def test_own_batches_send_their_ids() -> None:
     link = {"up": "100 kbps", "down": "100 kbps"}
     changes = {"timing__network": "dedicated", "training__batches": "own", "training__last_batch": "drop"}

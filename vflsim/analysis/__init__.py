@@ -5,8 +5,9 @@ from __future__ import annotations
 from vflsim.analysis.ages import Geometric, used_probabilities
 from vflsim.analysis.findings import ClosedForm, Finding, Formula, NoClosedForm, Range
 from vflsim.analysis.memoryless import working_on
+from vflsim.analysis.product_form import repairman_rates
 from vflsim.analysis.race import Race, exponential_ratio, race
-from vflsim.analysis.renewal import pooled_interval, repairman_rates
+from vflsim.analysis.renewal import pooled_interval
 from vflsim.timing.affine import OfDelay
 from vflsim.timing.law import Law, MixtureLaw, Point, mixture
 from vflsim.timing.order import OrderStatistic, counts, maximum, minimum, order_statistic

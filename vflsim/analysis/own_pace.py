@@ -18,7 +18,8 @@ from vflsim.analysis.formulas import (
 )
 from vflsim.analysis.memoryless import working_on
 from vflsim.analysis.pace import Pace
-from vflsim.analysis.renewal import exponential_rate, pooled_interval, repairman_rates
+from vflsim.analysis.product_form import repairman_rates
+from vflsim.analysis.renewal import exponential_rate, has_settling_phase, pooled_interval
 from vflsim.analysis.rounds import (
     ROUND,
     ages,
@@ -60,6 +61,8 @@ def own_pace(cycles: Cycles, t: int) -> tuple[Finding, ...]:
         found = _exact(cycles, laws, services.pop(), t)
     elif alone and t == 1 and services == {Point(0.0)}:
         found = _rates(cycles, [_mean_cycle(cycles, client) for client in cycles.clients])
+    elif t == 1 and len(services) == 1:
+        found = _product_form(Pace(cycles, 1), services.pop())
     return tuple(found or _bounds(cycles, t))
 
 
@@ -94,10 +97,22 @@ def _exact(cycles: Cycles, laws: list[Law], service: Law, t: int) -> list[Findin
             lambda: pooled_formulas(groups, names), pooled,
         )  # fmt: skip
         return [interval, *_rates(cycles, [law.expectation() for law in laws])[1:]]
-    if t == 1 and exponential_rate(service) is not None:
-        steps = repairman_rates([law.expectation() for law in laws], service.expectation())
-        return _steps(cycles, steps, (LONG_RUN, ALONE, "exponential server steps in order of arrival (product form)"))
-    return []
+    return _product_form(Pace(cycles, 1), service) if t == 1 else []
+
+
+def _product_form(pace: Pace, service: Law) -> list[Finding]:
+    """Return the exact rates of a network of product form: exponential steps or none, and links without queues."""
+    at_once = service == Point(0.0)
+    if not (at_once or exponential_rate(service) is not None) or not (pace.alone or pace.shared):
+        return []
+    shared = pace.shared or ()
+    if at_once and not all(has_settling_phase(pace.cycles.cycle(client, pace.full)) for client in pace.cycles.clients):
+        return []  # constant cycles keep their phases for ever: nothing settles
+    means = [max(0.0, mean - math.fsum(shared)) for mean in pace.means]
+    why = ["exponential server steps in order of arrival"] if not at_once else []
+    why += ["messages divide the server's links equally"] if shared else [ALONE]
+    steps = repairman_rates(means, service.expectation(), shared)
+    return _steps(pace.cycles, steps, (LONG_RUN, f"product form: {', '.join(why)}"))
 
 
 def _rates(cycles: Cycles, means: list[float]) -> list[Finding]:

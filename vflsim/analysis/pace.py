@@ -135,6 +135,25 @@ class Pace:
         down, up = zip(*(self.cycles.transfers(client, self.full) for client in self.cycles.clients), strict=True)
         return LinkQueues(max(up), max(down), self.cycles.in_order())
 
+    @cached_property
+    def shared(self) -> tuple[float, float] | None:
+        """The mean transfers down and up of every client alone, if the server's links divide themselves equally.
+
+        None if messages wait in a queue, if clients' own links slow them down, or if clients differ.
+        """
+        if self.cycles.queued or self.alone:
+            return None
+        turns, found = self.cycles.turns, set[tuple[float, float]]()
+        for client in self.cycles.clients:
+            pairs = [self.cycles.transfers(client, turn) for turn in turns]
+            if pairs != [self.cycles.occupied(client, turn) for turn in turns]:
+                return None
+            means = (
+                math.fsum(turn.share * pair[way] for turn, pair in zip(turns, pairs, strict=True)) for way in (0, 1)
+            )
+            found.add((next(means), next(means)))
+        return found.pop() if len(found) == 1 else None
+
     def slack(self, turns: Sequence[Turn]) -> list[float]:
         """By how much the longest transfers outlast the clients' own in these rounds, on average."""
         if self.alone or self.queues is None:

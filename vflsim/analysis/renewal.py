@@ -73,26 +73,6 @@ def pooled_interval(cycles: Sequence[Law]) -> Law | None:
     return cycles[0] if len(cycles) == 1 else Pooled(tuple(Counter(cycles).items()))
 
 
-def repairman_rates(means: Sequence[float], service: float) -> list[float]:
-    """Give the steps per second by each client when a server takes exponential times, in order of arrival.
-
-    ``means`` are those of the clients' cycles without the server, which may have any laws; ``service`` is the mean of
-    the server's time. Product form of a closed network of a delay station and a queue (Baskett, Chandy, Muntz &
-    Palacios 1975): with e_k the elementary symmetric polynomials of the means, G(clients) = Σ_n n! service^n e_{M−n},
-    client m's rate is G(the others) / G(all).
-    """
-    whole = _constant(means, service)
-    return [_constant([*means[:m], *means[m + 1 :]], service) / whole for m in range(len(means))]
-
-
-def _constant(means: Sequence[float], service: float) -> float:
-    polynomials = [1.0]
-    for mean in means:
-        polynomials = [a + mean * b for a, b in zip([*polynomials, 0.0], [0.0, *polynomials], strict=True)]
-    clients = len(means)
-    return math.fsum(math.factorial(n) * service**n * polynomials[clients - n] for n in range(clients + 1))
-
-
 @final
 @dataclass(frozen=True)
 class Pooled(Law):
