@@ -124,17 +124,72 @@ def chain_formulas(clients: int, t: int, rate: float, service: float) -> tuple[F
     return (Formula(sympy.Function("E")(sympy.Symbol("T")), mean, note),)
 
 
-def bound_formulas(clients: int, t: int) -> tuple[Formula, ...]:
-    """t / Σ 1/(E C_m + E S) ≤ E T ≤ E max over any t clients + E S."""
+def rate_bound_formulas(longest: float | None) -> tuple[Formula, ...]:
+    """1 / Σ 1/(E C_m + E S) ≤ E T ≤ 1 / Σ (1 − y_m)/(E C_m + E S), y_m the share of its time that client m waits.
+
+    ``longest`` are the seconds of the busiest station. Without, clients wait as long as they can.
+    """
+    import sympy
+
+    m, j, size = sympy.Symbol("m", integer=True), sympy.Symbol("j", integer=True), sympy.Symbol("M")
+    cycles, mean, step = sympy.IndexedBase("C"), sympy.Function("E"), sympy.Symbol("S")
+
+    def alone(k: sympy.Symbol) -> sympy.Expr:
+        return mean(cycles[k]) + mean(step)
+
+    def round_of(rates: sympy.Expr) -> sympy.Expr:
+        return 1 / sympy.Sum(rates, (m, 1, size))
+
+    least = Formula(
+        sympy.Symbol("E_least"), round_of(1 / alone(m)), "nobody waits; or the busiest station's time, if longer"
+    )
+    if longest is None:
+        waits = sympy.IndexedBase("W")
+        most = round_of(1 / (alone(m) + waits[m]))
+        return least, Formula(sympy.Symbol("E_most"), most, "W_m: all that client m can wait for server and links")
+    shares, hazards, station = sympy.IndexedBase("y"), sympy.IndexedBase("lambda"), sympy.Symbol("D")
+    work = sympy.Sum(station * shares[j] + station**2 / (2 * alone(j)), (j, 1, size))
+    note = (
+        f"D = {longest:.6g} s: the busiest station; D**2: the second moment; lambda_m: the largest hazard rate of m; "
+        "j = m counts only where transfers differ"
+    )
+    return (
+        least,
+        Formula(shares[m], hazards[m] * work, note),
+        Formula(
+            sympy.Symbol("E_most"), round_of((1 - shares[m]) / alone(m)), "y_m: the share of its time that m waits"
+        ),
+    )
+
+
+def bound_formulas(clients: int, t: int, ageing: bool) -> tuple[Formula, ...]:
+    """The bounds of E T: t / Σ 1/(E C_m + E S) or more, and E max over any t clients + E S or less.
+
+    With ``ageing`` the t-th smallest of all cycles takes the place of the longest of any t.
+    """
     import sympy
 
     m, size = sympy.Symbol("m", integer=True), sympy.Symbol("M")
     cycles, step = sympy.IndexedBase("C"), sympy.Symbol("S")
     mean = sympy.Function("E")
     least = t / sympy.Sum(1 / (mean(cycles[m]) + mean(step)), (m, 1, size))
-    most = mean(sympy.Symbol(f"max_{t}")) + mean(step)
-    which = f"the longest of the {t} slowest of {clients} cycles, with all that they can wait for links"
-    return Formula(sympy.Symbol("E_least"), least), Formula(sympy.Symbol("E_most"), most, which)
+    if not ageing:
+        most = mean(sympy.Symbol(f"max_{t}")) + mean(step)
+        which = f"the longest of the {t} slowest of {clients} cycles, with all that they can wait for links"
+        return Formula(sympy.Symbol("E_least"), least), Formula(sympy.Symbol("E_most"), most, which)
+    most = mean(sympy.Symbol(f"C_({t})")) + mean(step) + sympy.Symbol("W")
+    a, chance, gathered = sympy.Symbol("a", integer=True), sympy.IndexedBase("pi"), sympy.IndexedBase(f"X_({t})")
+    program = sympy.Sum(chance[a] * mean(gathered[a]), (a, 1, sympy.Symbol("A")))
+    return (
+        Formula(
+            sympy.Symbol("E_least"), sympy.Max(least, program),
+            f"the least over chances pi of A sets: {t} clients in new cycles, the others at their largest hazard rates",
+        ),
+        Formula(
+            sympy.Symbol("E_most"), most,
+            f"the {ordinal(t)} of {clients} new cycles; W: a bound of the mean wait for links, server and gradients",
+        ),
+    )  # fmt: skip
 
 
 def ordinal(t: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 from vflsim.analysis.ages import used_probabilities
@@ -13,6 +14,7 @@ from vflsim.analysis.formulas import (
     bound_formulas,
     chain_formulas,
     pooled_formulas,
+    rate_bound_formulas,
     rate_formulas,
     round_formulas,
 )
@@ -30,7 +32,7 @@ from vflsim.analysis.rounds import (
     synchronous,
 )
 from vflsim.analysis.several_arrivals import longest_round, shortest_round
-from vflsim.analysis.single_arrivals import rates
+from vflsim.analysis.single_arrivals import busiest, rates
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import SlowestSubset, order_statistic
 from vflsim.timing.sums import shifted
@@ -38,6 +40,10 @@ from vflsim.timing.sums import shifted
 LONG_RUN = "in the long run, over all server steps"
 ALONE = "no message waits for a link"
 RETURN = "steps from one of its own to the next"
+WAITS = (
+    "bounds of the mean: a step waits for the server, for links, or for clients that are late from steps before, of "
+    "which no law is known"
+)
 MEMORYLESS = "cycles are exponential: a late client has as long to go as one that begins"
 
 
@@ -170,34 +176,34 @@ def _bounds(cycles: Cycles, t: int) -> list[Finding]:
         shifted(law, wait) for turn in cycles.turns for law, wait in zip(cycles.cycles(turn), pace.waits, strict=True)
     ]
     high = SlowestSubset(tuple(Counter(slowed).items()), t).expectation() + pace.mean_step[1]
-    least = None
-    if t == 1:
-        least, most = rates(pace)
-        high = min(high, 1 / math.fsum(least)) if any(least) else high
-    else:
-        low, high = max(low, shortest_round(pace)), min(high, longest_round(pace))
-    why = (
-        "bounds of the mean: a step waits for the server, for links, or for clients that are late from steps before, "
-        "of which no law is known"
-    )
-    conditions = conditions_of(cycles, (LONG_RUN,), why)
-    formulas = partial(bound_formulas, pace.clients, t)
-    mean = ClosedForm(ROUND, "s", conditions, formulas, given=Range(low, max(low, high)))
-    return [mean, _per_second(mean), *(_returns(cycles, mean.mean, least, most, conditions, formulas) if least else [])]
+    conditions = conditions_of(cycles, (LONG_RUN,), WAITS)
+    if t > 1:
+        late = longest_round(pace)
+        formulas = partial(bound_formulas, pace.clients, t, late < high)
+        mean = _between(max(low, shortest_round(pace)), min(high, late), conditions, formulas)
+        return [mean, _per_second(mean)]
+    least, most = rates(pace)
+    if any(least):
+        high = min(high, 1 / math.fsum(least))
+    mean = _between(low, high, conditions, partial(rate_bound_formulas, busiest(pace)))
+    return [mean, _per_second(mean), *_returns(mean, pace, least, most)]
 
 
-def _returns(
-    cycles: Cycles, mean: Range, least: list[float], most: list[float], conditions: tuple[str, ...], formulas: Formulas
-) -> list[Finding]:
+def _between(low: float, high: float, conditions: tuple[str, ...], formulas: Formulas) -> ClosedForm:
+    """Return bounds of the mean round; the integrals of two that coincide may differ by their error."""
+    return ClosedForm(ROUND, "s", conditions, formulas, given=Range(min(low, high), max(low, high)))
+
+
+def _returns(mean: ClosedForm, pace: Pace, least: list[float], most: list[float]) -> list[Finding]:
     """Return bounds of the steps from one of a client to its next, from bounds of the clients' rates."""
     groups: dict[tuple[float, float], list[int]] = {}
-    for client, pair in zip(cycles.clients, zip(least, most, strict=True), strict=True):
+    for client, pair in zip(pace.cycles.clients, zip(least, most, strict=True), strict=True):
         groups.setdefault(pair, []).append(client)
     return [
-        ClosedForm(
-            RETURN, "steps", conditions, formulas, given=Range(1 / (mean.high * most_), 1 / (mean.low * least_)),
-            clients=tuple(group),
+        replace(
+            mean, name=RETURN, unit="steps", clients=tuple(group),
+            given=Range(1 / (mean.mean.high * fast), 1 / (mean.mean.low * slow)),
         )
-        for (least_, most_), group in groups.items()
-        if least_ > 0
+        for (slow, fast), group in groups.items()
+        if slow > 0
     ]  # fmt: skip

@@ -18,24 +18,33 @@ def rates(pace: Pace) -> tuple[list[float], list[float]]:
     most = [1 / (mean + pace.mean_step[0]) for mean in pace.means]
     worst = [wait + (pace.clients - 1) * pace.longest_step for wait in pace.waits]
     queues = pace.queues
-    if queues is None or not (pace.constant_step or pace.alone):
+    station = busiest(pace)
+    if queues is None or station is None:
         return _slower(most, worst), most
     others, extra = pace.clients - 1, pace.slack(pace.cycles.turns)
     if not queues.in_order:
         extra = [slack + others * queues.down for slack in extra]
     if pace.constant_step:
-        mean = max(queues.up, pace.longest_step, queues.down if queues.in_order else 0.0)
-        square = mean * mean
+        mean, square = station, station * station
         extra = [slack + pace.longest_step - pace.mean_step[0] for slack in extra]
         worst = [min(wait, others * mean + slack) for wait, slack in zip(worst, extra, strict=True)]
         longest = others * mean
     else:
-        moments = [(law.expectation(), law.variance()) for law in pace.steps]
-        mean, square = max(m for m, _ in moments), max(m * m + v for m, v in moments)
+        mean, square = station, max(law.expectation() ** 2 + law.variance() for law in pace.steps)
         longest = others * pace.longest_step
     waiting = _waiting(most, pace.hazards, mean, square, longest, any(extra))
     close = [max(0.0, 1 - y) / (1 / rate + slack) for rate, slack, y in zip(most, extra, waiting, strict=True)]
     return [max(pair) for pair in zip(_slower(most, worst), close, strict=True)], most
+
+
+def busiest(pace: Pace) -> float | None:
+    """Give the longest time at a station (s), the mean if it is random; None where only the longest waits are known."""
+    queues = pace.queues
+    if queues is None or not (pace.constant_step or pace.alone):
+        return None
+    if pace.constant_step:
+        return max(queues.up, pace.longest_step, queues.down if queues.in_order else 0.0)
+    return max(law.expectation() for law in pace.steps)
 
 
 def _slower(rates: list[float], waits: list[float]) -> list[float]:
