@@ -24,11 +24,11 @@ def longest_round(pace: Pace) -> float:
     """
     if not pace.ageing or pace.longest is None:
         return math.inf
-    step, t = pace.mean_step[1], pace.t
-    found = _gathering(pace.longest, pace.waits, t) + step
-    queues = pace.queues
+    step, t, queues = pace.mean_step[1], pace.t, pace.queues
+    if pace.clients * t > _MOST_ARRIVALS:
+        return math.inf
     if queues is None or pace.alone or not (pace.constant_step and all(map(math.isfinite, pace.hazards))):
-        return found
+        return _gathering(pace.longest, pace.waits, t) + step
     slack = pace.slack([pace.full])
     if queues.in_order:
         down, extra = queues.down, _turns(pace.longest, slack, t, queues.down)
@@ -36,7 +36,9 @@ def longest_round(pace: Pace) -> float:
         down, extra = 0.0, [each + (pace.clients - 1) * queues.down for each in slack]
     busiest = max(t * queues.up, step, t * down)
     waiting = _first_waits(pace.hazards, t, queues.up) + _later_waits(pace, queues.up, busiest)
-    return min(found, _gathering(pace.longest, extra, t) + step + waiting)
+    if waiting > max(pace.waits):
+        return _gathering(pace.longest, pace.waits, t) + step
+    return _gathering(pace.longest, extra, t) + step + waiting
 
 
 def _turns(cycles: list[Law], slack: list[float], t: int, transfer: float) -> list[float]:
@@ -112,10 +114,8 @@ def shortest_round(pace: Pace) -> float:
     most = min(_MOST_SETS, _MOST_WORK // (points * pace.clients * pace.t))
     if most == 0:
         return 0.0
-    sizes = [len(groups[kind]) for kind in kinds]
-    chosen, sets = max(
-        (chosen, sets) for chosen in range(len(kinds) + 1) if len(sets := _sets(sizes, chosen, pace.t, most)) <= most
-    )
+    sets = _sets([len(groups[kind]) for kind in kinds], pace.t, most)
+    chosen = len(sets[0])
     told = kinds[:chosen]
     apart = _apart(pace)
     end = float(order_statistic(fresh, pace.t).quantile(_LEVEL)) + (pace.t - 1) * apart
@@ -136,19 +136,22 @@ def shortest_round(pace: Pace) -> float:
     return _least(slowest, [[*counts, pace.t - sum(counts)] for counts in sets], [*often, left])
 
 
-def _sets(sizes: list[int], told: int, t: int, most: int) -> list[tuple[int, ...]]:
+def _sets(sizes: list[int], t: int, most: int) -> list[tuple[int, ...]]:
     """Return how many of each of the first kinds may be among t clients, the others taken together.
 
-    Stops at one more than ``most``.
+    Of as many kinds as leave no more than ``most`` possibilities.
     """
-    found: list[tuple[int, ...]] = [()]
-    for kind in range(told):
-        rest = sum(sizes[kind + 1 :])
-        found = [
+    found, rest = [tuple[int, ...]()], sum(sizes)
+    for size in sizes:
+        rest -= size
+        more = [
             (*counts, n)
             for counts in found
-            for n in range(max(0, t - sum(counts) - rest), min(sizes[kind], t - sum(counts)) + 1)
-        ][: most + 1]
+            for n in range(max(0, t - sum(counts) - rest), min(size, t - sum(counts)) + 1)
+        ]
+        if len(more) > most:
+            break
+        found = more
     return found
 
 
@@ -225,6 +228,8 @@ _MOST_TURNS = 64
 """The largest t for which alike clients are told apart by the transfers that they wait for."""
 _MOST_SETS = 40
 """The most sets of used clients in the linear program, by numbers of alike clients; slower ones count as alike."""
+_MOST_ARRIVALS = 50_000
+"""The most clients times t for which the t-th smallest cycle is computed: seconds."""
 _MANY, _MOST_WORK = 20_000, 200_000_000
 """Clients times t from which fewer rectangles must do; and the most clients times t times rectangles of all sets."""
 _POINTS = 4_000
