@@ -91,6 +91,15 @@ class BatchSequence:
         """Return the number of rows in batch ``k``, without drawing it."""
         return self._last if k % self.per_epoch == self.per_epoch - 1 else self.size
 
+    def sizes(self) -> tuple[Batch, ...]:
+        """Return a batch of each size. What operations on a batch and messages cost depends on its size alone."""
+        return self.batch(0), self.batch(self.per_epoch - 1)
+
+    def sizes_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each number of a batch the place of its size in ``sizes``."""
+        places: NDArray[np.int64] = (numbers % self.per_epoch == self.per_epoch - 1).astype(np.int64)
+        return places
+
     def batch(self, k: int) -> Batch:
         """Return batch ``k`` = 0, 1, …; equal arguments give equal batches, in any order."""
         if k < 0:
@@ -104,14 +113,7 @@ class BatchSequence:
 
     def _cut(self, epoch: int) -> tuple[Batch, ...]:
         """Cut an epoch into batches, once for all parties."""
-        first, size = epoch * self.per_epoch, self.size
-        if self.uniform:
-            drawn = generator(self.seed, self.origin, f"batches.uniform/{epoch}")
-            samples = [drawn.choice(self.rows, size, replace=False) for _ in range(self.per_epoch)]
-            permutation = np.concatenate(samples)
-        else:
-            permutation = generator(self.seed, self.origin, f"batches/{epoch}").permutation(self.rows)
-        permutation = permutation.astype(np.int64, copy=False)
+        first, size, permutation = epoch * self.per_epoch, self.size, self._drawn(epoch)
         permutation.setflags(write=False)
         batches = tuple(
             Batch(first + place, permutation[place * size : place * size + self.length(place)], self.origin)
@@ -121,3 +123,12 @@ class BatchSequence:
         if len(self._epochs) > _REMEMBERED:
             self._epochs.popitem(last=False)
         return batches
+
+    def _drawn(self, epoch: int) -> NDArray[np.int64]:
+        """Return the rows of all batches of an epoch, one after the other, and perhaps rows that it leaves out."""
+        if self.uniform:
+            drawn = generator(self.seed, self.origin, f"batches.uniform/{epoch}")
+            samples = [drawn.choice(self.rows, self.size, replace=False) for _ in range(self.per_epoch)]
+            return np.concatenate(samples).astype(np.int64, copy=False)
+        permutation = generator(self.seed, self.origin, f"batches/{epoch}").permutation(self.rows)
+        return permutation.astype(np.int64, copy=False)

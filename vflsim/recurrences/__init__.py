@@ -3,11 +3,14 @@
 from vflsim.recurrences.acts import (
     Activated,
     Acts,
+    ClientDelay,
+    ClientsWait,
     ClientWork,
     InTurn,
     ServerWaits,
     ServerWork,
     ToClients,
+    ToPeers,
     ToServer,
 )
 from vflsim.recurrences.chunk import Obstacle, Recurrence
@@ -18,7 +21,9 @@ __all__ = [
     "BARRIERS",
     "Activated",
     "Acts",
+    "ClientDelay",
     "ClientWork",
+    "ClientsWait",
     "InTurn",
     "Obstacle",
     "Recurrence",
@@ -27,5 +32,6 @@ __all__ = [
     "SynchronousRounds",
     "TimedWorld",
     "ToClients",
+    "ToPeers",
     "ToServer",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
@@ -35,6 +35,19 @@ class ClientWork:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientDelay:
+    """The client waits ``factor`` times a draw of its upload delay; each ``purpose`` has its own draws.
+
+    Example::
+
+        ClientDelay("share", 0.5).factor  # 0.5
+    """
+
+    purpose: str
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class ServerWork:
     """The server performs an operation, which gives the FLOPs and never runs. One that counts as a round ends it.
 
@@ -60,10 +73,41 @@ class ToServer:
 
 
 @dataclass(frozen=True, slots=True)
+class ToPeers:
+    """Every client sends each other client such a message, and does not wait until it arrives.
+
+    Example::
+
+        ToPeers(Embedding(round=0)).message.kind  # 'embedding'
+    """
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsWait:
+    """Every client waits until what all others have sent it, last and before the first round, has arrived.
+
+    Example::
+
+        ClientsWait() == ClientsWait()  # True
+    """
+
+
+Late: TypeAlias = Literal["abandoned", "finished"]
+"""What becomes of a client's work since it has last waited for the others, if the server goes on without it.
+
+``abandoned``: the server's message ends it, and takes off the links what the client has sent since its activation.
+``finished``: the client takes up the message when it has sent its own; if it still waits for others, it gives up.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class ToClients:
     """The server sends every client such a message, and does not wait until it arrives.
 
-    ``passed_on`` names the tensors in it that keep the bytes with which clients have sent them.
+    ``passed_on`` names the tensors in it that keep the bytes with which clients have sent them. ``late`` says what it
+    does to clients for which the server has not waited; it is needed where the server has not waited for all.
 
     Example::
 
@@ -72,16 +116,22 @@ class ToClients:
 
     message: Message
     passed_on: tuple[str, ...] = ()
+    late: Late | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWaits:
-    """The server waits until what all clients have sent last has arrived: a barrier.
+    """The server waits until what clients have sent last has arrived: of all, a barrier, or of the first ``count``.
+
+    Of a ``count`` clients work on since their last ``ClientsWait``, and a ``ToClients`` that says what becomes of
+    ``late`` ones follows.
 
     Example::
 
-        ServerWaits() == ServerWaits()  # True
+        ServerWaits() == ServerWaits(count=None)  # True
     """
+
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +149,18 @@ class InTurn:
     acts: Acts
 
 
-Act: TypeAlias = Activated | ClientWork | ServerWork | ToServer | ToClients | ServerWaits | InTurn
+Act: TypeAlias = (
+    Activated
+    | ClientWork
+    | ClientDelay
+    | ServerWork
+    | ToServer
+    | ToClients
+    | ToPeers
+    | ClientsWait
+    | ServerWaits
+    | InTurn
+)
 Acts: TypeAlias = tuple[Act, ...]
 """The acts of one client and of the server in a round. Each party does its own in this order.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,26 @@ from vflsim.timing.base import Floats
 Bools = NDArray[np.bool_]
 
 
+Direction: TypeAlias = Literal["up", "down", "peer"]
+"""To the server, from it, or between clients."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Transfers of n rounds in one direction, to the server or from it, each array of shape (n, m), or broadcast to it.
+    """Transfers of n rounds in one direction, each array of shape (n, m), or broadcast to it.
 
     A transfer lasts from ``began`` to ``ends`` (inf: no transfer) and moves ``counted`` of its ``sizes`` bytes, fewer
-    if it is aborted. ``rates`` are in bit/s.
+    if it is aborted. ``rates`` are in bit/s. With ``copies`` each entry stands for so many transfers at the same times,
+    of ``sizes`` bytes each, which move ``counted`` bytes together.
     """
 
-    upward: bool
+    direction: Direction
     began: Floats
     ends: Floats
     sizes: Ints
     counted: Ints
     rates: Floats
+    copies: Ints | None = None
 
 
 Sums: TypeAlias = tuple[int, int, int]
@@ -78,8 +84,9 @@ class RoundAges:
 class Chunk:
     """Rounds ``first`` up to ``first + n``.
 
-    ``ends`` (n,) are the ends of the server's steps, ``waited`` (n,) their starts. ``used`` (n, M): whose embeddings a
-    step used (None: everyone's). ``steps`` (n, M), or (n, steps, M): when clients have stepped in the course of the
+    ``ends`` (n,) are the ends of the server's steps, ``waited`` (n,) their starts, or the ends of the server's waits
+    before other work. ``used`` (n, M): whose embeddings a step used (None: everyone's); ``all_fresh``: those of all
+    clients are part of what it used. ``steps`` (n, M), or (n, steps, M): when clients have stepped in the course of the
     round if ``steps_during``, otherwise with what its end has sent them (inf: never).
     Transfers are sent ``during`` a round, ``after`` its end as its consequences, or ``before`` the first one.
     ``ordered``: all consequences of a round precede the end of the next.
@@ -96,6 +103,7 @@ class Chunk:
     ordered: bool
     before: tuple[Moves, ...] = ()
     steps_during: bool = False
+    all_fresh: bool = False
 
 
 class Recurrence(Protocol):

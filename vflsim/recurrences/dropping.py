@@ -7,7 +7,8 @@ import numpy as np
 from vflsim.recurrences.ages import ClientAges
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.racing import Heat, Racing, first_of
+from vflsim.recurrences.first_answers import first_of
+from vflsim.recurrences.racing import Heat, Racing
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.base import Floats
 

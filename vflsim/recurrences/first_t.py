@@ -7,8 +7,9 @@ import numpy as np
 from vflsim.recurrences.ages import TableAges
 from vflsim.recurrences.chunk import Bools, Moves
 from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.first_answers import first_of
 from vflsim.recurrences.ledger import bytes_through, chosen_of
-from vflsim.recurrences.racing import Heat, Racing, first_of, undetermined
+from vflsim.recurrences.racing import Heat, Racing, undetermined
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.base import Floats
 
@@ -48,6 +49,6 @@ class FirstOfAll(Racing):
         cut = sent & ~delivered & (heat.began < heard)
         up.counted[place] = np.where(delivered, up.sizes[place], 0)
         if cut.any():
-            moves = Moves(True, up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
+            moves = Moves("up", up.began[place], up.ends[place], up.sizes[place], up.counted[place], up.rates)
             up.counted[place, cut] = bytes_through(chosen_of(moves, cut), heard[cut])
         self.free = np.maximum(heat.free, heard)

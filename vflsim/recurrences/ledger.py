@@ -78,13 +78,14 @@ class Bytes:
         """Abort all transfers at ``now``; return the bytes transferred until then."""
         for moves in self._waiting:
             moving = (moves.began < now) & (moves.ends > now)
-            self.total += int(bytes_through(chosen_of(moves, moving), now).sum())
+            cut = chosen_of(moves, moving)
+            self.total += int((bytes_through(cut, now) * (1 if cut.copies is None else cut.copies)).sum())
         self._waiting = []
         return self.total
 
 
 def bytes_through(moves: Moves, now: Floats | float) -> Ints:
-    """Return the whole bytes that each transfer has moved from its start to a later ``now``."""
+    """Return the whole bytes that each transfer (of several at the same times: one) has moved until a later ``now``."""
     through: Ints = np.minimum(moves.sizes, (now - moves.began) * moves.rates / 8).astype(np.int64)
     return through
 
@@ -93,27 +94,26 @@ def rows_of(moves: Moves, start: int, stop: int) -> Moves:
     """Select the transfers of rounds ``start`` up to ``stop``."""
     of = slice(start, stop)
     rates = np.broadcast_to(moves.rates, moves.ends.shape)[of]
-    return Moves(moves.upward, moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of], rates)
+    copies = None if moves.copies is None else np.broadcast_to(moves.copies, moves.ends.shape)[of]
+    return Moves(moves.direction, moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of], rates, copies)
 
 
 def _together(pieces: list[Moves]) -> Moves:
     """Join flat arrays of transfers of one direction."""
-    return Moves(
-        pieces[0].upward,
-        *(
-            np.concatenate([getattr(piece, column) for piece in pieces])
-            for column in ("began", "ends", "sizes", "counted", "rates")
-        ),
-    )
+    columns = ["began", "ends", "sizes", "counted", "rates"]
+    columns += ["copies"] if pieces[0].copies is not None else []
+    joined = (np.concatenate([getattr(piece, column) for piece in pieces]) for column in columns)
+    return Moves(pieces[0].direction, *joined)
 
 
 def chosen_of(moves: Moves, chosen: Bools) -> Moves:
     """Select transfers, as flat arrays."""
     return Moves(
-        moves.upward,
+        moves.direction,
         moves.began[chosen],
         moves.ends[chosen],
         moves.sizes[chosen],
         moves.counted[chosen],
         moves.rates[chosen],
+        None if moves.copies is None else moves.copies[chosen],
     )

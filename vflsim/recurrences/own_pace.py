@@ -13,7 +13,8 @@ from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.chunk import AgeSums, Chunk, Moves
 from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.program import Now, Program
+from vflsim.recurrences.now import Now
+from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import SingleTrip
 from vflsim.recurrences.world import TimedWorld
@@ -68,7 +69,7 @@ class OwnPace:
         began, ends = times[None, :, 3], times[None, :, 4]
         heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
         heapify(heap)
-        return Moves(True, began, ends, sizes, sizes, self._trip.up.way.rates), heap
+        return Moves("up", began, ends, sizes, sizes, self._trip.up.way.rates), heap
 
     def _wait(self, place: int, now: float) -> float:
         """Return the seconds from ``now`` until a client's next activation."""
@@ -157,7 +158,8 @@ class OwnPace:
         def moves(upward: bool, began: int, over: int, numbers: Ints) -> Moves:
             way = self._trip.up.way if upward else self._trip.down.way
             sizes = way.sizes[self._world.kind_of(numbers), places].reshape(shape)
-            return Moves(upward, at(began), at(over), sizes, sizes, way.rates[places].reshape(shape))
+            rates = way.rates[places].reshape(shape)
+            return Moves("up" if upward else "down", at(began), at(over), sizes, sizes, rates)
 
         used = np.zeros((count, len(self._world.clients)), bool)
         used[np.arange(count).repeat(self._t), places] = True

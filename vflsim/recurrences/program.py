@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Moves
+from vflsim.recurrences.chunk import Bools, Direction, Moves
 from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
+from vflsim.recurrences.now import Now
+from vflsim.recurrences.peers import PeerMessages
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -17,8 +20,11 @@ from vflsim.recurrences.timed import (
     Timed,
     TimedActivation,
     TimedAnswers,
+    TimedClientsWait,
+    TimedDelay,
     TimedSending,
     TimedService,
+    TimedToPeers,
     TimedTurns,
     TimedWait,
     TimedWork,
@@ -29,22 +35,13 @@ from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.base import Floats
 
-Play = Callable[[int, int], None]
-"""Plays one act in round k of the chunk, whose batch is of a kind."""
-
-
-class Now:
-    """How far the clients (M,) and the server are, in seconds; and when what clients sent last arrives (M,)."""
-
-    def __init__(self, clients: int) -> None:
-        self.clients: Floats = np.zeros(clients)
-        self.arrives: Floats = self.clients
-        self.server = 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What n rounds leave: ends and starts (n,) of the steps that end them; client steps (n, steps, M); transfers."""
+    """What n rounds leave: ends and starts (n,) of the steps that end them; client steps (n, steps, M); transfers.
+
+    ``used`` (n, M) are the clients for whom the server has waited, None if for all.
+    """
 
     ends: Floats
     waited: Floats
@@ -52,13 +49,19 @@ class Played:
     steps_during: bool
     during: tuple[Moves, ...]
     after: tuple[Moves, ...]
+    used: Bools | None
 
 
 class Program:
-    """The acts of a round, one after the other: each party's times follow from its own acts and its waits."""
+    """The acts of a round, one after the other: each party's times follow from its own acts and its waits.
+
+    Raises ValueError for acts that do not say whose work may be late, or what becomes of it.
+    """
 
     def __init__(self, world: TimedWorld, acts: Timed) -> None:
         self._world, self._acts = world, acts
+        self.waits_for_all = _waits_for_all(acts)
+        self._skipped: dict[Draw, Skipped] = {}
         self._steps = sum(_steps(act) for act in acts)
         self._processes: list[ActivationProcess | None] = []
         if any(isinstance(act, TimedActivation) for act in acts):
@@ -67,11 +70,15 @@ class Program:
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
         """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
         chunk = _Chunk(self._world, first, kinds, now, self._steps, self._processes)
+        if not self.waits_for_all:
+            chunk.skipped = self._skipped
         plays = [play for act in self._acts for play in chunk.plays(act)]
         for k, kind in enumerate(kinds.tolist()):
             for play in plays:
                 play(k, kind)
         now.clients, now.arrives = now.clients.copy(), now.arrives.copy()  # not views of what the chunk leaves
+        if chunk.pending is not None:
+            now.given = chunk.pending.there(len(kinds) - 1, np.empty_like(now.clients))
         return chunk.played()
 
 
@@ -97,6 +104,15 @@ class _Chunk:
         self.after: list[Moves] = []
         self.over = self.steps_during = False
         self.turns: list[TurnByTurn] = []
+        self.skipped: dict[Draw, Skipped] | None = None
+        """Where clients may be late: the draws that they have not taken."""
+        self.answers: FirstAnswers | None = None
+        """The clients' work for which the server may not wait, from a wait of theirs to the end of the server's."""
+        self.heard: FirstAnswers | None = None
+        """The same, once the clients have heard that it is over."""
+        self.sent_to_peers: list[PeerMessages] = []
+        self.pending: PeerMessages | None = None
+        """The latest messages to peers, until they are waited for."""
         self._drawn: dict[Series, Floats] = {}
 
     def drawn(self, draw: Draw) -> Floats:
@@ -114,13 +130,17 @@ class _Chunk:
         if isinstance(act, TimedWork):
             yield from self._work(act)
         elif isinstance(act, TimedSending):
-            if not act.delay.series.stage.nothing:
-                yield self._passing(self.drawn(act.delay))
-            yield self._sending(act.way)
+            yield from self._sending(act)
         elif isinstance(act, TimedAnswers):
-            yield self._answers(act.way)
+            yield from self._answers(act)
         elif isinstance(act, TimedWait):
-            yield self._wait
+            yield self._wait if act.count is None or self.answers is None else self.answers.waiting(act.count)
+        elif isinstance(act, TimedDelay):
+            yield self._passing(self.drawn(act.draw) * act.factor)
+        elif isinstance(act, TimedToPeers):
+            yield self._to_peers(act)
+        elif isinstance(act, TimedClientsWait):
+            yield self._clients_wait()
         elif isinstance(act, TimedService):
             yield self._service(act)
         elif isinstance(act, TimedTurns):
@@ -130,6 +150,9 @@ class _Chunk:
 
     def _work(self, act: TimedWork) -> Iterator[Play]:
         if not act.steps and (act.draw.series.stage.nothing or not act.factors.any()):
+            return
+        if self.answers is not None:
+            yield self.answers.activity(act.draw, self.drawn, act.factors)
             return
         taken = act.seconds(self.drawn(act.draw), self.kinds)
         yield self._step(taken) if act.steps else self._passing(taken)
@@ -153,17 +176,25 @@ class _Chunk:
 
         return play
 
-    def _sending(self, way: Way) -> Play:
-        began, ends = self._moves(way, upward=True)
-        now, latency, seconds = self.now, self.drawn(way.latency), way.seconds
+    def _sending(self, act: TimedSending) -> Iterator[Play]:
+        if self.answers is not None:
+            if not act.delay.series.stage.nothing:
+                yield self.answers.activity(act.delay, self.drawn)
+            yield from self.answers.sending(act.way, self.drawn)
+            return
+        if not act.delay.series.stage.nothing:
+            yield self._passing(self.drawn(act.delay))
+        began, ends = self._moves(act.way, upward=True)
+        now, latency, seconds = self.now, self.drawn(act.way.latency), act.way.seconds
 
         def play(k: int, kind: int) -> None:
             np.add(now.clients, latency[k], out=began[k])
             now.arrives = np.add(began[k], seconds[kind], out=ends[k])
 
-        return play
+        yield play
 
-    def _answers(self, way: Way) -> Play:
+    def _answers(self, act: TimedAnswers) -> Iterator[Play]:
+        way = act.way
         began, ends = self._moves(way, upward=False)
         now, latency, seconds = self.now, self.drawn(way.latency), way.seconds
 
@@ -171,11 +202,40 @@ class _Chunk:
             np.add(latency[k], now.server, out=began[k])
             now.clients = np.add(began[k], seconds[kind], out=ends[k])
 
+        yield play
+        if self.answers is not None and act.late is not None:
+            yield self.answers.hearing(act.late, ends)
+            self.heard, self.answers = self.answers, None
+
+    def _to_peers(self, act: TimedToPeers) -> Play:
+        self.pending = messages = PeerMessages(act.way, self.kinds, self.drawn(act.way.latency))
+        if self.skipped is None:
+            self.sent_to_peers.append(messages)
+        now = self.now
+        return lambda k, kind: messages.send(k, kind, now.clients)
+
+    def _clients_wait(self) -> Play:
+        messages, now, ready = self.pending, self.now, np.empty(self.shape)
+        assert messages is not None, "clients wait for what they have sent each other"
+        self.pending = None
+        if self.skipped is not None:
+            self.answers = FirstAnswers(self.skipped, self.first, self.kinds, now, messages)
+            ready = self.answers.ready
+
+        def play(k: int, _: int) -> None:
+            now.clients = messages.there(k, ready[k])
+            if now.given is not None:
+                if np.maximum.reduce(now.given) <= np.minimum.reduce(now.clients):
+                    now.given = None  # time only passes
+                else:
+                    np.maximum(now.clients, now.given, out=now.clients)
+
         return play
 
     def _moves(self, way: Way, upward: bool) -> tuple[Floats, Floats]:
         began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
-        (self.after if self.over else self.during).append(Moves(upward, began, ends, sizes, sizes, way.rates))
+        direction: Direction = "up" if upward else "down"
+        (self.after if self.over else self.during).append(Moves(direction, began, ends, sizes, sizes, way.rates))
         return began, ends
 
     def _wait(self, k: int, _: int) -> None:
@@ -228,11 +288,16 @@ class _Chunk:
             for place in turns.steps:
                 self.steps[:, self.stepped] = turns.ends[:, :, place]
                 self.stepped += 1
+        self.during.extend(messages.moves() for messages in self.sent_to_peers)
+        used = None
+        if self.heard is not None:
+            used, self.waited = self.heard.used(), self.heard.waited
+            self.during.extend(self.heard.moves())
         if not self.over:  # before the first round
             self.ends.fill(math.nan)
             self.waited.fill(math.nan)
         steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
-        return Played(self.ends, self.waited, steps, self.steps_during, tuple(self.during), tuple(self.after))
+        return Played(self.ends, self.waited, steps, self.steps_during, tuple(self.during), tuple(self.after), used)
 
 
 def _steps(act: object) -> int:
@@ -240,3 +305,19 @@ def _steps(act: object) -> int:
     if isinstance(act, TimedTurns):
         return sum(_steps(inner) for inner in act.acts)
     return int(isinstance(act, TimedWork) and act.steps)
+
+
+def _waits_for_all(acts: Timed) -> bool:
+    """Return whether the server waits for all clients. Raises ValueError if nothing says what becomes of late ones."""
+    counts = [place for place, act in enumerate(acts) if isinstance(act, TimedWait) and act.count is not None]
+    if not counts:
+        return True
+    (place,) = counts[:1]
+    ready = [act for act in acts[:place] if isinstance(act, TimedClientsWait)]
+    late = [act for act in acts[place:] if isinstance(act, TimedAnswers) and act.late is not None]
+    if len(counts) > 1 or len(ready) != 1 or len(late) != 1:
+        raise ValueError(
+            f"a round has {len(counts)} ServerWaits(count=…), {len(ready)} ClientsWait() before the first one, and "
+            f"{len(late)} ToClients(…, late=…) after it; allowed: one of each"
+        )
+    return False

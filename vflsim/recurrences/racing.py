@@ -10,7 +10,8 @@ import numpy as np
 from vflsim.recurrences.ages import ClientAges
 from vflsim.recurrences.chunk import Bools, Chunk, Moves
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.program import Now, Program
+from vflsim.recurrences.now import Now
+from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Stage
 from vflsim.recurrences.timed import SingleTrip, seconds
 from vflsim.recurrences.world import TimedWorld
@@ -76,8 +77,8 @@ class Racing(ABC):
         ends, waited, used, steps = np.empty(count), np.empty(count), np.empty(shape, bool), np.empty(shape)
         sizes = np.empty(shape, np.int64)
         counted = np.empty(shape, np.int64)
-        up = Moves(True, np.empty(shape), np.empty(shape), self.up.sizes[kinds], counted, self.up.rates)
-        down = Moves(False, np.empty(shape), np.empty(shape), sizes, sizes, self.down.rates)
+        up = Moves("up", np.empty(shape), np.empty(shape), self.up.sizes[kinds], counted, self.up.rates)
+        down = Moves("down", np.empty(shape), np.empty(shape), sizes, sizes, self.down.rates)
         ages = self._ages.empty(count)
         for k, kind in enumerate(kinds.tolist()):
             heat = self._heat(first + k, kind, server[k], back[k])
@@ -107,15 +108,6 @@ class Racing(ABC):
         answered = end + back
         heard = answered + np.where(used, self._down_seconds[kind], self._empty_seconds)
         return Heat(number, self.free, embedded, uploaded, began, arrives, used, answered, heard, waited, end)
-
-
-def first_of(arrives: Floats, count: int) -> tuple[float, Bools]:
-    """Return when the ``count``-th arrives, and which the first are: by time, then by client."""
-    last = np.partition(arrives, count - 1)[count - 1]
-    used = arrives < last
-    short = count - np.count_nonzero(used)
-    used[np.flatnonzero(arrives == last)[:short]] = True
-    return float(last), used
 
 
 def undetermined(began: Floats, over: Floats, late: Bools, stage: Stage) -> bool:

@@ -43,6 +43,14 @@ class Stage:
         self._base = np.zeros(len(constants), np.int64)
         self._columns = np.arange(len(constants))
 
+    def without(self, columns: Sequence[int]) -> Stage:
+        """Return a stage that never draws in ``columns``, and has -inf there."""
+        constants, sources = self._constants.copy(), dict(self._sources)
+        for column in columns:
+            constants[column] = -np.inf
+            sources.pop(column, None)
+        return Stage(constants, [sources.get(column) for column in range(len(constants))], self._length)
+
     def source(self, column: int) -> tuple[float, Source | None]:
         """Return what one client always takes, or (NaN) where its draws come from."""
         return float(self._constants[column]), self._sources.get(column)

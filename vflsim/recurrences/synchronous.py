@@ -1,4 +1,4 @@
-"""Rounds in which the server waits for all clients; and the reference, in which only the server's work takes time."""
+"""Rounds that all clients begin together; and the reference, in which only the server's work takes time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from vflsim.recurrences.chunk import Chunk, Moves, RoundAges
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.program import Now, Program
+from vflsim.recurrences.now import Now
+from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedActivation, TimedService
 from vflsim.recurrences.world import TimedWorld, running
@@ -19,7 +20,7 @@ Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``A
 
 
 class SynchronousRounds:
-    """The acts of ``world.round``, round after round: trips to the server and back, and barriers at the server.
+    """The acts of ``world.round``, round after round: trips to the server and back, and waits for each other.
 
     What a protocol does before its first round, such as a key agreement, comes with the first chunk. Raises
     ``UndecidedError`` if clients wait for activations, and the acts do not.
@@ -50,14 +51,15 @@ class SynchronousRounds:
             first,
             played.ends,
             played.waited,
-            None,
+            played.used,
             played.steps,
             played.during,
             played.after,
             fresh(world, kinds),
-            ordered=True,
+            ordered=self._round.waits_for_all,
             before=before,
             steps_during=played.steps_during,
+            all_fresh=played.used is not None,
         )
 
 

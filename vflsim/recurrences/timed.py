@@ -1,6 +1,7 @@
 """The acts of a round with their times for every client: draws, seconds per unit drawn, sizes and rates.
 
-Arrays (2, M) are for M clients; the first row is for a full batch, the second for the last batch of an epoch.
+Arrays (kinds, M) are for M clients; each row is for a batch of another size, mostly the first for a full batch and the
+second for the last batch of an epoch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from vflsim.recurrences.acts import Late
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.timing.base import Floats
 
@@ -43,7 +45,7 @@ class TimedActivation:
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """A computation of every client: seconds per unit drawn (2, M); whether it ``steps``, which counts as an update."""
+    """A computation of every client: seconds per unit drawn (kinds, M); whether it ``steps``: counts as an update."""
 
     draw: Draw
     factors: Floats
@@ -61,7 +63,7 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class TimedService:
-    """A computation of the server, or one in each client's turn: seconds per unit drawn (2, 1) or (2, M).
+    """A computation of the server, or one in each client's turn: seconds per unit drawn (kinds, 1) or (kinds, M).
 
     ``draw`` is the first of its draws in a round. ``ends`` says whether it ends the round.
     """
@@ -79,7 +81,7 @@ class TimedService:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A message of every client in one direction: latency, rates (M,) in bit/s, sizes (2, M) in bytes."""
+    """A message of every client in one direction: latency, rates (M,) in bit/s, sizes (kinds, M) in bytes."""
 
     latency: Draw
     rates: Floats
@@ -87,8 +89,37 @@ class Way:
 
     @property
     def seconds(self) -> Floats:
-        """Durations of the transfers (2, M)."""
+        """Durations of the transfers (kinds, M)."""
         return seconds(self.sizes, self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerWay:
+    """A message of every client to each other client.
+
+    Receivers are of one sort if the same message reaches them in the same time from whoever sends it: ``sort`` (M,).
+    Of each sort (S) and sender: the ``latency``, rates in bit/s and ``copies``, the receivers, (S, M). A client alone
+    in its sort is no receiver of its own messages: their latency is -inf. ``sizes`` (kinds, M) are in bytes.
+    """
+
+    latency: Draw
+    rates: Floats
+    copies: Ints
+    sort: Ints
+    sizes: Ints
+
+    @property
+    def seconds(self) -> Floats:
+        """Durations of the transfers (kinds, S, M)."""
+        return seconds(self.sizes[:, None], self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedDelay:
+    """A delay of every client, ``factor`` times what it draws."""
+
+    draw: Draw
+    factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +132,29 @@ class TimedSending:
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswers:
-    """A message of the server to every client."""
+    """A message of the server to every client, and what it does to work of clients that are ``late``."""
 
     way: Way
+    late: Late | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedToPeers:
+    """A message of every client to each other one."""
+
+    way: PeerWay
+
+
+@dataclass(frozen=True, slots=True)
+class TimedClientsWait:
+    """The clients wait for each other's messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedWait:
-    """The server waits for all clients."""
+    """The server waits for all clients, or for the first ``count``."""
+
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +164,18 @@ class TimedTurns:
     acts: Timed
 
 
-TimedAct: TypeAlias = TimedActivation | TimedWork | TimedService | TimedSending | TimedAnswers | TimedWait | TimedTurns
+TimedAct: TypeAlias = (
+    TimedActivation
+    | TimedWork
+    | TimedDelay
+    | TimedService
+    | TimedSending
+    | TimedAnswers
+    | TimedToPeers
+    | TimedClientsWait
+    | TimedWait
+    | TimedTurns
+)
 Timed: TypeAlias = tuple[TimedAct, ...]
 
 

@@ -15,13 +15,17 @@ from vflsim.recurrences.acts import (
     Act,
     Activated,
     Acts,
+    ClientDelay,
+    ClientsWait,
     ClientWork,
     InTurn,
     ServerWaits,
     ServerWork,
     ToClients,
+    ToPeers,
     ToServer,
 )
+from vflsim.recurrences.peer_links import PeerLinks
 from vflsim.recurrences.sources import delays, latencies, rate, unit_seconds
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import (
@@ -31,8 +35,11 @@ from vflsim.recurrences.timed import (
     TimedAct,
     TimedActivation,
     TimedAnswers,
+    TimedClientsWait,
+    TimedDelay,
     TimedSending,
     TimedService,
+    TimedToPeers,
     TimedTurns,
     TimedWait,
     TimedWork,
@@ -80,7 +87,7 @@ class Probe:
         return np.array([sizes[place] for place in self.alike])
 
     def _size(self, act: Act, client: int) -> int:
-        assert isinstance(act, ToServer | ToClients)
+        assert isinstance(act, ToServer | ToClients | ToPeers)
         message, there = act.message, specs_of(act.message)
         up = self._codec.towards(SERVER)
         codec = up if isinstance(act, ToServer) else self._codec.towards(client)
@@ -100,7 +107,7 @@ class Timetable:
         self._known_sorts: tuple[list[int], list[int]] | None = None
 
     def timed(self, probes: Sequence[Probe]) -> Timed:
-        """Return the acts of a round with their times, from acts on a full batch and on the last one of an epoch."""
+        """Return the acts of a round with their times, from the acts on a batch of each size."""
         each = Counter(_purposes(probes[0].acts, len(self._clients)))
         series = {key: Series(self._stage(key), count, self._taken[key]) for key, count in each.items()}
         self._taken += each
@@ -129,15 +136,21 @@ class Timetable:
         if isinstance(act, Activated):
             return TimedActivation()
         if isinstance(act, ServerWaits):
-            return TimedWait()
+            return TimedWait(act.count)
+        if isinstance(act, ClientsWait):
+            return TimedClientsWait()
+        if isinstance(act, ClientDelay):
+            return TimedDelay(draw(_of_delay(act)), act.factor)
         if isinstance(act, ClientWork):
             operation = act.operation
             return TimedWork(draw(_of_work(act)), self._factors(probes, number), operation.counts == "update")
         if isinstance(act, ServerWork):
             return TimedService(draw(_of_work(act)), self._of_server(probes, number), act.operation.counts == "round")
         sizes = np.array([probe.sizes(number, self._clients) for probe in probes])
+        if isinstance(act, ToPeers):
+            return TimedToPeers(self._peers.way(draw(_PEERS), sizes))
         way = Way(draw(_way(act)), self._rates(upward=isinstance(act, ToServer)), sizes)
-        return TimedSending(draw(_of_upload(act)), way) if isinstance(act, ToServer) else TimedAnswers(way)
+        return TimedSending(draw(_of_upload(act)), way) if isinstance(act, ToServer) else TimedAnswers(way, act.late)
 
     def _in_turn(
         self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
@@ -170,8 +183,14 @@ class Timetable:
             return delays(seed, clients, [laws[sort] for sort in sorts], purpose)
         if what == "upload":
             return delays(seed, clients, [timings[client].upload_delay for client in clients], purpose)
+        if purpose == "peers":
+            return self._peers.latencies()
         pairs = [(client, SERVER) if purpose == "up" else (SERVER, client) for client in clients]
         return latencies([timing.link for timing in timings], setting.network.latency, pairs, seed)
+
+    @cached_property
+    def _peers(self) -> PeerLinks:
+        return PeerLinks(self._setting, self._seed, self._clients)
 
     @cached_property
     def _sorts(self) -> tuple[list[Any], list[int], list[int]]:
@@ -235,12 +254,19 @@ class Timetable:
         return np.array([rate(server.up, links[client].down) for client in self._clients])
 
 
+_PEERS = "latency", "peers"
+
+
 def _purposes(acts: Acts, clients: int) -> Counter[tuple[str, str]]:
     """Count the draws of each purpose that a party takes in a round."""
     counts: Counter[tuple[str, str]] = Counter()
     for act in acts:
         if isinstance(act, ClientWork | ServerWork):
             counts[_of_work(act)] += 1
+        elif isinstance(act, ClientDelay):
+            counts[_of_delay(act)] += 1
+        elif isinstance(act, ToPeers):
+            counts[_PEERS] += 1
         elif isinstance(act, ToServer | ToClients):
             counts[_way(act)] += 1
             if isinstance(act, ToServer):
@@ -253,6 +279,10 @@ def _purposes(acts: Acts, clients: int) -> Counter[tuple[str, str]]:
 
 def _of_work(act: ClientWork | ServerWork) -> tuple[str, str]:
     return "client" if isinstance(act, ClientWork) else "server", f"compute.{act.operation.kind}"
+
+
+def _of_delay(act: ClientDelay) -> tuple[str, str]:
+    return "upload", act.purpose
 
 
 def _of_upload(act: ToServer) -> tuple[str, str]:

@@ -69,5 +69,5 @@ class TurnByTurn:
         for upward, way, place in self._ways:
             sizes = way.sizes[self._kinds]
             began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
-            found.append(Moves(upward, began, ends, sizes, sizes, way.rates))
+            found.append(Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates))
         return found

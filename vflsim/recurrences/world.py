@@ -26,7 +26,8 @@ from vflsim.world.wire import specs_of
 class TimedWorld:
     """All parties of one run. ``clients`` are the participants; ``empty`` is the size of a message without tensors.
 
-    ``before`` and ``round`` are what all parties do before the first round, and in each round.
+    ``before`` and ``round`` are what all parties do before the first round, and in each round. ``server`` is the
+    server's learner.
 
     Example::
 
@@ -43,15 +44,16 @@ class TimedWorld:
         before: MakeActs = no_acts,
     ) -> None:
         learners = protocol.learners(setting, seed)
+        self.server = learners.server
         clients = list(learners.clients)
         self.setting, self.seed = setting, seed
         self.clients = np.array(clients, np.int32)
         self.sequence = protocol.batch_plan().batches(setting.data.rows, setting.training, seed)
-        self._batches = [self.sequence.batch(0), self.sequence.batch(self.sequence.per_epoch - 1)]
+        self._batches = self.sequence.sizes()
         first: dict[Any, int] = {}  # of clients with the same model and shape of features, which have the same costs
         alike = [first.setdefault(setting.alike(client), place) for place, client in enumerate(clients)]
 
-        batches = self._batches
+        batches = list(self._batches)
         if setting.training.batches == "own":  # messages name the rows of a batch that only one party knows
             batches = [replace(batch, origin=1) for batch in batches]
 
@@ -65,9 +67,8 @@ class TimedWorld:
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
 
     def kind_of(self, rounds: Ints) -> Ints:
-        """Return 0 where a round's batch is full, 1 where it is the last of an epoch."""
-        kinds: Ints = (rounds % self.sequence.per_epoch == self.sequence.per_epoch - 1).astype(np.int64)
-        return kinds
+        """Return the kind of each round's batch, by its size: mostly 0 for a full one, 1 for the last of an epoch."""
+        return self.sequence.sizes_of(rounds)
 
     def length(self, number: int) -> int:
         """Return the rows of the batch of round ``number``."""

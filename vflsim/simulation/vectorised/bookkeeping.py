@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.recurrences.chunk import AgeSums, Chunk, Moves, Sums
+from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Sums
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.results.facts.variation import Variation
@@ -28,7 +28,9 @@ class Books:
         variation: Variation | None = None,
     ) -> None:
         self._rules, self._schedule = StopRules(stop, epochs, variation), evaluation_schedule(every)
-        self._steps, self._up, self._down = Steps(), Bytes(), Bytes()
+        self._steps = Steps()
+        self._up, self._down, self._peer = Bytes(), Bytes(), Bytes()
+        self._ways: dict[Direction, Bytes] = {"up": self._up, "down": self._down, "peer": self._peer}
         self._ages = AgeSums()  # since the latest row
         self._rows: list[dict[str, float]] = []
         self._horizon = 0.0
@@ -77,8 +79,8 @@ class Books:
 
     def _count(self, now: float) -> None:
         self._steps.until(now)
-        self._up.until(now)
-        self._down.until(now)
+        for way in self._ways.values():
+            way.until(now)
 
     def _note(self, chunk: Chunk, begun: int, ended: int) -> None:
         """Add what belongs to the first ``begun`` rounds, and the consequences of the first ``ended`` ones."""
@@ -96,7 +98,7 @@ class Books:
     def _expect(self, transfers: tuple[Moves, ...], start: int, stop: int) -> None:
         """Add the transfers of rounds ``start`` up to ``stop``."""
         for moves in transfers:
-            (self._up if moves.upward else self._down).expect(rows_of(moves, start, stop))
+            self._ways[moves.direction].expect(rows_of(moves, start, stop))
 
     def _age(self, chunk: Chunk, rounds: int) -> None:
         if rounds > self._aged:
@@ -109,7 +111,8 @@ class Books:
         if end.moment == "round":  # before the gradients of this round leave
             self._note(chunk, rounds, rounds - 1)
             waited = chunk.waited[rounds - 1] == now
-            late = self._steps.ending(now) + self._down.ending(now) + (0 if waited else self._up.ending(now))
+            late = self._steps.ending(now) + self._down.ending(now) + self._peer.ending(now)
+            late += 0 if waited else self._up.ending(now)
             if late and not chunk.ordered:
                 raise undecided("an activity ends with the server's last step", chunk.first + rounds - 1, now)
         else:
@@ -118,8 +121,8 @@ class Books:
             self._refuse_ties(chunk, end)
         self._age(chunk, rounds)
         self._count(now)
-        self._up.cut(now)
-        self._down.cut(now)
+        for way in self._ways.values():
+            way.cut(now)
         self._write(now, chunk.first + rounds, self._steps.total if end.updates is None else end.updates)
 
     def _refuse_ties(self, chunk: Chunk, end: End) -> None:
@@ -127,11 +130,12 @@ class Books:
 
         A step of zero duration follows the arrivals of its instant.
         """
-        now, up, down = end.time, self._up.ending(end.time), self._down.ending(end.time)
+        now, down = end.time, self._down.ending(end.time)
+        up = self._up.ending(now) + self._peer.ending(now)
         if up + down == 0:
             return
         first = chunk.steps if chunk.steps.ndim == 2 else chunk.steps[:, 0]
-        answers = [] if chunk.steps_during else [moves.ends for moves in chunk.after if not moves.upward]
+        answers = [] if chunk.steps_during else [moves.ends for moves in chunk.after if moves.direction == "down"]
         at_once = sum(np.count_nonzero((ends == now) & (first == now)) for ends in answers)
         if up or not (at_once == down == self._steps.ending(now)):
             raise undecided("a message arrives with the last client step", chunk.first + end.rounds, now)
@@ -147,7 +151,7 @@ class Books:
             "updates": updates,
             "bytes_up": self._up.total,
             "bytes_down": self._down.total,
-            "bytes_peer": 0,
+            "bytes_peer": self._peer.total,
             "train_loss": math.nan,
             "row_age_mean": row_mean,
             "row_age_max": row_max,

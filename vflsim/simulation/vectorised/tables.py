@@ -25,11 +25,13 @@ class RoundColumns:
         self._ends: list[Floats] = []
         self._used: list[pa.Array] = []
         self._missing: list[pa.Array] = []
+        self._all_fresh = False
         self._rest: Bools = np.empty((0, len(clients)), bool)
 
     def add(self, chunk: Chunk, count: int) -> None:
         """Add the first ``count`` rounds of ``chunk``."""
         self._ends.append(chunk.ends[:count])
+        self._all_fresh = chunk.all_fresh
         if chunk.used is not None:
             used = np.concatenate([self._rest, chunk.used[:count]])
             whole = len(used) // LISTS_TOGETHER * LISTS_TOGETHER
@@ -50,7 +52,7 @@ class RoundColumns:
             "end_s": ends,
             "used": pa.chunked_array(self._used, lists),
             "missing": pa.chunked_array(self._missing, lists),
-            "fresh": pa.chunked_array(self._used, lists),  # these protocols have no other arrivals
+            "fresh": self._everybody(len(ends)) if self._all_fresh else pa.chunked_array(self._used, lists),
         }
 
     def _note(self, used: Bools) -> None:
@@ -72,19 +74,27 @@ class RoundColumns:
         return np.broadcast_to(self._clients, (many, many))[~np.eye(many, dtype=bool)].reshape(many, many - 1)
 
     def _note_everybody(self, count: int) -> None:
-        """Note rounds that used all clients: their lists share memory."""
-        self._note(np.ones((min(count, LISTS_TOGETHER), len(self._clients)), bool))
-        whole, rest = divmod(count, LISTS_TOGETHER)
-        for lists in (self._used, self._missing):
-            if count:
-                one = lists.pop()
-                lists += [one] * whole + ([one.slice(0, rest)] if rest else [])
+        """Note rounds that used all clients."""
+        if count:
+            self._used = self._everybody(count).chunks
+            self._missing = _same(self._lists(np.zeros((min(count, LISTS_TOGETHER), len(self._clients)), bool)), count)
+
+    def _everybody(self, count: int) -> pa.ChunkedArray:
+        """List all clients ``count`` times, in lists that share memory."""
+        lists = self._lists(np.ones((min(count, LISTS_TOGETHER), len(self._clients)), bool))
+        return pa.chunked_array(_same(lists, count), lists.type)
 
     def _lists(self, chosen: Bools) -> pa.Array:
         """List the chosen clients of every row of ``chosen`` (n, M), in client order."""
         offsets = np.concatenate([[0], np.count_nonzero(chosen, axis=1).cumsum()]).astype(np.int32)
         members = np.broadcast_to(self._clients, chosen.shape)[chosen]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(members))
+
+
+def _same(lists: pa.Array, count: int) -> list[pa.Array]:
+    """Repeat the ``LISTS_TOGETHER`` lists of an array up to ``count``; it has ``count`` if those are fewer."""
+    whole, rest = divmod(count, LISTS_TOGETHER)
+    return [lists] * whole + ([lists.slice(0, rest)] if rest else [])
 
 
 def _of_equal_length(lists: NDArray[np.int32]) -> pa.Array:

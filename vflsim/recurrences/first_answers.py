@@ -1,0 +1,210 @@
+"""The first answers of a round: which clients the server waits for, and what the others have begun without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from vflsim.recurrences.acts import Late
+from vflsim.recurrences.chunk import Bools, Moves
+from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.ledger import bytes_through, chosen_of
+from vflsim.recurrences.now import Now
+from vflsim.recurrences.peers import PeerMessages
+from vflsim.recurrences.stages import Ints, Stage
+from vflsim.recurrences.timed import Draw, Way
+from vflsim.timing.base import Floats
+
+Play = Callable[[int, int], None]
+"""Plays one act in round k of the chunk, whose batch is of a kind."""
+
+
+class Skipped:
+    """How many draws of one activity each client has not taken: ``of`` (M,), None where all have taken all."""
+
+    def __init__(self) -> None:
+        self.of: Ints | None = None
+
+    def add(self, left: Bools) -> None:
+        """Let these clients (M,) leave out one draw more."""
+        if left.any():
+            self.of = left + (0 if self.of is None else self.of)
+
+
+class FirstAnswers:
+    """The clients' work in n rounds, from their wait for each other to a message of the server that waits for a few.
+
+    ``ready`` (n, M) are the ends of that wait. The activities of a client follow each other. If ``late`` work is
+    abandoned, an activity takes its draw if it begins before the message reaches the client. If it is finished, the
+    client takes all draws if it is ready before. ``peers`` are the messages that the clients have waited for.
+    """
+
+    def __init__(self, skipped: dict[Draw, Skipped], first: int, kinds: Ints, now: Now, peers: PeerMessages) -> None:
+        self._skipped, self._first, self._kinds, self._now, self._peers = skipped, first, kinds, now, peers
+        self._shape = len(kinds), len(now.clients)
+        self.ready = np.empty(self._shape)
+        self._latest = self.ready
+        """When the activity before ends, or (the first) the wait."""
+        self._random: list[tuple[Stage, Skipped, Floats]] = []
+        """The random activities: their draws, and when they begin (n, M)."""
+        self._sent = self._began = self._arrives = self._heard = self.ready
+        self._way: Way | None = None
+        self._count, self._last = 0, np.empty(len(kinds))
+        self._late: Late = "abandoned"
+
+    # --- the acts, in their order -----------------------------------------------------------------------------------
+
+    def activity(self, draw: Draw, drawn: Callable[[Draw], Floats], factors: Floats | None = None) -> Play:
+        """Add an activity of the clients, whose draws are multiplied by ``factors`` (kinds, M).
+
+        Raises ValueError if it is not the only one of its purpose in a round: then a client that skips it may take the
+        draw later in the same round.
+        """
+        now, first, series = self._now, self._first, draw.series
+        skipped = self._skipped.setdefault(draw, Skipped())
+        if series.stage.varies:
+            if series.each > 1:
+                raise ValueError("clients may skip an activity that is not the only one of its purpose in a round")
+            self._random.append((series.stage, skipped, self._latest))
+        ends = self._latest = np.empty(self._shape)
+        scaled = factors if factors is not None and (factors != 1.0).any() else None
+        taken = np.empty(0)
+        if skipped.of is None:
+            taken = drawn(draw) if scaled is None else drawn(draw) * scaled[self._kinds]
+
+        def play(k: int, kind: int) -> None:
+            if skipped.of is None:
+                seconds = taken[k]
+            else:
+                seconds = series.stage.take(series.skipped + first + k - skipped.of)
+                seconds = seconds if scaled is None else seconds * scaled[kind]
+            now.clients = np.add(now.clients, seconds, out=ends[k])
+
+        return play
+
+    def sending(self, way: Way, drawn: Callable[[Draw], Floats]) -> tuple[Play, Play]:
+        """Add the message to the server, whose upload delay is over."""
+        self._way, self._sent = way, self._latest
+        begin = self.activity(way.latency, drawn)
+        now, seconds, began = self._now, way.seconds, self._latest
+        arrives = np.empty(self._shape)
+        self._began, self._arrives = began, arrives
+
+        def end(k: int, kind: int) -> None:
+            now.arrives = np.add(began[k], seconds[kind], out=arrives[k])
+
+        return begin, end
+
+    def waiting(self, count: int) -> Play:
+        """Add the server's wait for the first ``count`` messages."""
+        now, arrives, last, scratch = self._now, self._arrives, self._last, np.empty(self._shape[1])
+        self._count, place = count, count - 1
+
+        def play(k: int, _: int) -> None:
+            scratch[:] = arrives[k]
+            scratch.partition(place)
+            last[k] = now.server = max(now.server, float(scratch[place]))
+
+        return play
+
+    def hearing(self, late: Late, heard: Floats) -> Play:
+        """Add that the clients hear the server's message, which they have received at ``heard`` (n, M)."""
+        self._late, self._heard = late, heard
+        return self._abandon if late == "abandoned" else self._finish
+
+    def _abandon(self, k: int, _: int) -> None:
+        """End the work of all clients. No client hears of it before the server's step has ended."""
+        heard, ended = self._heard[k], self._now.server
+        if self._peers.latest >= ended:
+            self._cut_peers(k, heard)
+        # An activity begins after those before it: mostly the last one has begun, and so have all.
+        for stage, skipped, begins in reversed(self._random):
+            if np.maximum.reduce(begins[k]) < ended:
+                break
+            late = ~self._in_time(k)
+            if np.any(late & stage.random & (begins[k] == heard)):
+                self._refuse("a message arrives as its client begins another activity", k)
+            skipped.add(late & (begins[k] >= heard))
+
+    def _finish(self, k: int, _: int) -> None:
+        """Let clients finish that have begun."""
+        now, heard, ready = self._now, self._heard[k], self.ready[k]
+        done = np.maximum(self._sent[k], heard)
+        if np.maximum.reduce(ready) >= now.server:
+            late = ~self._in_time(k)
+            if np.any(late & (ready == heard)):
+                self._refuse("a message arrives as its client begins another activity", k)
+            left = late & (ready > heard)
+            for _stage, each, _begins in self._random:
+                each.add(left)
+            done[left] = heard[left]
+            self._leave_out(k, np.flatnonzero(left))
+        now.clients = done
+
+    def _cut_peers(self, k: int, heard: Floats) -> None:
+        """Leave out the clients whom not all messages of the others reach, since the round is over for the senders."""
+        if self._peers.ties(k, heard):
+            self._refuse("a client's message arrives as the round is over for it", k)
+        self._leave_out(k, self._peers.without(k, heard))
+
+    def _leave_out(self, k: int, clients: Ints) -> None:
+        if len(clients):
+            begun = [begins for _, _, begins in self._random]
+            for times in (self.ready, *begun, self._sent, self._began, self._arrives):
+                times[k, clients] = np.inf
+
+    def _in_time(self, k: int) -> Bools:
+        in_time: Bools = self._arrives[k] <= self._last[k]
+        return in_time
+
+    def _refuse(self, what: str, k: int) -> None:
+        raise undecided(what, self._first + k, float(self._last[k]))
+
+    # --- what the rounds leave --------------------------------------------------------------------------------------
+
+    @property
+    def waited(self) -> Floats:
+        """When the server has the answers that it waits for (n,)."""
+        return self._last
+
+    def used(self) -> Bools:
+        """Return whose answers the server uses (n, M). Raises ``UndecidedError``."""
+        arrives, last = self._arrives, self._last[:, None]
+        used = arrives <= last
+        if np.any(used & (arrives == last) & (self.ready == last)):
+            k = int(np.flatnonzero((used & (arrives == last) & (self.ready == last)).any(axis=1))[0])
+            self._refuse("an answer takes no time, and arrives as the server begins", k)
+        for k in np.flatnonzero(used.sum(axis=1) != self._count).tolist():
+            used[k] = first_of(arrives[k], self._count)[1]
+        return used
+
+    def moves(self) -> tuple[Moves, ...]:
+        """Return the transfers to the server, and between clients. Raises ``UndecidedError``."""
+        way, heard, arrives = self._way, self._heard, self._arrives
+        assert way is not None, "an answer is a message"
+        sizes = way.sizes[self._kinds]
+        if self._late == "finished":
+            return Moves("up", self._began, arrives, sizes, sizes, way.rates), self._peers.moves()
+        in_time = arrives <= self._last[:, None]
+        tied = ~in_time & (arrives == heard)
+        if tied.any():
+            self._refuse("a message arrives as its client ends another", int(np.flatnonzero(tied.any(axis=1))[0]))
+        delivered = in_time | (arrives < heard)
+        if delivered.all():
+            return Moves("up", self._began, arrives, sizes, sizes, way.rates), self._peers.moves(heard)
+        ends = np.where(delivered, arrives, np.where(self._sent < heard, heard, np.inf))
+        counted = np.where(delivered, sizes, 0)
+        moves = Moves("up", self._began, ends, sizes, counted, np.broadcast_to(way.rates, self._shape))
+        cut = ~delivered & (self._began < heard)
+        counted[cut] = bytes_through(chosen_of(moves, cut), heard[cut])
+        return moves, self._peers.moves(heard)
+
+
+def first_of(arrives: Floats, count: int) -> tuple[float, Bools]:
+    """Return when the ``count``-th arrives, and which the first are: by time, then by client."""
+    last = np.partition(arrives, count - 1)[count - 1]
+    used = arrives < last
+    short = count - np.count_nonzero(used)
+    used[np.flatnonzero(arrives == last)[:short]] = True
+    return float(last), used
