@@ -62,8 +62,8 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "vimadmm_j": ({"kind": "vimadmm_j", "rho": 2, "local_steps": 2}, CONCAT),
 }
 """Every protocol with a recurrence, with what else it needs."""
-TOO_MANY_VALUES = {"c_vfl"}
-"""Protocols whose server sends every client the embeddings of all: the square of a million values."""
+TOO_MANY_VALUES = {"c_vfl", "fedvs"}
+"""Protocols with the square of a million values: every client gets the embeddings of all, or a share from each other."""
 
 
 def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **timing: Any) -> Scenario:

@@ -35,6 +35,8 @@ PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "easter": {"kind": "easter", "blinding": "off"},
     "easter, blinded": {"kind": "easter", "blinding": {"bits": 64, "fraction": 40}},
     "fedbcd, in turn": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
+    "fedvs": {"kind": "fedvs", "K": 2, "T": "N/4"},
+    "fedvs, finished": {"kind": "fedvs", "K": 2, "T": "N/4", "late": "finished"},
     "asynchronous": {"kind": "asynchronous"},
     "t-sync": {"kind": "t_synchronous", "t": "N/2"},
 }
@@ -50,7 +52,7 @@ def scenario(clients: int, protocol: Mapping[str, Any], rounds: int, folder: Pat
     return vflsim.load(
         {
             "name": "vectorised",
-            "data": {"file": str(file), "label": "y", "task": "binary"},
+            "data": {"file": str(file), "label": "y", "task": "binary", "test_fraction": 0.25},
             "partition": {"clients": clients, "by": "columns", **({"active": True} if active else {})},
             "models": {
                 **({"active": {"kind": "linear", "embedding": 4}} if active else {}),
@@ -84,7 +86,7 @@ def scenario(clients: int, protocol: Mapping[str, Any], rounds: int, folder: Pat
 def vectorised_client_rounds(clients: int, protocol: str = "synchronous", client_rounds: int = CLIENT_ROUNDS) -> float:
     """Client-rounds per second of the vectorised path, from the scenario to the tables."""
     said = dict(PROTOCOLS[protocol])
-    said = {key: clients // 2 if value == "N/2" else value for key, value in said.items()}
+    said |= {key: clients // int(value[2:]) for key, value in said.items() if str(value).startswith("N/")}
     each = arrivals_a_step(said, clients)
     rounds = max(2, min(client_rounds // each, LISTED // clients))
     with tempfile.TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ def written(outcome: Outcome, folder: Path) -> dict[str, bytes]:
     if outcome.error is not None:
         raise outcome.error
     assert verify_run(outcome.tables, outcome.info) == []
-    write_run(folder, outcome.tables, {}, outcome.info, "rounds")
+    write_run(folder, outcome.tables, {}, outcome.info, "rounds", outcome.extra)
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
 
 
@@ -37,7 +37,7 @@ def assert_same_bytes(scenario: Scenario, seed: int = 0) -> Outcome:
     event = run_protocol(scenario, "it", seed, data, timing_only=True)
     with tempfile.TemporaryDirectory() as folder:
         one, other = written(event, Path(folder) / "event"), written(quick, Path(folder) / "vectorised")
-    assert set(one) == {"metrics.parquet", "rounds.parquet"}
+    assert set(one) == {"metrics.parquet", "rounds.parquet", *(f"{name}.parquet" for name in event.extra)}
     assert one == other
     for fact in ("stop_reason", "counts", "participants", "network", "timing_only", "reproducible"):
         assert getattr(quick.info, fact) == getattr(event.info, fact), fact

@@ -42,8 +42,18 @@ def _protocol(pick: random.Random, clients: int) -> dict[str, Any]:
         {"kind": "vimadmm", "rho": 2, "local_steps": steps, **rest},
         {"kind": "vimadmm_j", "rho": 2, "local_steps": steps, **rest},
         {"kind": "fdml"},
+        _coded(pick, clients) if clients > 2 else {"kind": "synchronous"},  # no fewer can be decoded
     ]
     return pick.choice(kinds)
+
+
+def _coded(pick: random.Random, clients: int) -> dict[str, Any]:
+    """FedVS whose rounds need so many answers that clients may be late."""
+    most = (clients - 1) // 2 - 1  # of K + T - 2
+    segments = 1 + pick.randint(0, most)
+    coded: dict[str, Any] = {"kind": "fedvs", "K": segments, "T": 1 + pick.randint(0, most - segments + 1)}
+    factor = pick.choice([{}, {"share_delay_factor": pick.choice([0, 0.3, 2])}])
+    return {**coded, "late": pick.choice(["abandoned", "finished"]), **factor}
 
 
 def _party(pick: random.Random, factor: str) -> dict[str, Any]:
@@ -51,7 +61,7 @@ def _party(pick: random.Random, factor: str) -> dict[str, Any]:
     flops: dict[str, Any] = {"kind": "flops", "rate": "1 MFLOPS"}
     jitter = {**flops, "jitter": {"kind": "lognormal", "median": 1, "sigma": 0.3}}
     latency = pick.choice([0, 0, "1 ms", _exponential("1 ms"), {"kind": "uniform", "low": 0, "high": "4 ms"}])
-    rates = pick.choice([{}, {"up": "3 Mbps", "down": "5 Mbps"}, {"up": "1 Mbps"}])
+    rates = pick.choice([{}, {"up": "3 Mbps", "down": "5 Mbps"}, {"up": "1 Mbps"}, {"down": "80 kbps"}])
     party = {
         "compute": pick.choice([_exponential("2 ms"), "1 ms", flops, jitter]),
         "link": {"latency": latency, **rates},
@@ -64,7 +74,11 @@ def _party(pick: random.Random, factor: str) -> dict[str, Any]:
 
 def _halved(protocol: dict[str, Any]) -> dict[str, Any]:
     """A codec of messages to clients, and of those to the server where they are no integers."""
-    up = {} if protocol.get("blinding") == "on" else {"up": {"kind": "top_k", "fraction": 0.3}}
+    up = (
+        {}
+        if protocol.get("blinding") == "on" or protocol["kind"] == "fedvs"
+        else {"up": {"kind": "top_k", "fraction": 0.3}}
+    )
     return {"kind": "by_direction", "down": {"kind": "float16"}, **up}
 
 
@@ -84,7 +98,7 @@ def world(number: int) -> Scenario:
         of_all["activation"] = pick.choice(["immediate", "immediate", {
             "kind": "poisson", "rate": "300 /s", "busy": pick.choice(["skip", "queue"])}])  # fmt: skip
     aggregate = pick.choice(["mean", "sum"]) if protocol.get("blinding") == "on" else pick.choice(["mean", "concat"])
-    models: dict[str, Any] = {"models__aggregate": "mean" if kind == "easter" else aggregate}
+    models: dict[str, Any] = {"models__aggregate": "mean" if kind in {"easter", "fedvs"} else aggregate}
     if kind == "pyvertical":
         models["models__aggregate"] = "concat"
     if kind.startswith("vim") or kind == "fdml":
@@ -101,7 +115,7 @@ def world(number: int) -> Scenario:
         timing={"server": _party(pick, ""), "clients": [{"select": "all", **of_all}, {"select": "N", **of_some}]},
         partition={"clients": clients, "by": "columns"},
         models__client={"kind": "linear", "embedding": pick.choice([3, 6])},
-        training__batch=pick.choice([7, 20, 40, 80]),
+        training__batch=pick.choice([7, 20, 40, 80]) // protocol.get("K", 1) * protocol.get("K", 1),
         training__last_batch=pick.choice(["keep", "drop"]),
         training__batches=pick.choice(["own", "shared"]) if own_pace else "shared",
         training__sampling=pick.choice(["shuffled", "shuffled", "uniform"]),

@@ -1,13 +1,16 @@
 """Rounds worked by hand, of protocols whose rounds have several trips, turns, or no rounds at all."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from both_paths import assert_same_bytes, quick
 from tiny_worlds import data_of, metrics, rounds
 
 from vflsim.learning.batches import Batch
-from vflsim.recurrences import Acts, SynchronousRounds, TimedWorld
+from vflsim.recurrences import Acts, ClientsWait, ServerWaits, SynchronousRounds, TimedWorld, ToClients
 from vflsim.recurrences.acts import split_acts
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.vectorised import UndecidedError, run_vectorised
@@ -41,6 +44,69 @@ def test_only_the_active_party_steps() -> None:
     outcome = assert_same_bytes(quick({"kind": "local"}, timing=SLOW, stop={"rounds": 3}))
     assert rounds(outcome)["end_s"].tolist() == [1, 2, 3]
     assert rounds(outcome)["missing"].map(len).tolist() == [0, 0, 0]
+
+
+# FedVS with 4 clients and R = 3. Sharing delays take m/4 s, the work on shares nothing, the server's step 1 s.
+CODED = {"kind": "fedvs", "K": 1, "share_delay_factor": 0.25}
+AT_ONCE = {"server": {"compute": "1 s"}, "clients": {"select": "all", "upload_delay": "(m*m) s"}}
+
+
+@pytest.mark.parametrize(("late", "ends"), [("abandoned", [14, 28, 42]), ("finished", [14, 34, 54])])
+def test_a_coded_round_waits_for_all_shares_and_the_third_answer(late: str, ends: list[float]) -> None:
+    outcome = assert_same_bytes(quick({**CODED, "late": late}, timing=AT_ONCE, stop={"rounds": 3}))
+    # The last share is there 4 s after client 4 begins, the third answer 9 s later. Client 4 answers 16 s after that
+    # share; if it finishes its answer, it begins the next round at 20 s.
+    assert rounds(outcome)["end_s"].tolist() == ends
+    assert [list(used) for used in rounds(outcome)["used"]] == [[1, 2, 3]] * 3
+    assert [list(fresh) for fresh in rounds(outcome)["fresh"]] == [[1, 2, 3, 4]] * 3
+    assert outcome.extra["coding"].to_pylist()[0]["recovery_threshold"] == 3
+
+
+@pytest.mark.parametrize("late", ["abandoned", "finished"])
+def test_shares_that_come_too_late_leave_a_client_out(late: str, tmp_path: Path) -> None:
+    """They reach client 4 when the round is over for the others, who take them off the links if they abandon."""
+    latencies = np.zeros((5, 5))
+    latencies[1:4, 4] = 90
+    np.savetxt(tmp_path / "latencies.csv", latencies, delimiter=",")
+    delay = {"kind": "exponential", "mean": "2 ms"}
+    timing = {
+        "network": {"kind": "dedicated", "latency": {"file": str(tmp_path / "latencies.csv"), "unit": "ms"}},
+        "server": {"compute": "1 ms"},
+        "clients": {
+            "select": "all",
+            "compute": delay,
+            "upload_delay": delay,
+            "link": {"latency": delay, "up": "9 Mbps"},
+        },
+    }
+    coded = {**CODED, "late": late}
+    outcome = assert_same_bytes(quick(coded, timing=timing, stop={"rounds": 100}, evaluate={"every": "5 ms"}))
+    assert not any(4 in used for used in rounds(outcome)["used"])
+
+
+def test_batches_of_many_sizes_have_padded_rows() -> None:
+    flops = {"kind": "flops", "rate": "1 MFLOPS"}
+    timing = {"server": {"compute": flops}, "clients": {"select": "all", "compute": flops, "link": {"up": "3 Mbps"}}}
+    coded = {"kind": "fedvs", "K": 5, "T": 1}  # 81 training rows: 4 of 85 are padded
+    assert_same_bytes(
+        quick(coded, timing=timing, training__batch=20, partition={"clients": 11, "by": "columns"}, stop={"rounds": 70})
+    )
+
+
+@pytest.mark.parametrize("missing", [ServerWaits, ClientsWait, ToClients])
+def test_acts_that_do_not_say_who_may_be_late_are_refused(missing: type) -> None:
+    scenario = quick(CODED, timing=AT_ONCE)
+    protocol, resolved = scenario.protocols["it"].protocol, setting(scenario, "it", data_of(scenario))
+
+    def acts(server: Any, clients: Any, client: int, batch: Batch) -> Acts:
+        whole = protocol.acts(server, clients, client, batch)
+        if missing is ServerWaits:
+            return (*whole, ServerWaits(2))
+        left = [replace(act, late=None) if isinstance(act, ToClients) else act for act in whole]
+        return tuple(left if missing is ToClients else [act for act in whole if not isinstance(act, missing)])
+
+    with pytest.raises(ValueError, match=r"allowed: one of each"):
+        SynchronousRounds(TimedWorld(protocol, resolved, 0, acts, protocol.first_acts))
 
 
 # Cycles of 10, 20, 30 and 40 s besides the server's 1 s: arrivals at 10, 20, 21 (client 1 again), 30, …

@@ -43,6 +43,13 @@ class Vectorisable(ABC):
         """Return what ``client`` and the server do before the first round: with blinding, they agree on keys."""
         return key_acts(server, clients, client) if server.held.blinded_sum is not None else ()
 
+    def records(self, server: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return the rows that the server records as the run begins, one for each table: by default none.
+
+        ``server`` is its learner. Rows that a protocol records later need the event path.
+        """
+        return {}
+
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return what of a scenario the recurrence knows besides: of ``activation`` and ``blinding``.

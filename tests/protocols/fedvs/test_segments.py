@@ -82,3 +82,14 @@ def test_what_is_in_a_batch_cannot_be_changed() -> None:
     for array in (batch.ids, batch.rows, batch.real, batch.positions):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+@pytest.mark.parametrize(("rows", "segments", "batch"), [(81, 5, 20), (80, 5, 20), (10, 4, 8), (83, 6, "all")])
+@pytest.mark.parametrize("how", [{}, {"last_batch": "drop"}, {"sampling": "uniform"}])
+def test_every_batch_has_one_of_the_sizes(rows: int, segments: int, batch: int | str, how: dict[str, Any]) -> None:
+    batches = sequence(rows, segments, batch, **how)
+    numbers, sizes = np.arange(5 * batches.per_epoch), batches.sizes()
+    for number, size in zip(numbers.tolist(), batches.sizes_of(numbers).tolist(), strict=True):
+        one = batches.batch(number)
+        assert isinstance(one, SegmentedBatch)
+        assert (len(one.positions), len(one)) == (len(sizes[size].positions), len(sizes[size]))  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -58,26 +57,20 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "easter": {"kind": "easter"},
     "fedbcd, sequential": {"kind": "fedbcd", "local_steps": 2, "server_steps": 3, "order": "sequential"},
     "local": {"kind": "local"},
+    "fedvs, abandoned": {"kind": "fedvs", "K": 1},
+    "fedvs, finished": {"kind": "fedvs", "K": 1, "late": "finished"},
     "asynchronous": {"kind": "asynchronous"},
     "t-sync": {"kind": "t_synchronous", "t": 2},
     "vimadmm": {"kind": "vimadmm", "rho": 2, "local_steps": 3},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2, "exclude": "N"},
 }
+pytestmark = pytest.mark.usefixtures("no_variation")
 WITH_ACTIVATIONS = {
     name for name in PROTOCOLS if name not in {"fastest", "deadline", "t-sync, cancel", "centralised", "local"}
 }
 """The protocols whose clients may wait for activations."""
 HEADS = {"models__aggregate": "concat", "models__server": {"kind": "linear", "bias": False}}
 """What protocols with a linear head for each client need."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_variation() -> Iterator[None]:
-    """Neither path works out how many rounds a mean needs: for skewed delays it takes seconds, and no table has it."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("simulation.run", "simulation.vectorised.run"):
-            patch.setattr(f"vflsim.{module}.variation_of", lambda _protocol, _setting: None)
-        yield
 
 
 def example(kind: type) -> dict[str, Any]:
@@ -104,7 +97,7 @@ EVALUATIONS = st.sampled_from(["1 rounds", "3 rounds", "0.7 ms", "9 ms", "1 upda
 @st.composite
 def scenarios(draw: st.DrawFn, protocol: dict[str, Any], law: dict[str, Any]) -> Scenario:
     """A scenario for ``protocol`` in which ``law`` and other things delay some of the clients."""
-    clients = draw(st.integers(2, 4))
+    clients = draw(st.integers(3 if protocol["kind"] == "fedvs" else 2, 4))
     delay = st.sampled_from([law, law, 0, "3 ms", {"kind": "exponential", "mean": "(2*m) ms"}])
     latency = st.sampled_from([law, 0, "1 ms", {"kind": "uniform", "low": 0, "high": "4 ms"}])
     rates = draw(st.sampled_from([{}, {"up": "3 Mbps", "down": "5 Mbps"}]))
@@ -127,7 +120,7 @@ def scenarios(draw: st.DrawFn, protocol: dict[str, Any], law: dict[str, Any]) ->
         timing={"network": network, "server": server, "clients": entries},
         partition={"clients": clients, "by": "columns"},
         models__client={"kind": "linear", "embedding": draw(st.sampled_from([3, 6]))},
-        **({"models__aggregate": "mean" if protocol["kind"] == "easter" else draw(AGGREGATES)} | heads),
+        **({"models__aggregate": "mean" if protocol["kind"] in {"easter", "fedvs"} else draw(AGGREGATES)} | heads),
         training__batch=draw(st.sampled_from([7, 20, 80])),
         training__last_batch=draw(st.sampled_from(["keep", "drop"])),
         stop=draw(STOPS) | ({"rounds": 20} if protocol["kind"] == "local" else {}),

@@ -44,7 +44,13 @@ def test_more_clients_than_memory_holds_are_refused_event_by_event(monkeypatch: 
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"kind": "fedvs", "K": 1, "T": 1}, {}, "protocols.it", "for the rounds of fedvs"),
+    ({"kind": "fedvs", "K": 1, "sharers": 3}, {}, "protocols.it.sharers", "over those who share first"),
+    (
+        {"kind": "fedvs", "K": 1, "deadline": "1 s", "too_few": "skip"},
+        {},
+        "protocols.it.deadline",
+        "that miss their deadline are given up",
+    ),
     ({"kind": "asynchronous", "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     (SYNCHRONOUS, {"record": "events"}, "record", "records no events"),

@@ -55,11 +55,9 @@ class CodedRounds:
             sharers = await self._announced(k)
 
     async def _delayed_shares(self, k: int) -> Mapping[int, Any]:
-        node, factor = self._node, self._protocol.share_delay_factor
-        if factor is None:
-            factor = node.learner.plan.sharing_factor(self._protocol.log_base)
+        node = self._node
         shares: Mapping[int, Any] = await node.compute(node.learner.share_model(k))
-        await node.delay("share", factor, round=k)
+        await node.delay("share", self._protocol.sharing_factor(node.learner.plan), round=k)
         return shares
 
     async def _announced(self, k: int) -> Sharers | None:

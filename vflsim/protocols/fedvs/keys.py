@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import model_validator
 
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.fedvs.learning.plan import Arithmetic
+from vflsim.protocols.fedvs.learning.plan import Arithmetic, CodingPlan
 from vflsim.vocabulary.quantities import Count, NonNegativeNumber, PositiveNumber, PositiveSeconds, Quantity
 
 Bits = Annotated[int, Quantity(at_least=0, at_most=52, whole=True)]
@@ -49,6 +49,10 @@ class CodedKeys(Protocol):
     def threshold(self) -> int:
         """R = 2(K+T−1) + 1, the recovery threshold (Thm 5.1)."""
         return 2 * (self.K + self.T - 1) + 1
+
+    def sharing_factor(self, plan: CodingPlan) -> float:
+        """Return the ratio of a client's sharing delay to its upload delay."""
+        return plan.sharing_factor(self.log_base) if self.share_delay_factor is None else self.share_delay_factor
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

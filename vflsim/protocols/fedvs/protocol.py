@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from vflsim.analysis.findings import Finding
 from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
+from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, UnsuitableError
 from vflsim.protocols.capabilities import Analysable, Choices, Remembering
 from vflsim.protocols.contents import Contents
+from vflsim.protocols.fedvs.acts import coded_acts, data_acts
 from vflsim.protocols.fedvs.answers import Answers
 from vflsim.protocols.fedvs.best_k import choices_of
 from vflsim.protocols.fedvs.coded_rounds import CodedRounds
@@ -23,6 +26,8 @@ from vflsim.protocols.fedvs.rounds import coded
 from vflsim.protocols.fedvs.scales import coding_plan, expanded_columns
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.protocols.traits import Traits
+from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.recurrences import Acts, Obstacle, Recurrence, SynchronousRounds, TimedWorld
 from vflsim.setting import BatchPlan, Learners, Setting
 from vflsim.streams import SERVER
 from vflsim.vocabulary.amounts import quantity
@@ -36,7 +41,7 @@ FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
 
 
-class FedVS(Analysable, Remembering, CodedKeys):
+class FedVS(Analysable, Vectorisable, Remembering, CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest answers.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
@@ -57,11 +62,14 @@ class FedVS(Analysable, Remembering, CodedKeys):
         refuses_absent_rows="a coded sum is over the embeddings of all clients, and none can be left out of it",
     )
 
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset(CodedKeys.model_fields)
+
     # --- the server -------------------------------------------------------------------------------------------------
 
     async def server(self, node: Node) -> None:
         """Decode the sum of all embeddings from the R fastest; step; broadcast the gradient."""
-        node.record("coding", **node.learner.plan.facts())
+        for table, row in self.records(node.learner).items():
+            node.record(table, **row)
         answers = Answers(self, node)
         for k in node.rounds():
             embeddings, sharers = await answers.fastest(k)
@@ -129,6 +137,35 @@ class FedVS(Analysable, Remembering, CodedKeys):
     def choices(self, setting: Setting) -> tuple[Choices, ...]:
         """Compare every K and every T by the mean round."""
         return choices_of(self, setting)
+
+    def records(self, server: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Return the facts about the code."""
+        return {"coding": server.plan.facts()}
+
+    def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return the sharing of the data."""
+        return data_acts(clients, client)
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return the sharing of models, the answers, and the step on the R fastest."""
+        return coded_acts(self, server, clients, client, batch)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return that clients may wait for activations."""
+        return frozenset({"activation"})
+
+    def obstacles(self) -> Iterator[Obstacle]:
+        """Yield sums over some of the clients, and deadlines."""
+        if self.sharers is not None:
+            what = "the sum of a round goes over those who share first, whom the server announces"
+            yield Obstacle("sharers", what, "none: all clients")
+        if self.deadline is not None:
+            yield Obstacle("deadline", "rounds that miss their deadline are given up", "none: too_few: wait")
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds in which clients wait for each other, and the server for the R fastest."""
+        return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
         """Describe R, the field, the scales and the storage in one line."""

@@ -72,9 +72,7 @@ class CodedStages(Stages):
         It adds latency and transfer of the gradient, client step, activation, making the shares, sharing delay.
         """
         timing, rows = self._timings[client], self.rows(turn.before)[slow]
-        factor = self.protocol.share_delay_factor
-        if factor is None:
-            factor = self.plan.sharing_factor(self.protocol.log_base)
+        factor = self.protocol.sharing_factor(self.plan)
         return total([
             *self._latency(SERVER, client),
             Point(self.return_seconds(client, turn, slow)),

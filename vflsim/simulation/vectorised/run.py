@@ -23,7 +23,8 @@ from vflsim.simulation.run import Outcome
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.bookkeeping import Books
 from vflsim.simulation.vectorised.tables import RoundColumns
-from vflsim.streams import BLOCK
+from vflsim.streams import BLOCK, SERVER, party_name
+from vflsim.world.own_tables import OwnTables
 
 _ELEMENTS = 2**18
 """Most clients × rounds of a chunk (at least one block): its arrays fit into the processor's cache."""
@@ -95,4 +96,7 @@ def run_vectorised(
         variation=variation,
     )
     note = not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])
-    return Outcome(tables, {}, info, {}, failed, note)
+    own = OwnTables()
+    for table, row in protocol.records(world.server).items():
+        own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
+    return Outcome(tables, {}, info, own.tables(), failed, note)

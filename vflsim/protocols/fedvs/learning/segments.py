@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,52 @@ class SegmentedBatches(BatchSequence):
         """The fewest training rows of a batch, some rows of which may be padding."""
         fewest = range(self.segment_rows - self._last, self.segment_rows)  # padding is at the last places
         return sum(1 + (self.training_rows - 1 - place) // self.segment_rows for place in fewest)
+
+    def sizes(self) -> tuple[Batch, ...]:
+        """Return a batch of each size: of so many places, and with so many padded rows."""
+        return super().sizes() if not self._padded else tuple(self._of_size(*each) for each in self._numbers)
+
+    def sizes_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each number of a batch the place of its size in ``sizes``."""
+        if not self._padded:
+            return super().sizes_of(numbers)
+        epochs, places = np.divmod(numbers, self.per_epoch)
+        known: dict[int, list[int]] = {epoch: self._sizes_in(epoch) for epoch in np.unique(epochs).tolist()}
+        return np.array([known[epoch][place] for epoch, place in zip(epochs.tolist(), places.tolist(), strict=True)])
+
+    def _sizes_in(self, epoch: int) -> list[int]:
+        """Return the place in ``sizes`` of each batch of an epoch, without cutting it."""
+        starts = np.arange(0, self.per_epoch * self.size, self.size)
+        drawn = self._drawn(epoch)[: starts[-1] + self._last]
+        padded = np.add.reduceat(self._padded_at[drawn], starts).tolist()
+        lengths = [*[self.size] * (self.per_epoch - 1), self._last]
+        return [
+            self._numbers[places, places * self.segments - each] for places, each in zip(lengths, padded, strict=True)
+        ]
+
+    @cached_property
+    def _padded_at(self) -> NDArray[np.int64]:
+        """The padded rows at each place within a segment."""
+        rows = np.arange(self.segments * self.segment_rows).reshape(self.segments, self.segment_rows)
+        padded: NDArray[np.int64] = (rows >= self.training_rows).sum(axis=0)
+        return padded
+
+    @property
+    def _padded(self) -> int:
+        """The padded rows of an epoch."""
+        return self.segment_rows * self.segments - self.training_rows
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[int, int], int]:
+        """The number of every size, (places, training rows)."""
+        places = dict.fromkeys((self.size, self._last))
+        found = ((some, some * self.segments - padded) for some in places for padded in range(self._padded + 1))
+        return {size: number for number, size in enumerate(size for size in found if size[1] > 0)}
+
+    def _of_size(self, places: int, count: int) -> SegmentedBatch:
+        """Make a batch of this size, of any rows."""
+        rows = np.arange(places * self.segments)
+        return SegmentedBatch(0, rows[:count], self.origin, positions=rows[:places], rows=rows, real=rows < count)
 
     def _cut(self, epoch: int) -> tuple[Batch, ...]:
         starts = np.arange(self.segments)[:, np.newaxis] * self.segment_rows
