@@ -63,7 +63,7 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Every protocol with a recurrence, with what else it needs."""
 TOO_MANY_VALUES = {"c_vfl", "fedvs"}
-"""Protocols with the square of a million values: every client gets the embeddings of all, or a share from each other."""
+"""Protocols with the square of a million values: each client gets all embeddings, or a share from each other one."""
 
 
 def scenario(clients: int, rounds: int, folder: Path, record: str = "events", **timing: Any) -> Scenario:

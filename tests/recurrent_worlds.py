@@ -82,6 +82,11 @@ def _halved(protocol: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "by_direction", "down": {"kind": "float16"}, **up}
 
 
+OUTAGES: list[dict[str, Any]] = [
+    {"kind": "alternating", "up": _exponential("9 ms"), "down": _exponential("3 ms"), "interrupted": "resumed"},
+    {"kind": "intervals", "down": [[0, "2 ms"], ["11 ms", "15 ms"]], "period": "20 ms", "interrupted": "resumed"},
+    {"kind": "failure", "at": _exponential("9 ms"), "repair": "5 ms", "interrupted": "resumed"},
+]
 KNOWS_NO_ACTIVATION = {"local", "centralised"}
 
 
@@ -97,6 +102,9 @@ def world(number: int) -> Scenario:
     if own_pace or waits_for_all:
         of_all["activation"] = pick.choice(["immediate", "immediate", {
             "kind": "poisson", "rate": "300 /s", "busy": pick.choice(["skip", "queue"])}])  # fmt: skip
+    if own_pace or (waits_for_all and kind != "fedvs" and protocol.get("order") != "sequential"):
+        for party in (of_all, of_some):
+            party["availability"] = pick.choice(["always", "always", "always", *OUTAGES])
     aggregate = pick.choice(["mean", "sum"]) if protocol.get("blinding") == "on" else pick.choice(["mean", "concat"])
     models: dict[str, Any] = {"models__aggregate": "mean" if kind in {"easter", "fedvs"} else aggregate}
     if kind == "pyvertical":

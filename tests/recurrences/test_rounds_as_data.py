@@ -12,6 +12,7 @@ from tiny_worlds import data_of, metrics, rounds
 from vflsim.learning.batches import Batch
 from vflsim.recurrences import Acts, ClientsWait, ServerWaits, SynchronousRounds, TimedWorld, ToClients
 from vflsim.recurrences.acts import split_acts
+from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.vectorised import UndecidedError, run_vectorised
 
@@ -141,6 +142,53 @@ def test_activations_begin_every_cycle() -> None:
         outcome = assert_same_bytes(quick(protocol, timing=timing, stop={"rounds": 8}))
         slowest = 0.4 if protocol["kind"] == "synchronous" else 0.1
         assert rounds(outcome)["end_s"][0] == pytest.approx(3 + slowest + 0.01)
+
+
+def paused(protocol: dict[str, Any], down: list[list[str]], period: str | None, **changes: Any) -> Scenario:
+    """Uploads of m s, of which client 4's stands still while it is ``down``; nothing else of a client takes time."""
+    away = {"kind": "intervals", "down": down, "interrupted": "resumed", **({"period": period} if period else {})}
+    clients = [{"select": "all", "upload_delay": "m s"}, {"select": "4", "availability": away}]
+    return quick(protocol, timing={"server": {"compute": "1 s"}, "clients": clients}, **changes)
+
+
+def test_a_barrier_waits_for_a_client_that_pauses() -> None:
+    outcome = assert_same_bytes(paused({"kind": "synchronous"}, [["2 s", "5 s"]], "20 s", stop={"rounds": 5}))
+    # 4 + 3 + 1 s; 4 + 1; 4 + 1; then at 22 s it pauses for 3 s again: 4 + 3 + 1, and 4 + 1
+    assert rounds(outcome)["end_s"].tolist() == [8, 13, 18, 26, 31]
+
+
+def test_a_client_that_pauses_does_not_hold_up_others_at_their_own_pace() -> None:
+    alone = {"kind": "asynchronous"}
+    outcome = assert_same_bytes(paused(alone, [["2 s", "501 s"]], "600 s", stop={"time": "500.5 s"}))
+    assert not any(4 in used for used in rounds(outcome)["used"])
+    outcome = assert_same_bytes(paused(alone, [["2 s", "5 s"]], "600 s", stop={"time": "500.5 s"}))
+    assert any(4 in used for used in rounds(outcome)["used"])
+
+
+@pytest.mark.parametrize("protocol", [{"kind": "synchronous"}, {"kind": "asynchronous"}])
+def test_bytes_on_links_that_pause_count_to_the_last_one(protocol: dict[str, Any]) -> None:
+    """Half of client 4's 1020 bytes are through when it pauses, from 3 s to 9 s; the run ends before it is back."""
+    away = {"kind": "intervals", "down": [["3 s", "9 s"]], "interrupted": "resumed"}
+    clients = [{"select": "all", "upload_delay": "20 s"}, {"select": "4", "upload_delay": "2 s", "availability": away}]
+    clients[0]["link"] = {"up": "4080 bps"}
+    outcome = assert_same_bytes(quick(protocol, timing={"clients": clients}, stop={"time": "8 s"}))
+    assert metrics(outcome)["bytes_up"].iloc[-1] == 510
+
+
+@pytest.mark.parametrize("protocol", [{"kind": "synchronous"}, {"kind": "asynchronous"}])
+def test_a_client_that_goes_down_for_good_leaves_the_run_to_the_event_path(protocol: dict[str, Any]) -> None:
+    scenario = paused(protocol, [["30 s", "inf"]], None, stop={"rounds": 100})
+    outcome = run_vectorised(scenario, "it", 0, data_of(scenario))
+    assert isinstance(outcome.error, UndecidedError)
+    assert "a client goes down for good" in str(outcome.error)
+
+
+def test_clients_do_not_pause_where_they_take_turns() -> None:
+    turns = {"kind": "fedbcd", "local_steps": 2, "order": "sequential"}
+    scenario = paused(turns, [["2 s", "5 s"]], "20 s", stop={"rounds": 3})
+    outcome = run_vectorised(scenario, "it", 0, data_of(scenario))
+    assert isinstance(outcome.error, UndecidedError)
+    assert "clients pause" in str(outcome.error)
 
 
 @pytest.mark.parametrize("protocol", [{"kind": "synchronous"}, {"kind": "asynchronous"}])

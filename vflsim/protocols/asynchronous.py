@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.cycles import Cycles
@@ -10,10 +10,10 @@ from vflsim.analysis.findings import Finding
 from vflsim.analysis.own_pace import own_pace
 from vflsim.learning.batches import Batch
 from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace
+from vflsim.protocols.own_pace import at_own_pace, fill_acts, numbers_at_own_pace, staleness_obstacles
 from vflsim.protocols.table import TableProtocol
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences import Acts, Obstacle, Recurrence, TimedWorld
 from vflsim.setting import Setting
 from vflsim.world.node import ClientNode, ServerNode
 
@@ -52,8 +52,12 @@ class Asynchronous(Analysable, Vectorisable, TableProtocol):
 
     @property
     def vectorised_with(self) -> frozenset[str]:
-        """Return that clients may wait for activations."""
-        return frozenset({"activation"})
+        """Return that clients may wait for activations, and pause."""
+        return frozenset({"activation", "pauses"})
+
+    def obstacles(self) -> Iterator[Obstacle]:
+        """Yield a bound on staleness."""
+        yield from staleness_obstacles(self.max_staleness)
 
     def first_acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return the upload of a first pass, if there is one."""

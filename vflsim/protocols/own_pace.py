@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vflsim.learning.batches import Batch, BatchSequence
 from vflsim.protocols.base import Protocol
+from vflsim.recurrences import Obstacle
 from vflsim.recurrences.acts import Acts, ClientWork, ServerWaits, ToServer, embedding
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.own_pace import OwnPace, StepSeconds
@@ -15,6 +16,16 @@ from vflsim.recurrences.world import TimedWorld
 from vflsim.streams import SERVER
 from vflsim.timing.compute import ComputeModel
 from vflsim.world.messages import FirstFill
+
+
+def staleness_obstacles(max_staleness: int | None) -> Iterator[Obstacle]:
+    """Yield a bound on staleness, if there is one."""
+    if max_staleness is not None:
+        what = (
+            f"clients answer queries for rows older than {max_staleness} steps beside their own work, which "
+            "shares the processor and the draws with it"
+        )
+        yield Obstacle("max_staleness", what, "none")
 
 
 def fill_acts(clients: Mapping[int, Any], client: int) -> Acts:

@@ -52,9 +52,10 @@ class Vectorisable(ABC):
 
     @property
     def vectorised_with(self) -> frozenset[str]:
-        """Return what of a scenario the recurrence knows besides: of ``activation`` and ``blinding``.
+        """Return what of a scenario the recurrence knows besides: of ``activation``, ``blinding`` and ``pauses``.
 
-        Those whose rounds wait for all clients know both, where ``acts`` has an ``Activated`` (``BARRIERS``).
+        Those whose rounds wait for all clients know all, where ``acts`` has an ``Activated`` (``BARRIERS``). ``pauses``
+        are outages in which work is resumed.
         """
         return frozenset()
 

@@ -23,8 +23,9 @@ class Moves:
     """Transfers of n rounds in one direction, each array of shape (n, m), or broadcast to it.
 
     A transfer lasts from ``began`` to ``ends`` (inf: no transfer) and moves ``counted`` of its ``sizes`` bytes, fewer
-    if it is aborted. ``rates`` are in bit/s. With ``copies`` each entry stands for so many transfers at the same times,
-    of ``sizes`` bytes each, which move ``counted`` bytes together.
+    if it is aborted. ``rates`` are in bit/s; where ``profiles`` has a rate over time, it is used instead. With
+    ``copies`` each entry stands for so many transfers at the same times, of ``sizes`` bytes each, which move
+    ``counted`` together.
     """
 
     direction: Direction
@@ -34,6 +35,7 @@ class Moves:
     counted: Ints
     rates: Floats
     copies: Ints | None = None
+    profiles: NDArray[np.object_] | None = None
 
 
 Sums: TypeAlias = tuple[int, int, int]

@@ -87,6 +87,11 @@ class Bytes:
 def bytes_through(moves: Moves, now: Floats | float) -> Ints:
     """Return the whole bytes that each transfer (of several at the same times: one) has moved until a later ``now``."""
     through: Ints = np.minimum(moves.sizes, (now - moves.began) * moves.rates / 8).astype(np.int64)
+    if moves.profiles is not None:
+        ends = np.broadcast_to(now, through.shape)
+        for place in np.flatnonzero(moves.profiles != None).tolist():  # noqa: E711  # element by element
+            bits = moves.profiles[place].amount(float(moves.began[place]), float(ends[place]))
+            through[place] = int(min(int(moves.sizes[place]), bits / 8))
     return through
 
 
@@ -95,15 +100,17 @@ def rows_of(moves: Moves, start: int, stop: int) -> Moves:
     of = slice(start, stop)
     rates = np.broadcast_to(moves.rates, moves.ends.shape)[of]
     copies = None if moves.copies is None else np.broadcast_to(moves.copies, moves.ends.shape)[of]
-    return Moves(moves.direction, moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of], rates, copies)
+    profiles = None if moves.profiles is None else np.broadcast_to(moves.profiles, moves.ends.shape)[of]
+    some = moves.began[of], moves.ends[of], moves.sizes[of], moves.counted[of]
+    return Moves(moves.direction, *some, rates, copies, profiles)
 
 
 def _together(pieces: list[Moves]) -> Moves:
     """Join flat arrays of transfers of one direction."""
     columns = ["began", "ends", "sizes", "counted", "rates"]
-    columns += ["copies"] if pieces[0].copies is not None else []
-    joined = (np.concatenate([getattr(piece, column) for piece in pieces]) for column in columns)
-    return Moves(pieces[0].direction, *joined)
+    columns += [column for column in ("copies", "profiles") if getattr(pieces[0], column) is not None]
+    joined = {column: np.concatenate([getattr(piece, column) for piece in pieces]) for column in columns}
+    return Moves(pieces[0].direction, **joined)
 
 
 def chosen_of(moves: Moves, chosen: Bools) -> Moves:
@@ -116,4 +123,5 @@ def chosen_of(moves: Moves, chosen: Bools) -> Moves:
         moves.counted[chosen],
         moves.rates[chosen],
         None if moves.copies is None else moves.copies[chosen],
+        None if moves.profiles is None else moves.profiles[chosen],
     )

@@ -10,9 +10,8 @@ import numpy as np
 
 from vflsim.recurrences.arrival_ages import ArrivalAges
 from vflsim.recurrences.batch_rows import BatchRows
-from vflsim.recurrences.chunk import AgeSums, Chunk, Moves
-from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles
-from vflsim.recurrences.errors import undecided
+from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
+from vflsim.recurrences.cycles import ALL, BACK, EMBED, HOME, RETURN, STEP, THERE, TRANSFER, UPLOAD, PacedCycles
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
@@ -26,12 +25,16 @@ StepSeconds = Callable[[int, int], float]
 
 @dataclass(slots=True)
 class Served:
-    """Steps in their order: start and end of each; of each arrival the client, and its wait for an activation."""
+    """Steps in their order: start and end of each; of each arrival the client, and its waits for an activation.
+
+    ``paused`` has the seconds of the cycles that begin with some of the arrivals, where clients may pause.
+    """
 
     clients: list[int] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    paused: dict[int, list[float]] = field(default_factory=dict)
 
 
 class OwnPace:
@@ -49,7 +52,9 @@ class OwnPace:
         self._cycles = PacedCycles(world, self._trip)
         self._next = [self._cycles.of(place).__next__ for place in range(clients)]
         processes = world.activations()
-        self._processes = processes if any(process is not None for process in processes) else []
+        self._pauses = world.pauses
+        waiting = bool(self._pauses) or any(process is not None for process in processes)
+        self._processes = processes if waiting else []
         self._small = np.uint16 if clients <= 2**16 else np.int32
         self._begun = np.zeros(clients, np.int64)  # the steps that each client's embeddings have been used in
         self._ages = ArrivalAges(rows, clients)
@@ -62,24 +67,46 @@ class OwnPace:
 
     def _first_arrivals(self, ready: Floats) -> tuple[Moves, list[tuple[float, int]]]:
         """Return the first embeddings, which are sent before the first round, and their arrivals as a heap."""
+        taken = self._cycles.first()
         if self._processes:
-            ready = np.array([now + self._wait(place, now) for place, now in enumerate(ready.tolist())])
-        times = _times(ready, self._cycles.first())
+            waits = [self._waits(place, now) for place, now in enumerate(ready.tolist())]
+            ready = _times(ready, np.array(waits))[:, -1]
+            for place in self._pauses.gates:
+                taken[place] = self._paused(place, float(ready[place]), taken[place].tolist(), HOME, 0)
+        times = _times(ready, taken)
         sizes = self._trip.up.way.sizes[self._world.kind_of(np.zeros(1, np.int64))]
         began, ends = times[None, :, 3], times[None, :, 4]
         heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
         heapify(heap)
-        return Moves("up", began, ends, sizes, sizes, self._trip.up.way.rates), heap
+        rates, profiles = self._trip.up.way.rates, self._pauses.profiles("up") if self._pauses else None
+        return Moves("up", began, ends, sizes, sizes, rates, profiles=profiles), heap
 
-    def _wait(self, place: int, now: float) -> float:
-        """Return the seconds from ``now`` until a client's next activation."""
+    def _waits(self, place: int, now: float) -> tuple[float, float]:
+        """Return the seconds from ``now`` until a client's next activation, and then until it is up."""
         process = self._processes[place]
-        if process is None:
-            return 0.0
-        activation = process.next(now)
-        if activation is None:
-            raise undecided("a client waits for ever for an activation", 0, now)
-        return max(0.0, activation.time - now)
+        if process is None and place not in self._pauses.gates:
+            return 0.0, 0.0
+        return self._pauses.activated(place, process, now)
+
+    def _paused(self, place: int, now: float, taken: list[float], activity: int, number: int) -> list[float]:
+        """Return how long activities last from ``now`` on, the first of them ``activity``, by a client that may pause.
+
+        They take ``taken`` seconds without outages, and messages are about batch ``number``.
+        """
+        kind = int(self._world.kind_of(np.array([number]))[0])
+        lasting = []
+        for each, seconds in enumerate(taken, activity):
+            if each in (STEP, EMBED, UPLOAD):
+                lasting.append(self._pauses.work(place, now, seconds))
+            elif each in (RETURN, TRANSFER):
+                direction: Direction = "down" if each == RETURN else "up"
+                way = self._trip.down.way if each == RETURN else self._trip.up.way
+                moving = self._pauses.transfer(direction, place, now, int(way.sizes[kind, place]))
+                lasting.append(seconds if moving is None else moving)
+            else:
+                lasting.append(seconds)
+            now += lasting[-1]
+        return lasting
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on. Raises ``UndecidedError``."""
@@ -109,19 +136,24 @@ class OwnPace:
     def _several(self, drawn: list[float]) -> Served:
         """Play steps on t embeddings each."""
         heap, free, following, served = self._heap, self._free, self._next, Served()
-        begun = self._begun.tolist()
+        begun, gates = self._begun.tolist(), self._pauses.gates
         for seconds in drawn:
             used = [heappop(heap) for _ in range(self._t)]
             start = max(used[-1][0], free)
             free = start + (seconds * self._unit([(place, begun[place]) for _, place in used]))
             for _, place in used:
                 begun[place] += 1
-                back, transfer, step, embed, upload, there, sending = following[place]()
+                back, transfer, step, embed, upload, there, sending = cycle = following[place]()
+                if place in gates:
+                    back, transfer, step = home = self._paused(place, free, cycle[:HOME], BACK, begun[place] - 1)
                 now = free + back + transfer + step
                 if self._processes:
-                    wait = self._wait(place, now)
-                    served.waits.append(wait)
-                    now += wait
+                    waits = self._waits(place, now)
+                    served.waits.append(waits)
+                    now = now + waits[0] + waits[1]
+                if place in gates:
+                    embed, upload, there, sending = out = self._paused(place, now, cycle[HOME:], HOME, begun[place])
+                    served.paused[len(served.clients)] = home + out
                 heappush(heap, (now + embed + upload + there + sending, place))
                 served.clients.append(place)
             served.waited.append(start)
@@ -146,24 +178,28 @@ class OwnPace:
         places, ends = np.array(served.clients), np.array(served.ends)
         indices, taken = self._cycles_of(places)
         waits = bool(self._processes)
+        for arrival, lasting in served.paused.items():
+            taken[arrival] = lasting
         if waits:
-            taken = np.insert(taken, HOME, served.waits, axis=1)
+            taken = np.insert(taken, [HOME, HOME], np.array(served.waits), axis=1)
         times = _times(ends.repeat(self._t), taken)
         shape = count, self._t
 
         def at(activity: int) -> Floats:
             """Return when it ends."""
-            return times[:, 1 + activity + (waits and activity >= HOME)].reshape(shape)
+            return times[:, 1 + activity + (2 if waits and activity >= HOME else 0)].reshape(shape)
 
-        def moves(upward: bool, began: int, over: int, numbers: Ints) -> Moves:
-            way = self._trip.up.way if upward else self._trip.down.way
+        def moves(direction: Direction, began: int, over: int, numbers: Ints) -> Moves:
+            way = self._trip.up.way if direction == "up" else self._trip.down.way
             sizes = way.sizes[self._world.kind_of(numbers), places].reshape(shape)
-            rates = way.rates[places].reshape(shape)
-            return Moves("up" if upward else "down", at(began), at(over), sizes, sizes, rates)
+            rates, profiles = way.rates[places].reshape(shape), None
+            if self._pauses:
+                profiles = self._pauses.profiles(direction)[places].reshape(shape)
+            return Moves(direction, at(began), at(over), sizes, sizes, rates, profiles=profiles)
 
         used = np.zeros((count, len(self._world.clients)), bool)
         used[np.arange(count).repeat(self._t), places] = True
-        after = moves(False, BACK, RETURN, indices), moves(True, THERE, TRANSFER, indices + 1)
+        after = moves("down", BACK, RETURN, indices), moves("up", THERE, TRANSFER, indices + 1)
         ages = _AgesOfArrivals(self._ages, first, places.reshape(shape), indices.reshape(shape))
         before, self._before = self._before, ()
         waited = np.array(served.waited)

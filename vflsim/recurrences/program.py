@@ -1,22 +1,16 @@
-"""Plays the acts of consecutive rounds, in which the server waits for all clients: every time follows from the last."""
+"""Plays the acts of consecutive rounds: every time follows from the last."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 
-from vflsim.recurrences.chunk import Bools, Direction, Moves
 from vflsim.recurrences.errors import undecided
-from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
+from vflsim.recurrences.first_answers import Skipped
 from vflsim.recurrences.now import Now
-from vflsim.recurrences.peers import PeerMessages
+from vflsim.recurrences.played_rounds import Played, PlayedRounds
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
-    Series,
     Timed,
     TimedActivation,
     TimedAnswers,
@@ -24,32 +18,15 @@ from vflsim.recurrences.timed import (
     TimedDelay,
     TimedSending,
     TimedService,
-    TimedToPeers,
     TimedTurns,
     TimedWait,
     TimedWork,
-    Way,
 )
-from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
-from vflsim.timing.base import Floats
 
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What n rounds leave: ends and starts (n,) of the steps that end them; client steps (n, steps, M); transfers.
-
-    ``used`` (n, M) are the clients for whom the server has waited, None if for all.
-    """
-
-    ends: Floats
-    waited: Floats
-    steps: Floats
-    steps_during: bool
-    during: tuple[Moves, ...]
-    after: tuple[Moves, ...]
-    used: Bools | None
+_PAUSABLE = TimedActivation | TimedWork | TimedDelay | TimedService | TimedSending | TimedAnswers | TimedWait
+"""The acts of rounds in which clients may pause."""
 
 
 class Program:
@@ -64,12 +41,14 @@ class Program:
         self._skipped: dict[Draw, Skipped] = {}
         self._steps = sum(_steps(act) for act in acts)
         self._processes: list[ActivationProcess | None] = []
+        if world.pauses and not (self.waits_for_all and all(isinstance(act, _PAUSABLE) for act in acts)):
+            raise undecided("clients pause while others wait for them one by one", 0, 0.0)
         if any(isinstance(act, TimedActivation) for act in acts):
             self._processes = world.activations()
 
     def play(self, first: int, kinds: Ints, now: Now) -> Played:
         """Play the rounds from ``first`` on, with batches of ``kinds`` (n,). Raises ``UndecidedError``."""
-        chunk = _Chunk(self._world, first, kinds, now, self._steps, self._processes)
+        chunk = PlayedRounds(self._world, first, kinds, now, self._steps, self._processes)
         if not self.waits_for_all:
             chunk.skipped = self._skipped
         plays = [play for act in self._acts for play in chunk.plays(act)]
@@ -80,224 +59,6 @@ class Program:
         if chunk.pending is not None:
             now.given = chunk.pending.there(len(kinds) - 1, np.empty_like(now.clients))
         return chunk.played()
-
-
-class _Chunk:
-    """The times of one chunk of rounds."""
-
-    def __init__(
-        self,
-        world: TimedWorld,
-        first: int,
-        kinds: Ints,
-        now: Now,
-        steps: int,
-        processes: list[ActivationProcess | None],
-    ) -> None:
-        self.world, self.first, self.kinds, self.now, self.processes = world, first, kinds, now, processes
-        count, clients = len(kinds), len(world.clients)
-        self.shape = count, clients
-        self.scratch = np.empty(clients)
-        self.ends, self.waited, self.steps = np.empty(count), np.empty(count), np.empty((count, steps, clients))
-        self.stepped = 0
-        self.during: list[Moves] = []
-        self.after: list[Moves] = []
-        self.over = self.steps_during = False
-        self.turns: list[TurnByTurn] = []
-        self.skipped: dict[Draw, Skipped] | None = None
-        """Where clients may be late: the draws that they have not taken."""
-        self.answers: FirstAnswers | None = None
-        """The clients' work for which the server may not wait, from a wait of theirs to the end of the server's."""
-        self.heard: FirstAnswers | None = None
-        """The same, once the clients have heard that it is over."""
-        self.sent_to_peers: list[PeerMessages] = []
-        self.pending: PeerMessages | None = None
-        """The latest messages to peers, until they are waited for."""
-        self._drawn: dict[Series, Floats] = {}
-
-    def drawn(self, draw: Draw) -> Floats:
-        """Return a draw of every round (n, columns)."""
-        return self.series(draw.series)[:, draw.place]
-
-    def series(self, series: Series) -> Floats:
-        """Return all draws of a series in these rounds (n, each, columns)."""
-        if series not in self._drawn:
-            self._drawn[series] = series.rows(self.first, len(self.kinds))
-        return self._drawn[series]
-
-    def plays(self, act: object) -> Iterator[Play]:
-        """Yield what plays an act in each round; nothing if it takes no time and leaves nothing."""
-        if isinstance(act, TimedWork):
-            yield from self._work(act)
-        elif isinstance(act, TimedSending):
-            yield from self._sending(act)
-        elif isinstance(act, TimedAnswers):
-            yield from self._answers(act)
-        elif isinstance(act, TimedWait):
-            yield self._wait if act.count is None or self.answers is None else self.answers.waiting(act.count)
-        elif isinstance(act, TimedDelay):
-            yield self._passing(self.drawn(act.draw) * act.factor)
-        elif isinstance(act, TimedToPeers):
-            yield self._to_peers(act)
-        elif isinstance(act, TimedClientsWait):
-            yield self._clients_wait()
-        elif isinstance(act, TimedService):
-            yield self._service(act)
-        elif isinstance(act, TimedTurns):
-            yield self._in_turn(act)
-        elif any(process is not None for process in self.processes):
-            yield self._activation
-
-    def _work(self, act: TimedWork) -> Iterator[Play]:
-        if not act.steps and (act.draw.series.stage.nothing or not act.factors.any()):
-            return
-        if self.answers is not None:
-            yield self.answers.activity(act.draw, self.drawn, act.factors)
-            return
-        taken = act.seconds(self.drawn(act.draw), self.kinds)
-        yield self._step(taken) if act.steps else self._passing(taken)
-
-    def _passing(self, taken: Floats) -> Play:
-        now, scratch = self.now, self.scratch
-
-        def play(k: int, _: int) -> None:
-            np.add(now.clients, taken[k], out=scratch)
-            now.clients = scratch
-
-        return play
-
-    def _step(self, taken: Floats) -> Play:
-        now, ends = self.now, self.steps[:, self.stepped]
-        self.stepped += 1
-        self.steps_during |= not self.over
-
-        def play(k: int, _: int) -> None:
-            now.clients = np.add(now.clients, taken[k], out=ends[k])
-
-        return play
-
-    def _sending(self, act: TimedSending) -> Iterator[Play]:
-        if self.answers is not None:
-            if not act.delay.series.stage.nothing:
-                yield self.answers.activity(act.delay, self.drawn)
-            yield from self.answers.sending(act.way, self.drawn)
-            return
-        if not act.delay.series.stage.nothing:
-            yield self._passing(self.drawn(act.delay))
-        began, ends = self._moves(act.way, upward=True)
-        now, latency, seconds = self.now, self.drawn(act.way.latency), act.way.seconds
-
-        def play(k: int, kind: int) -> None:
-            np.add(now.clients, latency[k], out=began[k])
-            now.arrives = np.add(began[k], seconds[kind], out=ends[k])
-
-        yield play
-
-    def _answers(self, act: TimedAnswers) -> Iterator[Play]:
-        way = act.way
-        began, ends = self._moves(way, upward=False)
-        now, latency, seconds = self.now, self.drawn(way.latency), way.seconds
-
-        def play(k: int, kind: int) -> None:
-            np.add(latency[k], now.server, out=began[k])
-            now.clients = np.add(began[k], seconds[kind], out=ends[k])
-
-        yield play
-        if self.answers is not None and act.late is not None:
-            yield self.answers.hearing(act.late, ends)
-            self.heard, self.answers = self.answers, None
-
-    def _to_peers(self, act: TimedToPeers) -> Play:
-        self.pending = messages = PeerMessages(act.way, self.kinds, self.drawn(act.way.latency))
-        if self.skipped is None:
-            self.sent_to_peers.append(messages)
-        now = self.now
-        return lambda k, kind: messages.send(k, kind, now.clients)
-
-    def _clients_wait(self) -> Play:
-        messages, now, ready = self.pending, self.now, np.empty(self.shape)
-        assert messages is not None, "clients wait for what they have sent each other"
-        self.pending = None
-        if self.skipped is not None:
-            self.answers = FirstAnswers(self.skipped, self.first, self.kinds, now, messages)
-            ready = self.answers.ready
-
-        def play(k: int, _: int) -> None:
-            now.clients = messages.there(k, ready[k])
-            if now.given is not None:
-                if np.maximum.reduce(now.given) <= np.minimum.reduce(now.clients):
-                    now.given = None  # time only passes
-                else:
-                    np.maximum(now.clients, now.given, out=now.clients)
-
-        return play
-
-    def _moves(self, way: Way, upward: bool) -> tuple[Floats, Floats]:
-        began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
-        direction: Direction = "up" if upward else "down"
-        (self.after if self.over else self.during).append(Moves(direction, began, ends, sizes, sizes, way.rates))
-        return began, ends
-
-    def _wait(self, k: int, _: int) -> None:
-        now = self.now
-        now.server = max(now.server, float(now.arrives.max()))
-
-    def _service(self, act: TimedService) -> Play:
-        taken = act.seconds(self.series(act.draw.series)[:, :, 0], self.kinds)[:, 0].tolist()
-        now, ends, waited = self.now, self.ends, self.waited
-
-        def work(k: int, _: int) -> None:
-            now.server += taken[k]
-
-        def end(k: int, _: int) -> None:
-            waited[k] = now.server
-            now.server += taken[k]
-            ends[k] = now.server
-
-        self.over |= act.ends
-        return end if act.ends else work
-
-    def _in_turn(self, act: TimedTurns) -> Play:
-        turns = TurnByTurn(act.acts, self.shape, self.kinds, self.drawn, lambda draw: self.series(draw.series)[:, :, 0])
-        now = self.now
-        self.turns.append(turns)
-        self.steps_during |= bool(turns.steps)
-
-        def play(k: int, _: int) -> None:
-            now.server, now.clients = turns.play(k, now.server)
-
-        return play
-
-    def _activation(self, k: int, _: int) -> None:
-        """Add the waits one by one, as the event path does: an activation's time is where its wait ends."""
-        times = self.now.clients.tolist()
-        for place, process in enumerate(self.processes):
-            if process is not None:
-                activation = process.next(times[place])
-                if activation is None:
-                    raise undecided("a client waits for ever for an activation", self.first + k, times[place])
-                times[place] += max(0.0, activation.time - times[place])
-        self.scratch[:] = times
-        self.now.clients = self.scratch
-
-    def played(self) -> Played:
-        """Return what the rounds leave, once they have been played."""
-        for turns in self.turns:
-            moves = turns.moves()
-            (self.after if self.over and not self.steps_during else self.during).extend(moves)
-            for place in turns.steps:
-                self.steps[:, self.stepped] = turns.ends[:, :, place]
-                self.stepped += 1
-        self.during.extend(messages.moves() for messages in self.sent_to_peers)
-        used = None
-        if self.heard is not None:
-            used, self.waited = self.heard.used(), self.heard.waited
-            self.during.extend(self.heard.moves())
-        if not self.over:  # before the first round
-            self.ends.fill(math.nan)
-            self.waited.fill(math.nan)
-        steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
-        return Played(self.ends, self.waited, steps, self.steps_during, tuple(self.during), tuple(self.after), used)
 
 
 def _steps(act: object) -> int:

@@ -12,7 +12,7 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedActivation, TimedService
 from vflsim.recurrences.world import TimedWorld, running
 
-BARRIERS = frozenset({"activation", "blinding"})
+BARRIERS = frozenset({"activation", "blinding", "pauses"})
 """What of a scenario rounds know whose server waits for all clients.
 
 Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``Activated()``.

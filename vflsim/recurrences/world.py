@@ -12,6 +12,7 @@ import numpy as np
 
 from vflsim.learning.batches import Batch
 from vflsim.recurrences.acts import Acts, MakeActs, no_acts, split_acts
+from vflsim.recurrences.pauses import Pauses
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed
 from vflsim.recurrences.timetable import Probe, Timetable
@@ -27,7 +28,7 @@ class TimedWorld:
     """All parties of one run. ``clients`` are the participants; ``empty`` is the size of a message without tensors.
 
     ``before`` and ``round`` are what all parties do before the first round, and in each round. ``server`` is the
-    server's learner.
+    server's learner, ``pauses`` are the clients' outages.
 
     Example::
 
@@ -64,6 +65,7 @@ class TimedWorld:
         table = Timetable(setting, seed, clients)
         self.before: Timed = table.timed([Probe(made(before, batch), alike, setting.codec) for batch in batches])
         self.round: Timed = table.timed([Probe(made(acts, batch), alike, setting.codec) for batch in batches])
+        self.pauses = Pauses(setting, seed, clients)
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
 
     def kind_of(self, rounds: Ints) -> Ints:

@@ -47,13 +47,18 @@ class Gate:
 
     def next(self, process: ActivationProcess, now: float) -> Arrival | None:
         """Return the next activation, None if no more will come. A party that is down counts as busy."""
-        activation = process.next(now)
-        while activation is not None and not process.queue:
-            up = self._profile.finish(activation.time, 0.0)
-            if up == activation.time:
-                break
-            activation = process.next(math.nextafter(up, 0.0)) if up < math.inf else None
-        return activation
+        return next_activation(self._profile, process, now)
+
+
+def next_activation(profile: Profile, process: ActivationProcess, now: float) -> Arrival | None:
+    """Return the next activation of a party that is up where ``profile`` is above 0, None if no more will come."""
+    activation = process.next(now)
+    while activation is not None and not process.queue:
+        up = profile.finish(activation.time, 0.0)
+        if up == activation.time:
+            break
+        activation = process.next(math.nextafter(up, 0.0)) if up < math.inf else None
+    return activation
 
 
 class Run(Protocol):

@@ -51,7 +51,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "protocols.it.deadline",
         "that miss their deadline are given up",
     ),
-    ({"kind": "asynchronous", "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
+    ({"kind": "asynchronous", "max_staleness": 3}, {}, "protocols.it.max_staleness", "older than 3 steps"),
     ({"kind": "t_synchronous", "t": 2, "cancel": True, "max_staleness": 3}, {}, "protocols.it.max_staleness", "3"),
     (SYNCHRONOUS, {"record": "events"}, "record", "records no events"),
     (SYNCHRONOUS, clients(link={"up": "1 Mbps"}) | {"fifo": True}, "timing.network", "may have to wait for others"),
@@ -76,7 +76,13 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         SYNCHRONOUS,
         clients(availability={"kind": "alternating", "up": "1 s", "down": "1 s", "interrupted": "lost"}),
         "timing.clients.availability",
-        "not support alternating",
+        "client 2 loses its work in outages, and begins anew (alternating)",
+    ),
+    (
+        {"kind": "ignore", "fastest": 2},
+        clients(availability={"kind": "alternating", "up": "1 s", "down": "1 s", "interrupted": "resumed"}),
+        "timing.clients.availability",
+        "client 2 pauses, and others need not wait for it (alternating)",
     ),
     (SYNCHRONOUS, {"stop": {"wall_clock": "1 s"}}, "stop.wall_clock", "not support 1.0"),
     (SYNCHRONOUS, {"evaluate": {"costs_time": True}}, "evaluate.costs_time", "not support true"),
@@ -208,7 +214,7 @@ def test_the_command_says_which_path_each_protocol_takes(tmp_path: Path) -> None
     shown = CliRunner().invoke(app, call)
     assert shown.exit_code == 0, shown.output
     assert "vectorised: wait, first" in shown.output
-    assert "event by event: async (protocols.async.max_staleness: the vectorised path does not" in shown.output
+    assert "event by event: async (protocols.async.max_staleness: clients answer queries for" in shown.output
     shown = CliRunner().invoke(app, [*call, "--path", "event"])
     assert "event by event: wait, first, async" in shown.output
     shown = CliRunner().invoke(app, [*call, "--path", "vectorised"])

@@ -14,6 +14,7 @@ from vflsim.scenario.problems import Problem, shown
 from vflsim.scenario.resolve import location_of, party_timings
 from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.timing.activation import Immediate
+from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import ComputeModel, law
 from vflsim.timing.link import Link
@@ -24,7 +25,7 @@ from vflsim.world.networks import NETWORKS
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "server", "clients"}),
-    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation"}),
+    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
     Stop: frozenset({"time", "target", "rounds", "updates", "epochs", "precision", "rules"}),
@@ -72,21 +73,21 @@ def _protocol(scenario: Scenario, name: str) -> Iterator[Problem]:
 def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     timing, timings, protocol = scenario.timing, party_timings(scenario), scenario.protocols[name].protocol
     participants = participants_of(protocol, scenario.clients, scenario.symbols)
-    activated = isinstance(protocol, Vectorisable) and "activation" in protocol.vectorised_with
+    knows = protocol.vectorised_with if isinstance(protocol, Vectorisable) else frozenset[str]()
     yield from _unknown(timing, lambda key: ("timing", key))
     if protocol.traits.reference:  # only the server's work takes time
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         yield from _compute(timings[0], ("timing", "server"), "the server")
         return
     yield from _unknown(timing.network, lambda key: ("timing", "network", key))
-    yield from _party(timings[0], ("timing", "server"), "the server", activated)
+    yield from _party(timings[0], ("timing", "server"), "the server", knows)
     seen = set[object]()
     for parties in by_timing(timings, participants):
         its = timings[parties[0]]
         sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation)
         if (key := (*sort, id(its.availability))) not in seen:
             seen.add(key)
-            yield from _party(its, ("timing", "clients"), f"client {parties[0]}", activated)
+            yield from _party(its, ("timing", "clients"), f"client {parties[0]}", knows)
     network = timing.network
     if participants and network.delays(timings[party].link for party in (0, *participants)):
         what = f"with {network.kind} links a message may have to wait for others"
@@ -94,7 +95,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
         yield Problem(("timing", "network"), what, allowed, "set `network: dedicated`")
 
 
-def _party(timing: PartyTiming, place: Location, who: str, activated: bool) -> Iterator[Problem]:
+def _party(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]) -> Iterator[Problem]:
     laws = {
         ("compute",): law(timing.compute),
         ("upload_delay",): timing.upload_delay,
@@ -105,9 +106,15 @@ def _party(timing: PartyTiming, place: Location, who: str, activated: bool) -> I
     for end, rate in (("up", timing.link.up), ("down", timing.link.down)):
         if not isinstance(rate, float | int):
             yield Problem((*place, "link", end), f"{who}'s link changes its rate in time", "a constant rate")
-    if not activated and not isinstance(timing.activation, Immediate):
+    if "activation" not in knows and not isinstance(timing.activation, Immediate):
         what = f"{who} waits for activations ({timing.activation.kind})"
         yield Problem((*place, "activation"), what, "immediate")
+    away = timing.availability
+    if not isinstance(away, Always) and (away.interrupted != "resumed" or "pauses" not in knows):
+        lost = away.interrupted != "resumed"
+        why = "loses its work in outages, and begins anew" if lost else "pauses, and others need not wait for it"
+        allowed = "always, or interrupted: resumed" if lost and "pauses" in knows else "always"
+        yield Problem((*place, "availability"), f"{who} {why} ({away.kind})", allowed)
     yield from _unknown(timing, lambda key: (*place, key))
     yield from _unknown(timing.link, lambda key: (*place, "link", key))
 
