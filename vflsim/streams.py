@@ -47,8 +47,11 @@ def few(names: Sequence[str], between: str = ", ") -> str:
 
 def stream_key(seed: int, party: int, purpose: str) -> int:
     """Give the 128-bit key of a stream: BLAKE2b of ``vflsim/1/<seed>/<party>/<purpose>``, read little-endian."""
-    text = f"vflsim/1/{seed:d}/{party:d}/{purpose}".encode()
-    return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+    return int.from_bytes(_digest(seed, party, purpose), "little")
+
+
+def _digest(seed: int, party: int, purpose: str) -> bytes:
+    return blake2b(f"vflsim/1/{seed:d}/{party:d}/{purpose}".encode(), digest_size=16).digest()
 
 
 def generator(seed: int, party: int, purpose: str) -> np.random.Generator:
@@ -78,8 +81,8 @@ class _Key(ISeedSequence):
 
     __slots__ = ("_words",)
 
-    def __init__(self, key: int) -> None:
-        self._words = np.array([key & (2**64 - 1), key >> 64], dtype=np.uint64)
+    def __init__(self, key: bytes) -> None:
+        self._words = np.frombuffer(key, dtype="<u8")
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[np.uint64]:
         """Give the two words of a Philox key."""
@@ -89,10 +92,11 @@ class _Key(ISeedSequence):
 class Uniforms:
     """The uniforms in [0, 1) of one stream (Philox4x64-10), by blocks, in any order."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("key",)
 
     def __init__(self, seed: int, party: int, purpose: str) -> None:
-        self._key = _Key(stream_key(seed, party, purpose))
+        self.key = _digest(seed, party, purpose)
+        """The stream's key, 16 bytes."""
 
     def block(self, number: int, per_draw: int = 1) -> NDArray[np.float64]:
         """Give the uniforms of draws ``number * BLOCK`` up to ``(number + 1) * BLOCK``, ``per_draw`` each.
@@ -109,7 +113,7 @@ class Uniforms:
     def words(self, first: int, count: int, per_draw: int = 1) -> NDArray[np.uint64]:
         """Give the 64-bit words that ``blocks`` makes uniforms of."""
         size = BLOCK * per_draw
-        bits = np.random.Philox(self._key, counter=first * (size // _PER_COUNT))  # type: ignore[arg-type]  # numpy's stubs
+        bits = np.random.Philox(_Key(self.key), counter=first * (size // _PER_COUNT))  # type: ignore[arg-type]  # its stubs
         # The raw words are covered by numpy's compatibility promise, the methods of Generator are not.
         words: NDArray[np.uint64] = bits.random_raw(count * size)
         return words

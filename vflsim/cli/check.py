@@ -28,6 +28,7 @@ def check(
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
     from vflsim.results.tables.conditions import conditions_table
+    from vflsim.simulation.execution import patient_collector
     from vflsim.studies.checks.calibrate import ALL_S, BUDGET_S, Speed, calibrated
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.describe import described
@@ -37,15 +38,16 @@ def check(
     from vflsim.studies.runs.options import RunOptions
 
     options = RunOptions.of(workers=workers, threads=threads)
-    try:
-        data = read_and_check(loaded, options.workers)
-    except DataError:
-        say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
-        raise
-    if not quick:
-        refuse_broken(loaded, data)
-    start_s = time.process_time()  # a worker, too, imports all this and reads the data
-    found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
+    with patient_collector():  # of a million clients all objects stay
+        try:
+            data = read_and_check(loaded, options.workers)
+        except DataError:
+            say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
+            raise
+        if not quick:
+            refuse_broken(loaded, data)
+        start_s = time.process_time()  # a worker, too, imports all this and reads the data
+        found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
     page, runs = console(), len(loaded.protocols) * len(loaded.seeds)
     page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
     say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")

@@ -45,7 +45,7 @@ def latencies(links: Sequence[Link], matrix: LatencyMatrix | None, pairs: list[t
     constants, sources = np.empty(len(pairs)), list[Source | None]([None]) * len(pairs)
     known: dict[tuple[int, int], float] = {}  # alike parties share a latency
     for place, (sender, receiver) in enumerate(pairs):
-        key = id(links[sender].latency), id(links[receiver].latency)
+        key = id(links[sender]), id(links[receiver])
         if matrix is None and key in known:
             constants[place] = known[key]
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -10,13 +11,15 @@ from numpy.typing import NDArray
 
 from vflsim.streams import BLOCK
 from vflsim.timing.base import Floats
-from vflsim.timing.sampler import Sampler, blocks_of_alike
+from vflsim.timing.sampler import Sampler, blocks_of_alike, draws_of_alike
 
 Ints = NDArray[np.int64]
 WIDE = 2**16
 """Clients above which a block of draws is large: rounds come in parts of a block, and windows of draws are short."""
 _TOGETHER = 32
 """The number of clients whose draws are transposed together, so that their rows fit into a cache."""
+_MANY = 2**13
+"""The number of clients of whom a few draws are made together; whole blocks."""
 
 
 class Source(Protocol):
@@ -69,6 +72,8 @@ class Stage:
         """Return draws ``first`` up to ``first + count`` of every client (count, M); cheapest for whole blocks."""
         if not self._sources:
             return np.broadcast_to(self._constants, (count, len(self._constants)))
+        if len(self._constants) > WIDE and count < BLOCK and self._alike:
+            return self._few(first, count)
         number, start = divmod(first, BLOCK)
         if start or count % BLOCK:
             known = self._block if self._block is not None and self._block[0] == number else None
@@ -100,6 +105,27 @@ class Stage:
             self._fill(self._window, drawn, (self._base[drawn] // BLOCK).tolist())
             place = index - self._base
         return self._window.ravel().take(place * len(self._constants) + self._columns)
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether all clients that draw turn uniforms into times in the same way."""
+        samplers = [source for source in self._sources.values() if isinstance(source, Sampler)]
+        return len(samplers) == len(self._sources) and all(map(samplers[0].alike, samplers))
+
+    def _few(self, first: int, count: int) -> Floats:
+        """Return draws of every client (count, M): no more of very many clients' blocks than these."""
+        rows = np.empty((count, len(self._constants)))
+        rows[:] = self._constants
+        columns = list(self._sources)
+        for start in range(0, len(columns), _MANY):
+            some = columns[start : start + _MANY]
+            samplers = [source for source in map(self._sources.__getitem__, some) if isinstance(source, Sampler)]
+            drawn = draws_of_alike(samplers, first, count).T
+            if some[-1] - some[0] == len(some) - 1:
+                rows[:, some[0] : some[-1] + 1] = drawn
+            else:
+                rows[:, some] = drawn
+        return rows
 
     def _fill(self, rows: Floats, columns: list[int], firsts: list[int]) -> None:
         count = len(rows) // BLOCK

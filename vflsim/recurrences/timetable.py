@@ -247,11 +247,13 @@ class Timetable:
 
     def _rates(self, upward: bool) -> Floats:
         """Return the rates of the paths to the server, or from it (M,)."""
-        links = [timing.link for timing in self._setting.timings]
-        server = links[SERVER]
-        if upward:
-            return np.array([rate(links[client].up, server.down) for client in self._clients])
-        return np.array([rate(server.up, links[client].down) for client in self._clients])
+        timings = self._setting.timings
+        server, links = timings[SERVER].link, [timings[client].link for client in self._clients]
+        known = {id(link): link for link in links}  # alike clients share one
+        rates = {
+            key: rate(link.up, server.down) if upward else rate(server.up, link.down) for key, link in known.items()
+        }
+        return np.array([rates[id(link)] for link in links])
 
 
 _PEERS = "latency", "peers"

@@ -153,11 +153,16 @@ class Setting:
         rules: dict[Optimizer, Optimizer] = {}
         seen: dict[int, int] = {}  # the update rules' ids: of equal ones the same
         found: dict[tuple[object, ...], list[int]] = {}
+        key: tuple[object, ...] = ()
+        its: list[int] = []
         for client in self.clients:
-            rule = self.optimizer_of(client)
+            rule = self._client_optimizers[client - 1]
             if id(rule) not in seen:
                 seen[id(rule)] = id(rules.setdefault(rule, rule))
-            found.setdefault((*self.alike(client), seen[id(rule)]), []).append(client)
+            own = (*self.alike(client), seen[id(rule)])
+            if own != key:  # mostly alike neighbours
+                key, its = own, found.setdefault(own, [])
+            its.append(client)
         return tuple(map(tuple, found.values()))
 
     def on(self, device: str) -> Setting:

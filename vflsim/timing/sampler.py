@@ -12,6 +12,7 @@ from vflsim.streams import BLOCK, Uniforms, as_uniforms
 from vflsim.timing.base import Delay, Regimes, columns
 from vflsim.timing.basic import Constant
 from vflsim.timing.floats import Floats
+from vflsim.timing.philox import words_of
 
 _NOWHERE = -BLOCK
 
@@ -93,6 +94,18 @@ def blocks_of_alike(samplers: Sequence[Sampler], firsts: Sequence[int], count: i
         [sampler._uniforms.words(first, count) for sampler, first in zip(samplers, firsts, strict=True)]
     )
     return samplers[0]._delay.sample(as_uniforms(uniforms).reshape(-1)).reshape(uniforms.shape)
+
+
+def draws_of_alike(samplers: Sequence[Sampler], first: int, count: int) -> Floats:
+    """Give draws ``first`` up to ``first + count`` of each of these samplers, with the same bits as ``draw``.
+
+    Shape (samplers, count). All must be ``alike``. Cheap for a few draws of very many.
+    """
+    keys = np.frombuffer(b"".join([sampler._uniforms.key for sampler in samplers]), "<u8").reshape(-1, 2)
+    rows = -(-len(keys) // BLOCK) * BLOCK  # so that np.log sees whole blocks
+    words = np.zeros((rows, count), np.uint64)
+    words[: len(keys)] = words_of(keys, first, count)
+    return samplers[0]._delay.sample(as_uniforms(words).reshape(-1)).reshape(words.shape)[: len(keys)]
 
 
 @lru_cache(maxsize=64)

@@ -112,13 +112,16 @@ def for_each(entries: Iterable[Entry[T]], clients: int, what: str) -> tuple[T, .
 
     Raises ValueError if no entry selects a client.
     """
-    values = {client: value for entry in entries for client, value in entry}
-    if without := [client for client in range(1, clients + 1) if client not in values]:
+    values: dict[int, T] = {}
+    for entry in entries:
+        values.update(entry)
+    everybody = range(1, clients + 1)
+    if not values.keys() >= set(everybody) and (without := [client for client in everybody if client not in values]):
         raise ValueError(
             f"client {without[0]} has no {what} ({len(without)} of {clients} have none); "
             "allowed: entries that together select every client; begin with an entry `select: all`"
         )
-    return tuple(values[client] for client in range(1, clients + 1))
+    return tuple(map(values.__getitem__, everybody))
 
 
 def with_keys(

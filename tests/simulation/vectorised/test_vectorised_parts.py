@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from vflsim.recurrences import stages
 from vflsim.recurrences.chunk import Chunk, RoundAges
 from vflsim.recurrences.ledger import Steps
 from vflsim.recurrences.stages import Stage
@@ -14,7 +15,7 @@ from vflsim.results.store.schema import LISTS_TOGETHER, ROUNDS, RunTables
 from vflsim.results.store.write import write_file
 from vflsim.simulation.vectorised.tables import RoundColumns
 from vflsim.streams import BLOCK
-from vflsim.timing.delays import Constant, Exponential, Mixture, Uniform
+from vflsim.timing.delays import Constant, Delay, Exponential, Mixture, Uniform
 from vflsim.timing.link import Link
 from vflsim.timing.sampler import Sampler
 from vflsim.world.transfers import Latency
@@ -51,6 +52,19 @@ def test_every_client_takes_the_draw_at_its_own_index(window: int) -> None:
         expected = [sampler.draw(int(place)) for sampler, place in zip(one_by_one, index, strict=True)]
         assert drawn.take(index).tolist() == expected
         index = index + np.array([pick.choice([0, 1]), pick.choice([0, 3]), 1, pick.choice([0, 0, 150])])
+
+
+@pytest.mark.parametrize("laws", [LAWS[:1] * 3, [LAWS[0], None, LAWS[0]], LAWS])
+def test_a_few_draws_of_very_many_clients_are_the_same(
+    laws: list[Delay | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = [Sampler(each or Constant(value=7), 3, party, "upload") for party, each in enumerate(laws)]
+    made = [Sampler(each, 3, party, "upload") if each is not None else None for party, each in enumerate(laws)]
+    drawn = Stage(np.array([7.0 if each is None else np.nan for each in laws]), made)
+    monkeypatch.setattr(stages, "WIDE", 1)
+    for first in (0, 8, 56, BLOCK, 3 * BLOCK + 16):
+        rows = drawn.rows(first, 8)
+        assert rows.T.tolist() == [[sampler.draw(first + k) for k in range(8)] for sampler in whole]
 
 
 def test_constants_need_no_window() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.errors import DataError
 from vflsim.learning.data.categories import coded
-from vflsim.learning.data.facts import DataFacts
+from vflsim.learning.data.facts import DataFacts, FilledColumn, Vocabulary
 from vflsim.learning.data.gaps import filled
 from vflsim.learning.data.joint import chosen, joined
 from vflsim.learning.data.scaling import Scaler
@@ -23,15 +23,16 @@ def prepared(
     views: Sequence[View], splits: Sequence[RowSplit], data: Data, dtype: np.dtype[Any], names: Sequence[str]
 ) -> tuple[tuple[View, ...], DataFacts]:
     """Encode categories and fill gaps, party by party, each with its own rows of ``splits``."""
-    made, facts = [], DataFacts()
+    made, filled_columns, categories = [], list[FilledColumn](), list[Vocabulary]()
     for view, split, name in zip(views, splits, names, strict=True):
         if not len(split.train):
             raise DataError(f"{view.name}: holds none of the training rows", name, "some of them", "align: inner")
         view, vocabularies = coded(view, split, data.encoding, dtype, name)
         view, gaps = (view, ()) if data.missing is None else filled(view, split, data.missing, name)
         made.append(view)
-        facts = DataFacts(None, (*facts.missing, *gaps), (*facts.categories, *vocabularies))
-    return tuple(made), facts
+        filled_columns += gaps
+        categories += vocabularies
+    return tuple(made), DataFacts(None, tuple(filled_columns), tuple(categories))
 
 
 def joined_splits(

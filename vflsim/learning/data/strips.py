@@ -50,14 +50,16 @@ def _is_plain(view: View) -> bool:
 
 
 def _follows(view: View, first: Array, address: int) -> bool:
+    """Return whether a plain view has the columns at an ``address`` of the table of ``first``, a plain one's."""
     values = view.values
     return (
         values.base is first.base
         and first.base is not None
         and values.shape == first.shape
         and values.strides == first.strides
+        and (values.dtype is first.dtype or values.dtype == first.dtype)
+        and not (view.pixels or view.unscaled)
         and _address(values) == address
-        and _is_plain(view)
     )
 
 

@@ -45,11 +45,12 @@ class View:
 
     def some(self, name: str, columns: Sequence[int]) -> View:
         """Return some columns of a table as a view; those of a range share the memory."""
-        chosen = slice(columns.start, columns.stop) if isinstance(columns, range) else columns
+        if isinstance(columns, range):  # a million parties may have one each
+            some = slice(columns.start, columns.stop)
+            return View(name, self.values[:, some], self.names[some], self.pixels, self.categories[some])
+        names = tuple(self.names[column] for column in columns)
         categories = tuple(self.categories[column] for column in columns) if self.categories else ()
-        return View(
-            name, self.values[:, chosen], tuple(self.names[column] for column in columns), self.pixels, categories
-        )
+        return View(name, self.values[:, columns], names, self.pixels, categories)
 
 
 @dataclass(frozen=True)
