@@ -11,7 +11,7 @@ import numpy as np
 from vflsim.recurrences.arrival_ages import ArrivalAges
 from vflsim.recurrences.batch_rows import BatchRows
 from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
-from vflsim.recurrences.cycles import ALL, BACK, EMBED, HOME, RETURN, STEP, THERE, TRANSFER, UPLOAD, PacedCycles
+from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
@@ -55,6 +55,8 @@ class OwnPace:
         self._pauses = world.pauses
         waiting = bool(self._pauses) or any(process is not None for process in processes)
         self._processes = processes if waiting else []
+        ways = {"up": self._trip.up.way, "down": self._trip.down.way} if self._pauses else {}
+        self._sizes = {direction: way.sizes.tolist() for direction, way in ways.items()}
         self._small = np.uint16 if clients <= 2**16 else np.int32
         self._begun = np.zeros(clients, np.int64)  # the steps that each client's embeddings have been used in
         self._ages = ArrivalAges(rows, clients)
@@ -93,19 +95,17 @@ class OwnPace:
 
         They take ``taken`` seconds without outages, and messages are about batch ``number``.
         """
-        kind = int(self._world.kind_of(np.array([number]))[0])
-        lasting = []
+        per_epoch, pauses, lasting = self._world.sequence.per_epoch, self._pauses, []
+        kind = int(number % per_epoch == per_epoch - 1)
         for each, seconds in enumerate(taken, activity):
-            if each in (STEP, EMBED, UPLOAD):
-                lasting.append(self._pauses.work(place, now, seconds))
-            elif each in (RETURN, TRANSFER):
+            if each in (RETURN, TRANSFER):
                 direction: Direction = "down" if each == RETURN else "up"
-                way = self._trip.down.way if each == RETURN else self._trip.up.way
-                moving = self._pauses.transfer(direction, place, now, int(way.sizes[kind, place]))
-                lasting.append(seconds if moving is None else moving)
-            else:
-                lasting.append(seconds)
-            now += lasting[-1]
+                moving = pauses.transfer(direction, place, now, self._sizes[direction][kind][place])
+                seconds = seconds if moving is None else moving
+            elif each not in (BACK, THERE):
+                seconds = pauses.work(place, now, seconds)
+            lasting.append(seconds)
+            now += seconds
         return lasting
 
     def advance(self, first: int, count: int) -> Chunk:
