@@ -52,10 +52,10 @@ class Vectorisable(ABC):
 
     @property
     def vectorised_with(self) -> frozenset[str]:
-        """Return what of a scenario the recurrence knows besides: of ``activation``, ``blinding`` and ``pauses``.
+        """Return what the recurrence knows besides: of ``activation``, ``blinding``, ``pauses`` and ``peers``.
 
         Those whose rounds wait for all clients know all, where ``acts`` has an ``Activated`` (``BARRIERS``). ``pauses``
-        are outages in which work is resumed.
+        are outages in which work is resumed; ``peers``: its clients send each other messages.
         """
         return frozenset()
 

@@ -14,7 +14,7 @@ import vflsim
 from vflsim.cli import app
 from vflsim.errors import ScenarioError
 from vflsim.simulation.run import Outcome
-from vflsim.simulation.vectorised import UndecidedError, obstacles
+from vflsim.simulation.vectorised import UndecidedError, eligibility, obstacles
 from vflsim.studies.runs import simulator_choice
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.runs.simulator_choice import Choice, choices
@@ -41,6 +41,17 @@ def test_more_clients_than_memory_holds_are_refused_event_by_event(monkeypatch: 
     assert choices(tiny({"it": {"kind": "ignore", "exclude": "N"}}), "event", True)["it"].path == "event"
     by_arrays = tiny({"it": SYNCHRONOUS}, record="rounds", timing__network="dedicated")
     assert choices(by_arrays, "vectorised", True)["it"].path == "vectorised"
+
+
+def test_many_clients_that_send_each_other_messages_of_drawn_latencies_go_to_the_event_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(eligibility, "MOST_PEERS", 3)
+    drawn = clients(link={"latency": {"kind": "exponential", "mean": "1 ms"}})
+    (problem,) = obstacles(tiny({"it": {"kind": "fedvs", "K": 1}}, record="rounds", **drawn), "it")
+    assert problem.what == "messages between 4 clients have a latency a pair, which fill the memory as arrays"
+    assert obstacles(tiny({"it": {"kind": "fedvs", "K": 1}}, record="rounds", **clients()), "it") == []
+    assert obstacles(tiny({"it": SYNCHRONOUS}, record="rounds", **drawn), "it") == []
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [

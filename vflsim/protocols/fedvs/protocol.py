@@ -152,8 +152,8 @@ class FedVS(Analysable, Vectorisable, Remembering, CodedKeys):
 
     @property
     def vectorised_with(self) -> frozenset[str]:
-        """Return that clients may wait for activations."""
-        return frozenset({"activation"})
+        """Return that clients may wait for activations, and that they send each other messages."""
+        return frozenset({"activation", "peers"})
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield sums over some of the clients, and deadlines."""

@@ -17,6 +17,7 @@ from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.compute import ComputeModel, law
+from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, by_timing
 from vflsim.vocabulary.base import Part
@@ -32,6 +33,10 @@ _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Evaluate: frozenset({"every"}),
 }
 """The keys that the recurrences understand. All others must keep their defaults, since recurrences ignore them."""
+
+
+MOST_PEERS = 512
+"""The most clients that may send each other messages with latencies of their own: some 1 GB of arrays."""
 
 
 def obstacles(scenario: Scenario, name: str) -> list[Problem]:
@@ -89,6 +94,12 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
             seen.add(key)
             yield from _party(its, ("timing", "clients"), f"client {parties[0]}", knows)
     network = timing.network
+    drawn = network.latency is not None or any(
+        not isinstance(timings[each].link.latency, Constant) for each in participants
+    )
+    if "peers" in knows and len(participants) > MOST_PEERS and drawn:
+        what = f"messages between {len(participants):,} clients have a latency a pair, which fill the memory as arrays"
+        yield Problem(("timing",), what, f"at most {MOST_PEERS} clients, or constant latencies of links")
     if participants and network.delays(timings[party].link for party in (0, *participants)):
         what = f"with {network.kind} links a message may have to wait for others"
         allowed = "dedicated; or fifo with no limit to any link's up and down"
