@@ -89,7 +89,9 @@ def live(
 def party(
     scenario: ScenarioFile,
     number: Annotated[int, typer.Option("--party", min=1, help="The number of this client.", metavar="N")],
-    connect: Annotated[str, typer.Option(help="Where the server listens.", metavar="HOST:PORT")],
+    connect: Annotated[
+        str, typer.Option(help="Where the server listens: `vflsim live --listen`.", metavar="HOST:PORT")
+    ],
     identity: Annotated[Path, typer.Option(help="A folder that `vflsim keys init` has made for this client.")],
     parts: Annotated[Path, typer.Option(help="Where this client writes its part of the results.")] = Path("parts"),
     overrides: Overrides = None,

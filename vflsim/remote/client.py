@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from vflsim.errors import RunError, VflsimError
+from vflsim.learning.privacy.blinding.keys import public_key
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import coroutine_of
@@ -24,6 +25,7 @@ from vflsim.remote.control import (
     Ready,
     Start,
     Stopped,
+    Voucher,
     Written,
 )
 from vflsim.remote.frames import pack_message
@@ -31,6 +33,7 @@ from vflsim.remote.machine import digest_of, largest_frame, machine, version, wa
 from vflsim.remote.outbox import Outbox
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import write_part
+from vflsim.remote.vouchers import Run, checked, vouch
 from vflsim.remote.world import LiveWorld, precise_loop
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -80,8 +83,14 @@ class _ClientRun:
 
     def play(self) -> None:
         """Take part in the run until the server has ended it. Raises what ended it otherwise."""
+        client, blinder = self._client, self._made.node.learner.blinder
+        self._run = Run(digest_of(client.scenario), self._name, self._seed)
+        voucher = None
+        if blinder is not None:
+            blinder.vouched = {}
+            voucher = vouch(client.identity, self._run, client.party, public_key(blinder.private))
         with Execution(eager=True).settings(), drawing_from(torch_seed(self._seed, SHARED, "protocol"), alone=False):
-            self._client.channel.control(Ready())
+            client.channel.control(Ready(voucher=voucher))
             self._world.run()
             self._world.conclude(self._until_done())
 
@@ -115,12 +124,20 @@ class _ClientRun:
                 loop = self._client.loop
                 same = message.machine == machine()
                 self._world.begin_at(message.at if same else loop.time() + message.in_s, self._begin)
+            case Voucher():
+                self._trust(message)
             case Stopped():
                 self._world.deliver(lambda: self._world.finish(message.reason))
             case Done():
                 self._world.deliver(self._ended.set)
             case _:
                 raise RunError(f"the server sent a {message.kind!r} message in a run")
+
+    def _trust(self, voucher: Voucher) -> None:
+        """Note the key of another client, once its signature has been checked."""
+        blinder = self._made.node.learner.blinder
+        if blinder is not None and blinder.vouched is not None:
+            blinder.vouched[voucher.party] = checked(voucher, self._client.identity, self._run)
 
     def _begin(self) -> None:
         party = self._client.party
@@ -149,7 +166,7 @@ class LiveClient:
         data: OwnData | None = None,
     ) -> None:  # fmt: skip
         self.scenario, self.party = scenario, party
-        self._place, self._identity, self._parts, self._timeout = (host, port), identity, parts, timeout
+        self._place, self.identity, self._parts, self._timeout = (host, port), identity, parts, timeout
         self.data = data or OwnData(scenario, party)
         self.loop = precise_loop()
         self.channel: Channel
@@ -161,7 +178,7 @@ class LiveClient:
         hello = Hello(party=self.party, scenario=digest_of(self.scenario), version=version(), machine=machine())
         try:
             self.channel = self.loop.run_until_complete(
-                connected(*self._place, self._identity, hello, most, self._timeout)
+                connected(*self._place, self.identity, hello, most, self._timeout)
             )
             while isinstance(announced := self._next(Prepare, Bye), Prepare):
                 self._take_part(announced)

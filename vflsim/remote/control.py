@@ -54,10 +54,21 @@ class Prepare(_Control):
     seed: _Count
 
 
+class Voucher(_Control):
+    """A client vouches for its public key in this run: signed by its identity, with its certificate (PEM)."""
+
+    kind: Literal["voucher"] = "voucher"
+    party: _Count
+    key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{2,512}$")]
+    certificate: _Text
+
+
 class Ready(_Control):
-    """A client has made its learner."""
+    """A client has made its learner, which blinds its embeddings if there is a ``voucher``."""
 
     kind: Literal["ready"] = "ready"
+    voucher: Voucher | None = None
 
 
 class Start(_Control):
@@ -133,8 +144,8 @@ class Bye(_Control):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Refused | Prepare | Ready | Start | Counted | Withdrawn | EvaluateNow | Stopped | Done | Written
-    | Failed | Beat | Bye
+    Hello | Welcome | Refused | Prepare | Voucher | Ready | Start | Counted | Withdrawn | EvaluateNow | Stopped | Done
+    | Written | Failed | Beat | Bye
 )  # fmt: skip
 _ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
 

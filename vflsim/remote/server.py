@@ -67,7 +67,12 @@ class LiveServer:
         asked = self._answers(clients, Ready)
         for client in clients:
             self.connected[client].control(Prepare(protocol=name, seed=seed))
-        self.loop.run_until_complete(asked)
+        ready = self.loop.run_until_complete(asked)
+        vouchers = [each.voucher for each in ready if isinstance(each, Ready) and each.voucher is not None]
+        for client in clients:
+            for voucher in vouchers:
+                if voucher.party != client:
+                    self.connected[client].control(voucher)
         run = ServerRun(self, name, seed)
         outcome = run.play(report)
         here = tuple(client for client in clients if self.connected[client].lost is None)
@@ -83,19 +88,21 @@ class LiveServer:
         self.loop.run_until_complete(self.admission.close())
         self.loop.close()
 
-    def _answers(self, clients: tuple[int, ...], kind: type[Control]) -> asyncio.Future[None]:
-        """Return a future that ends when all these clients have sent a control message of a kind."""
-        missing, ended = set(clients), self.loop.create_future()
+    def _answers(self, clients: tuple[int, ...], kind: type[Control]) -> asyncio.Future[list[Control]]:
+        """Return a future of a control message of a kind from each of these clients."""
+        missing, came = set(clients), list[Control]()
+        ended: asyncio.Future[list[Control]] = self.loop.create_future()
         if not missing:
-            ended.set_result(None)
+            ended.set_result(came)
 
         def take(client: int, message: Control) -> None:
-            if isinstance(message, kind):
+            if isinstance(message, kind) and client in missing:
                 missing.discard(client)
+                came.append(message)
             elif isinstance(message, Failed) and not ended.done():
                 ended.set_exception(RunError(message.what, message.where or f"client {client}"))
             if not missing and not ended.done():
-                ended.set_result(None)
+                ended.set_result(came)
 
         def lose(error: LostError) -> None:
             if not ended.done():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflsim.errors import NonFiniteError
+from vflsim.errors import BlindingError, NonFiniteError
 from vflsim.learning.batches import Batch
 from vflsim.learning.learners.finite import DIVERGED
 from vflsim.learning.privacy.blinding import BlindedSum
@@ -27,6 +27,8 @@ class Blinder:
 
     def __init__(self, group: BlindedSum, seed: int, party: int) -> None:
         self.group, self.party = group, party
+        self.vouched: dict[int, bytes] | None = None
+        """The public keys that their owners have vouched for; None where whoever relays keys is trusted."""
         self.agreed = False
         """Whether it has received the public keys, in virtual time."""
         self._seed = seed
@@ -50,7 +52,15 @@ class Blinder:
         return operations(elements, self.group.blinding.bits, len(self.group.clients) - 1)
 
     def agree(self, public: Tensor) -> None:
-        """Take the public keys of all clients, (clients, 32) bytes in client order."""
+        """Take the public keys of all clients, (clients, 32) bytes in client order.
+
+        Raises ``BlindingError`` for a key that is not the one that its owner has vouched for.
+        """
+        vouched = self.vouched
+        for client, key in zip(self.group.clients, public, strict=True) if vouched is not None else ():
+            if client != self.party and (vouched or {}).get(client) != key.numpy().tobytes():
+                what = f"the public key of client {client} is not the one that it has signed"
+                raise BlindingError(what, remedy="do not trust the server: it has put another key in its place")
         self._public, self._masks = public.clone(), None
 
     def blinded(self, kind: str, batch: Batch, h: Tensor) -> Tensor:

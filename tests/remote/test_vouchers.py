@@ -1,0 +1,141 @@
+"""Vouchers: a public key is believed if its owner has signed it for this run, and no other."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tiny_worlds import RANDOM_TIMING, data_of, raw, tiny
+
+from vflsim.errors import BlindingError
+from vflsim.learning.privacy.blinding.keys import public_key
+from vflsim.protocols import blinded
+from vflsim.protocols.made import learners_of
+from vflsim.remote.control import Voucher
+from vflsim.remote.keys import IdentityError, make_identities
+from vflsim.remote.server import LiveServer
+from vflsim.remote.vouchers import Run, VoucherError, checked, vouch
+from vflsim.scenario import load
+from vflsim.scenario.resolve import setting
+
+RUN, KEY = Run("a" * 64, "blind", 3), bytes(range(32))
+BLINDED = {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}}
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vouchers")
+    make_identities(folder / "ours", clients=2)
+    make_identities(folder / "theirs", clients=2)
+    make_identities(folder / "past", clients=2, days=0)  # they ended when they began, five minutes ago
+    return folder
+
+
+def test_a_key_that_its_owner_has_signed_is_believed(identities: Path) -> None:
+    voucher = vouch(identities / "ours" / "client-1", RUN, 1, KEY)
+    assert checked(voucher, identities / "ours" / "client-2", RUN) == KEY
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "another key": {"key": bytes(32).hex()},
+    "another party": {"party": 2},
+    "another signature": {"signature": "00" * 70},
+    "no certificate": {"certificate": "none"},
+}
+
+
+@pytest.mark.parametrize("changed", OTHERS.values(), ids=OTHERS)
+def test_what_a_server_could_change_is_found(changed: dict[str, Any], identities: Path) -> None:
+    voucher = vouch(identities / "ours" / "client-1", RUN, 1, KEY).model_copy(update=changed)
+    with pytest.raises(VoucherError, match=r"the public key of client-[12] is not signed by it for this run"):
+        checked(voucher, identities / "ours" / "client-2", RUN)
+
+
+@pytest.mark.parametrize("other", [{"seed": 4}, {"protocol": "clear"}, {"scenario": "b" * 64}])
+def test_a_key_of_another_run_is_not_believed(other: dict[str, Any], identities: Path) -> None:
+    voucher = vouch(identities / "ours" / "client-1", dataclasses.replace(RUN, **other), 1, KEY)
+    with pytest.raises(VoucherError, match="not signed by it for this run"):
+        checked(voucher, identities / "ours" / "client-2", RUN)
+
+
+def test_the_server_and_other_authorities_cannot_vouch_for_a_client(identities: Path) -> None:
+    own = identities / "ours" / "client-2"
+    with pytest.raises(VoucherError, match=r"the public key of client-1 is signed by server\.parties"):
+        checked(vouch(identities / "ours" / "server", RUN, 1, KEY), own, RUN)
+    with pytest.raises(VoucherError, match="not signed by it"):
+        checked(vouch(identities / "theirs" / "client-1", RUN, 1, KEY), own, RUN)
+    with pytest.raises(VoucherError, match="the certificate of client-1 is not valid today"):
+        checked(vouch(identities / "past" / "client-1", RUN, 1, KEY), identities / "past" / "client-2", RUN)
+
+
+def test_an_identity_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IdentityError, match="no key can be read"):
+        vouch(tmp_path, RUN, 1, KEY)
+
+
+def test_a_voucher_is_a_control_message_of_bounded_size() -> None:
+    with pytest.raises(ValueError, match="key"):
+        Voucher(party=1, key="zz", signature="00", certificate="")
+
+
+def test_a_client_refuses_keys_that_differ_from_those_vouched_for() -> None:
+    scenario = tiny({"only": BLINDED})
+    learners = learners_of(scenario.protocols["only"].protocol, setting(scenario, "only", data_of(scenario)), 0)
+    blinder = learners.clients[1].blinder
+    keys = {client: public_key(learner.blinder.private) for client, learner in learners.clients.items()}
+    table = torch.tensor([list(key) for key in keys.values()], dtype=torch.uint8)
+    blinder.agree(table)  # trusted, unless vouchers are asked for
+    blinder.vouched = {client: key for client, key in keys.items() if client != 1}
+    blinder.agree(table)
+    table[2] = 7
+    with pytest.raises(BlindingError, match="the public key of client 3 is not the one that it has signed"):
+        blinder.agree(table)
+    blinder.vouched = {}
+    with pytest.raises(BlindingError, match="the public key of client 2"):
+        blinder.agree(table)
+
+
+@pytest.mark.slow
+def test_a_server_that_puts_its_own_key_between_two_clients_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = raw({"only": BLINDED}, timing=RANDOM_TIMING, stop={"rounds": 4})
+    said["partition"]["clients"] = 2
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump(said))
+    make_identities(tmp_path / "keys", clients=2)
+    joined = blinded.join_keys
+
+    def lying(learner: Any, messages: Any) -> Any:
+        operation = joined(learner, messages)
+        run = operation.run
+
+        def put_another() -> None:
+            run()
+            operation.result.value[1] = torch.tensor(list(public_key(bytes(range(1, 33)))), dtype=torch.uint8)
+
+        operation.run = put_another
+        return operation
+
+    monkeypatch.setattr(blinded, "join_keys", lying)
+    server = LiveServer(load(file), tmp_path / "keys" / "server", tmp_path / "parts", timeout=60.0)
+    port = server.open("127.0.0.1", 0)
+    vflsim = [sys.executable, "-m", "vflsim", "party", str(file), "--connect", f"127.0.0.1:{port}", "--timeout", "60"]
+    vflsim += ["--parts", str(tmp_path / "parts")]
+    clients = [
+        subprocess.Popen([*vflsim, "--party", str(number), "--identity", str(tmp_path / "keys" / f"client-{number}")])
+        for number in (1, 2)
+    ]
+    try:
+        server.wait(within=120.0)
+        outcome = server.run("only", seed=0)
+        assert outcome.error is not None
+        assert "the public key of client 2 is not the one that it has signed" in str(outcome.error)
+    finally:
+        server.close()
+        for client in clients:
+            client.wait(60)
