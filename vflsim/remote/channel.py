@@ -99,9 +99,10 @@ class Channel:
         self._closed = True
         for task in self._tasks:
             task.cancel()
-        with suppress(OSError, asyncio.TimeoutError, ssl.SSLError):
-            await asyncio.wait_for(self._writer.drain(), HANDSHAKE_S)
-        await ended(self._writer)
+        if self._lost is None:
+            with suppress(OSError, asyncio.TimeoutError, ssl.SSLError):
+                await asyncio.wait_for(self._writer.drain(), HANDSHAKE_S)
+        await ended(self._writer, of_use=self._lost is None)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _send(self, kind: int, body: bytes) -> None:
@@ -203,8 +204,15 @@ async def connected(host: str, port: int, identity: Path, hello: Hello, most: in
     return Channel(SERVER, reader, writer, most, timeout)
 
 
-async def ended(writer: asyncio.StreamWriter) -> None:
-    """Close a connection, and wait until it is closed or the other end has had time enough."""
-    writer.close()
-    with suppress(OSError, ssl.SSLError, asyncio.TimeoutError):
-        await asyncio.wait_for(writer.wait_closed(), HANDSHAKE_S)
+async def ended(writer: asyncio.StreamWriter, of_use: bool = True) -> None:
+    """Close a connection, and wait until it is closed; ``of_use``: the other end has time to say goodbye."""
+    if of_use:
+        writer.close()
+    else:
+        writer.transport.abort()
+    try:
+        with suppress(OSError, ssl.SSLError):
+            await asyncio.wait_for(writer.wait_closed(), HANDSHAKE_S)
+    except TimeoutError:
+        writer.transport.abort()
+    await asyncio.sleep(0)  # the transport closes its socket in the loop's next turn

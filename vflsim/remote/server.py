@@ -82,7 +82,9 @@ class LiveServer:
         return run.merged(outcome, self._parts / name / f"seed-{seed}")
 
     def close(self) -> None:
-        """Say goodbye to all clients, and end."""
+        """Say goodbye to all clients, and end; nothing if it has ended."""
+        if self.loop.is_closed():
+            return
         for channel in self.connected.values():
             channel.control(Bye())
         self.loop.run_until_complete(self.admission.close())
