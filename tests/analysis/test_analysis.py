@@ -120,6 +120,21 @@ def test_flops_decide_with_a_jitter() -> None:
     check(found(world), simulated(world)[0])
 
 
+def test_each_operation_has_the_law_that_is_its_own() -> None:
+    jitter = {"kind": "lognormal", "mean": 1.0, "sigma": 0.5}
+    compute = {
+        "kind": "by_operation",
+        "operations": {
+            "embed": {"kind": "exponential", "mean": "20 ms"},
+            "client_step": {"kind": "affine", "fixed": "5 ms", "rate": "1 MFLOPS", "jitter": jitter},
+        },
+        "others": "3 ms",
+    }
+    world = scenario(SYNC, {"select": "all", "compute": compute}, timing__server={"compute": compute}, steps=4_000)
+    assert obstacles(world, "it")
+    check(found(world), simulated(world)[0])
+
+
 @pytest.mark.parametrize("network", ["fifo", "fair"])
 def test_messages_that_share_links_leave_bounds(network: str) -> None:
     link = {"up": "1 Mbps", "down": "1 Mbps", "latency": "5 ms"}

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal, TypeAlias, final, get_args
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias, final, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from vflsim.errors import RunError
 from vflsim.timing.costs import Costed, OperationCost
-from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind
-from vflsim.vocabulary import FlopsPerSecond, Part
+from vflsim.timing.delays import QUANTITY, AnyDelay, Constant, Delay, DelayKind, Uniform
+from vflsim.vocabulary import FlopsPerSecond, Part, Seconds
 from vflsim.vocabulary.imported import OrModule, origin, reason
 
 _EXACTLY_ONCE = Constant(value=1.0)
+_LEVEL = Uniform(low=0.0, high=1.0)
 
 
 class ComputeModel(Part, ABC):
@@ -77,7 +78,80 @@ class Flops(ComputeModel):
         return cost.flops() / self.rate * draw
 
 
-ComputeKind: TypeAlias = DelayKind | Flops
+@final
+class AffineCompute(ComputeModel):
+    """A fixed time and FLOPs ÷ the device's speed, the sum times the jitter: what calibration finds.
+
+    Example: ``{kind: affine, fixed: 200 us, rate: 2 GFLOPS, jitter: {kind: lognormal, sigma: 0.2, mean: 1}}``
+    """
+
+    kind: Literal["affine"] = "affine"
+    proportional: ClassVar[bool] = True
+    fixed: Seconds
+    """What every operation takes, however small it is."""
+    rate: FlopsPerSecond
+    """Speed of the device."""
+    jitter: AnyDelay | None = None
+    """A random factor per operation: any kind of delay without its unit, e.g. lognormal with mean 1."""
+
+    @override
+    def law(self) -> Delay:
+        return self.jitter or _EXACTLY_ONCE
+
+    @override
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        return (self.fixed + cost.flops() / self.rate) * draw
+
+
+_OneCompute = Annotated[DelayKind | Flops | AffineCompute, Field(discriminator="kind"), QUANTITY]
+
+
+@final
+class ByOperation(ComputeModel):
+    """A way of computing for each kind of operation, and one for all others.
+
+    An operation's draw is a quantile level, uniform between 0 and 1, of the law of its kind.
+
+    Example: ``{kind: by_operation, operations: {embed: 2 ms, client_step: {kind: exponential, mean: 5 ms}}, others:
+    {kind: flops, rate: 2 GFLOPS}}``
+    """
+
+    kind: Literal["by_operation"] = "by_operation"
+    operations: dict[str, _OneCompute]
+    """By the operation's name in the events, without ``compute.``: ``embed``, ``client_step``, ``server_step``, …"""
+    others: _OneCompute
+    """How operations take time that are not named above."""
+
+    @model_validator(mode="after")
+    def _draws_by_index(self) -> Self:
+        for name, compute in (*self.operations.items(), ("others", self.others)):
+            if law(compute).in_time:
+                raise ValueError(
+                    f"the {law(compute).kind} law of {name} depends on the instant; allowed: laws that do not"
+                )
+        return self
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.operations.items()), self.others))
+
+    def of(self, kind: str) -> DelayKind | Flops | AffineCompute:
+        """Return how operations of a kind take time."""
+        return self.operations.get(kind, self.others)
+
+    @override
+    def law(self) -> Delay:
+        every = (*self.operations.values(), self.others)
+        return _EXACTLY_ONCE if all(isinstance(law(each), Constant) for each in every) else _LEVEL
+
+    @override
+    def seconds(self, cost: OperationCost, draw: float) -> float:
+        compute = self.of(cost.kind)
+        own = law(compute)
+        drawn = own.value if isinstance(own, Constant) else float(own.quantile(draw))
+        return duration(compute, drawn, cost)
+
+
+ComputeKind: TypeAlias = DelayKind | Flops | AffineCompute | ByOperation
 AnyCompute = Annotated[
     ComputeKind,
     Field(discriminator="kind"),
@@ -104,7 +178,7 @@ def duration(compute: Delay | ComputeModel, draw: float, operation: Costed) -> f
     if not isinstance(compute, ComputeModel):
         return draw * operation.units
     cost = OperationCost(operation.kind, operation.rows, operation.units, operation.flops)
-    if isinstance(compute, Flops):
+    if isinstance(compute, Flops | AffineCompute | ByOperation):
         return compute.seconds(cost, draw)
     name = type(compute).__name__
     try:

@@ -16,7 +16,7 @@ from thorough import examples, is_thorough
 from tiny_worlds import tiny
 
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.vectorised import UndecidedError
+from vflsim.simulation.vectorised import UndecidedError, obstacles
 from vflsim.timing.delays import DELAYS
 
 _FILE = Path(tempfile.mkdtemp()) / "measured.npy"
@@ -174,3 +174,27 @@ def test_random_scenarios_write_the_same_bytes(protocol: str) -> None:
         decided(scenario, seed)
 
     check()
+
+
+def test_affine_compute_models_write_the_same_bytes_and_laws_by_operation_are_left_to_the_event_path() -> None:
+    affine = {
+        "kind": "affine",
+        "fixed": "1 ms",
+        "rate": "1 MFLOPS",
+        "jitter": {"kind": "lognormal", "mean": 1, "sigma": 0.3},
+    }
+    protocols = {"it": {"kind": "synchronous"}}
+    clients = {"select": "all", "compute": affine, "upload_delay": {"kind": "exponential", "mean": "3 ms"}}
+    decided(
+        tiny(
+            protocols,
+            timing={"network": "dedicated", "server": {"compute": affine}, "clients": [clients]},
+            record="rounds",
+        ),
+        0,
+    )
+    mixed = {"kind": "by_operation", "operations": {"embed": "2 ms"}, "others": affine}
+    timing = {"network": "dedicated", "clients": [{"select": "all", "compute": mixed}]}
+    [problem] = obstacles(tiny(protocols, timing=timing, record="rounds"), "it")
+    assert "by_operation" in problem.what
+    assert problem.remedy == "leave out --path vectorised"

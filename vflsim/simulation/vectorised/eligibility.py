@@ -16,7 +16,7 @@ from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.timing.activation import Immediate
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
-from vflsim.timing.compute import ComputeModel, law
+from vflsim.timing.compute import ByOperation, ComputeModel, law
 from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming, by_timing
@@ -133,8 +133,10 @@ def _party(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]
 def _compute(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
     if isinstance(timing.compute, ComputeModel) and not timing.compute.proportional:
         what = f"{who}'s compute model ({timing.compute.kind}) turns a draw into time in a way of its own"
-        allowed = "delays, flops, and compute models whose seconds are proportional to the draw"
-        yield Problem((*place, "compute"), what, allowed, "set proportional = True in the class if they are")
+        allowed = "delays, flops, affine, and compute models whose seconds are proportional to the draw"
+        own = not isinstance(timing.compute, ByOperation)
+        remedy = "set proportional = True in the class if they are" if own else "leave out --path vectorised"
+        yield Problem((*place, "compute"), what, allowed, remedy)
 
 
 def _delays(laws: Mapping[tuple[str, ...], Delay], place: Location, who: str) -> Iterator[Problem]:
