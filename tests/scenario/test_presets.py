@@ -85,7 +85,7 @@ def test_an_unknown_preset_is_refused_with_those_there_are(tmp_path: Path) -> No
     file.write_text(dump(load(raw("synchronous", timing={}))).replace("timing: {}", "timing: {preset: fedvs-6.3}"))
     with pytest.raises(ScenarioError, match=r"s\.yaml:\d+: timing\.preset: there is no preset 'fedvs-6\.3'") as caught:
         load(file)
-    assert caught.value.allowed == ", ".join(names())
+    assert caught.value.allowed == f"{', '.join(names())}; or a file that ends in .yaml"
     assert "'fedvs-6.2'" in caught.value.remedy
 
 
@@ -110,3 +110,42 @@ def test_a_preset_without_its_files_says_where_they_come_from(tmp_path: Path, mo
         load(raw("synchronous", timing={"preset": "mahimahi-lte"}))
     assert str(tmp_path) in caught.value.allowed
     assert "github.com/ravinet/mahimahi" in caught.value.remedy
+
+
+PRESET = "title: measured\ntiming: {network: dedicated, clients: {compute: 3 ms, link: {latency: 2 ms}}}\n"
+
+
+@pytest.mark.parametrize("beside_the_scenario", [True, False])
+def test_a_preset_may_be_a_file_beside_the_scenario_or_in_the_working_directory(
+    beside_the_scenario: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, here = tmp_path / "scenarios", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (folder / "s.yaml").write_text(dump(load(raw("synchronous", timing={}))))
+    (folder if beside_the_scenario else here).joinpath("timing.yaml").write_text(PRESET)
+    scenario = load(folder / "s.yaml", ["timing.preset=timing.yaml", "timing.clients={compute: 4 ms}"])
+    own = party_timings(scenario)[1]
+    assert (own.compute.expectation(), own.link.latency.expectation()) == (0.004, 0.002)
+    assert scenario.timing.preset is None
+    assert load(dump(scenario)) == scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("timing: {clients: {compute: -1}}", r"preset .*mine\.yaml: timing\.clients\.0\.compute"),
+        ("title: x\ntimings: {}", r"mine\.yaml:2: timings: a preset has no key 'timings'"),
+        ("title: x\ntiming: 3 ms", r"mine\.yaml:2: timing: timing is no mapping"),
+        (None, r"timing\.preset: there is no file 'mine\.yaml'"),
+    ],
+)
+def test_a_file_that_is_no_preset_is_refused_with_its_place(
+    text: str | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ScenarioError, match=says):
+        load(raw("synchronous", timing={"preset": "mine.yaml"}))

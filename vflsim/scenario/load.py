@@ -61,7 +61,7 @@ def document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = (
     else:
         path = scenario_file(source)
         document, folder = documents.read(path), path.parent
-    return presets.resolved(apply(document, overrides)), folder
+    return presets.resolved(apply(document, overrides), folder), folder
 
 
 def validate(document: Document) -> Scenario:

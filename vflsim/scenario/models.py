@@ -136,7 +136,8 @@ class Timing(Part):
     """
 
     preset: str | None = None
-    """Published timing that the other keys override: ``fedvs-6.2``, or another that ``vflsim list presets`` prints."""
+    """Timing that the other keys override: ``fedvs-6.2``, or another that ``vflsim list presets`` prints; or a file as
+    ``vflsim calibrate`` writes, ``timing.yaml``."""
     network: AnyNetwork = Fifo()
     """How messages share the parties' links."""
     server: ServerTiming = ServerTiming()

@@ -1,8 +1,8 @@
 """Published timing in one line: ``timing: {preset: fedvs-6.2}``.
 
-A preset is a file of defaults that ships with vflsim. The scenario's own keys override them, as later entries of
-``timing.clients`` refine earlier ones. Loading puts the preset's keys into the scenario, so that a scenario stored with
-results does not depend on it.
+A preset is a file of defaults that ships with vflsim, or a file of the user's own that ends in ``.yaml``. The
+scenario's own keys override them, as later entries of ``timing.clients`` refine earlier ones. Loading puts the preset's
+keys into the scenario, so that a scenario stored with results does not depend on it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from vflsim.vocabulary.plain_yaml import Location, Origins
 FOLDER = Path(__file__).parents[1] / "presets"
 _KEY = ("timing", "preset")
 _CLIENTS = ("timing", "clients")
+_KEYS = ("title", "source", "ours", "constants", "timing")
+_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Preset:
     ours: str = ""
     constants: dict[str, Any] = field(default_factory=dict)
     get: str = ""
+    folder: Path = FOLDER
 
     @property
     def origin(self) -> str:
@@ -46,26 +49,40 @@ class Preset:
         """Read an existing preset."""
         return cls(name, **documents.read(FOLDER / f"{name}.yaml").raw)
 
+    @classmethod
+    def of_file(cls, path: Path) -> Preset:
+        """Read a preset of the user's own. Raises ScenarioError for a file that is none."""
+        found = documents.read(path)
+        if unknown := sorted(map(str, found.raw.keys() - _KEYS)):
+            problems = [Problem((key,), f"a preset has no key {key!r}", ", ".join(_KEYS)) for key in unknown]
+            raise failure(problems, found)
+        timing, constants = found.raw.get("timing"), found.raw.get("constants", {})
+        if not isinstance(timing, dict) or not isinstance(constants, dict):
+            key = "constants" if isinstance(timing, dict) else "timing"
+            raise failure([Problem((key,), f"{key} is no mapping", "keys and values, as in a scenario")], found)
+        if isinstance(timing.get("clients"), dict):
+            timing = {**timing, "clients": [timing["clients"]]}
+        said = {key: str(found.raw.get(key, "")) for key in ("title", "source", "ours")}
+        return cls(str(path), timing=timing, constants=constants, folder=path.parent, **said)
+
 
 def names() -> list[str]:
     """Return the names of all presets."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def resolved(document: Document) -> Document:
+def resolved(document: Document, folder: Path) -> Document:
     """Return the document with the keys of its preset, if it names one.
 
-    Raises ScenarioError for an unknown preset, and for one whose files are absent. Problems with a key of the preset
-    have its name in place of a line.
+    A file is looked for in ``folder``, the scenario's, and then in the working directory. Raises ScenarioError for an
+    unknown preset, and for one whose files are absent. Problems with a key of the preset have its name in place of a
+    line.
     """
     own = document.raw.get("timing")
     name = own.get("preset") if isinstance(own, dict) else None
     if not isinstance(own, dict) or name is None:
         return document
-    if name not in names():
-        what, listed = f"there is no preset {shown(name)}", ", ".join(names())
-        raise failure([Problem(_KEY, what, listed, nearest(str(name), names()) or "see vflsim list presets")], document)
-    preset = Preset.read(name)
+    preset = _preset(name, document, folder)
     timing = _with_files(preset.timing, preset, document)
     first, given = timing.get("clients", []), own.get("clients", [])
     constants = document.raw.get("constants")
@@ -81,6 +98,21 @@ def resolved(document: Document) -> Document:
     if preset.constants and isinstance(constants, dict | None):
         raw["constants"] = preset.constants | (constants or {})
     return replace(document, raw=raw, origins=_origins(document.origins, preset, own))
+
+
+def _preset(name: Any, document: Document, folder: Path) -> Preset:
+    """Return the preset of a name, or of a file. Raises ScenarioError where there is none."""
+    if isinstance(name, str) and name.endswith(_SUFFIXES):
+        places = list(dict.fromkeys((place / name).absolute() for place in (folder, Path())))
+        for path in places:
+            if path.is_file():
+                return Preset.of_file(path)
+        what, allowed = f"there is no file {shown(name)}", f"an existing file: {' or '.join(map(str, places))}"
+        raise failure([Problem(_KEY, what, allowed, "vflsim calibrate RESULTS --out writes one")], document)
+    if name not in names():
+        what, listed = f"there is no preset {shown(name)}", f"{', '.join(names())}; or a file that ends in .yaml"
+        raise failure([Problem(_KEY, what, listed, nearest(str(name), names()) or "see vflsim list presets")], document)
+    return Preset.read(str(name))
 
 
 def _refined(server: Any, by: Any) -> Any:
@@ -101,7 +133,7 @@ def _with_files(value: Any, preset: Preset, document: Document) -> Any:
         return value
     found = {key: _with_files(item, preset, document) for key, item in value.items()}
     if isinstance(name := found.get("file"), str):
-        places = [folder / name for folder in (FOLDER, *folders())]
+        places = [folder / name for folder in (preset.folder, *folders())]
         there = next((place for place in places if place.is_file()), None)
         if there is None:
             what = f"the preset {preset.name} needs the file {name}, which is not there"
