@@ -65,10 +65,10 @@ ROOMS: dict[str, list[set[str]]] = {
         {"tables"},
         {"read"},
         {"archive", "events", "joined", "sweeps"},
-        {"compared", "trace", "verify"},
+        {"compared", "observed", "trace", "verify"},
     ],
     "studies": [
-        {"runs", "checks"},
+        {"calibrate", "runs", "checks"},
         {"engines", "time_left"},
         {"pool"},
         {"study"},

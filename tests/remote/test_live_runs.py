@@ -65,6 +65,9 @@ def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsi
         drawn = both.dropna(subset="drawn_s_simulated")
         assert (drawn["drawn_s_live"] == drawn["drawn_s_simulated"]).all()
         assert (both["end_s_live"] >= both["end_s_simulated"] - 1e-6).all(), "nothing ends before it is due"
+    calibrated = vflsim("calibrate", live, "--run", "wait/0", "--alike")
+    assert calibrated.status == 0, calibrated.err
+    assert "messages down" in calibrated.out
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob(f"vflsim-live-{os.getpid()}-*"))
     assert vflsim("run", scenario, "--out", live, "--no-report", "--eager").status == 0
     assert json.loads((live / "wait" / "seed-0" / "run.json").read_text())["path"] == "event", "no live run is kept"

@@ -6,6 +6,7 @@ import sys
 
 from vflsim.cli import (  # noqa: F401  each registers its commands
     analyze,
+    calibrate,
     check,
     cluster,
     compare,
