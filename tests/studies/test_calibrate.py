@@ -109,6 +109,15 @@ def test_every_operation_has_its_flops_also_of_clients_at_their_own_pace(tmp_pat
     assert all((each.size > 0).all() for each in log.operations.values())
 
 
+def test_a_protocol_with_a_deadline_has_its_flops_too(tmp_path: Path) -> None:
+    protocols = {"due": {"kind": "ignore", "deadline": "40 ms"}}
+    vflsim.run(said(HIDDEN, protocols=protocols, record="events"), tmp_path, timing_only=True, progress=False)
+    results = Results.open(tmp_path)
+    log = log_of(results.runs[0], results.folder)
+    assert set(log.operations) >= {(0, "server_step"), (1, "embed"), (4, "client_step")}
+    assert all((each.size > 0).all() for each in log.operations.values())
+
+
 def test_each_client_can_have_an_entry_of_its_own(source: Path) -> None:
     timing = calibrate(source).timing
     assert [entry["select"] for entry in timing["clients"]] == [1, 2, 3, 4]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
 from vflsim.plotting.numbers import stacked
 from vflsim.plotting.protocol_style import look
@@ -100,7 +100,7 @@ def _draw_quantiles(
         shown = frame[frame["fit"] == _name(fit)]
         axes.plot(shown["fitted"] * factor, shown["measured"] * factor, ".", color=colours[fit.party], markersize=3)
     axes.plot([low, high], [low, high], color="#444444", linewidth=0.8, zorder=1)
-    what = "factor" if factors else "time"
+    what = "factor" if factors else "latency" if any(fit.per_unit for fit in own) else "time"
     if logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,), numticks=8))
@@ -132,6 +132,8 @@ def _draw_sizes(
     else:
         axes.set_ylim(bottom=0)
     x_axis(axes, of[0], of[1], logarithmic=False)
+    if not own[0].additive:
+        axes.xaxis.set_major_formatter(EngFormatter())
     axes.set_ylabel(f"time [{unit}]")
     axes.set_title(name, loc="left")
     remark(axes, "measured, and the fitted mean")

@@ -108,7 +108,9 @@ def _to_count(scenario: Scenario, run: StoredRun) -> Scenario:
     """Return the scenario with this run's protocol alone, ended by rounds alone, and with no time of its own."""
     raw: dict[str, Any] = copy.deepcopy(scenario.document.raw)
     entry = raw["protocols"][run.info.protocol]
-    raw["protocols"] = {run.info.protocol: {key: value for key, value in entry.items() if key != "stop"}}
+    if isinstance(entry, dict):
+        entry = {key: value for key, value in entry.items() if key != "stop"}
+    raw["protocols"] = {run.info.protocol: entry}
     raw["stop"] = {"rounds": run.info.counts["rounds"] + _MARGIN}
     raw["timing"], raw["record"] = {"network": {"kind": "dedicated"}}, "summary"
     for key in ("target", "measures", "evaluate"):

@@ -115,8 +115,7 @@ class Calibration:
 
     def preset(self) -> dict[str, Any]:
         """Return what a preset's file holds, so that ``timing: {preset: timing.yaml}`` takes it."""
-        title = f"timing fitted to {sum(len(fit.measured.seconds) for fit in self.fits):,} measurements"
-        return {"title": title, "source": self.source, "timing": _short(dict(self.timing))}
+        return {"title": "timing fitted to measurements", "source": self.source, "timing": _short(dict(self.timing))}
 
 
 def calibrated(log: ActivityLog, alike: bool = False) -> Calibration:
@@ -143,7 +142,8 @@ def calibrated(log: ActivityLog, alike: bool = False) -> Calibration:
         if own := _operations(log, members):
             entry["compute"] = _compute(name, own, fits)
         if delays := [log.upload_delays[client] for client in members if client in log.upload_delays]:
-            fits.append(fit_time(name, "upload delay", MeasuredTimes.joined(delays)))
+            joined = MeasuredTimes.joined(delays)
+            fits.append(FittedTime(name, "upload delay", joined, law_of(joined.seconds)))
             entry["upload_delay"] = entry_of(fits[-1].law)
         if link := _link(name, log, members, fits):
             entry["link"] = link
