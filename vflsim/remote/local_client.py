@@ -11,8 +11,6 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch._dynamo  # noqa: F401  the first step of an optimiser imports it: once here, not once a client
-
 from vflsim.errors import VflsimError
 from vflsim.remote.client import LiveClient
 from vflsim.remote.own_data import OwnData
