@@ -13,6 +13,7 @@ EXAMPLES: list[control.Control] = [
     control.Refused(why="no"),
     control.Prepare(protocol="wait", seed=7),
     control.Ready(),
+    control.Voucher(party=2, key="0f" * 32, signature="00ff", certificate="-----BEGIN CERTIFICATE-----"),
     control.Start(in_s=0.2, at=12.5, machine="here"),
     control.Counted(updates=2),
     control.Withdrawn(number=9),

@@ -18,11 +18,11 @@ from vflsim.protocols.made import learners_of
 from vflsim.remote.control import Voucher
 from vflsim.remote.keys import IdentityError, make_identities
 from vflsim.remote.server import LiveServer
-from vflsim.remote.vouchers import Run, VoucherError, checked, vouch
+from vflsim.remote.vouchers import VouchedRun, VoucherError, checked, vouch
 from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 
-RUN, KEY = Run("a" * 64, "blind", 3), bytes(range(32))
+RUN, KEY = VouchedRun("a" * 64, "blind", 3), bytes(range(32))
 BLINDED = {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}}
 
 

@@ -33,7 +33,7 @@ from vflsim.remote.machine import digest_of, largest_frame, machine, version, wa
 from vflsim.remote.outbox import Outbox
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import write_part
-from vflsim.remote.vouchers import Run, checked, vouch
+from vflsim.remote.vouchers import VouchedRun, checked, vouch
 from vflsim.remote.world import LiveWorld, precise_loop
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -84,7 +84,7 @@ class _ClientRun:
     def play(self) -> None:
         """Take part in the run until the server has ended it. Raises what ended it otherwise."""
         client, blinder = self._client, self._made.node.learner.blinder
-        self._run = Run(digest_of(client.scenario), self._name, self._seed)
+        self._run = VouchedRun(digest_of(client.scenario), self._name, self._seed)
         voucher = None
         if blinder is not None:
             blinder.vouched = {}

@@ -20,7 +20,7 @@ class VoucherError(VflsimError):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class VouchedRun:
     """What a voucher is for: a key of one run vouches for nothing in another."""
 
     scenario: str
@@ -32,7 +32,7 @@ class Run:
         return f"vflsim/live/1/{self.scenario}/{self.protocol}/{self.seed}/{party}/{key.hex()}".encode()
 
 
-def vouch(identity: Path, run: Run, party: int, key: bytes) -> Voucher:
+def vouch(identity: Path, run: VouchedRun, party: int, key: bytes) -> Voucher:
     """Return the voucher of ``party`` for its public key: a signature by its identity, and its certificate.
 
     Raises ``IdentityError`` if the identity cannot be read.
@@ -51,7 +51,7 @@ def vouch(identity: Path, run: Run, party: int, key: bytes) -> Voucher:
     return Voucher(party=party, key=key.hex(), signature=signature.hex(), certificate=certificate)
 
 
-def checked(voucher: Voucher, identity: Path, run: Run) -> bytes:
+def checked(voucher: Voucher, identity: Path, run: VouchedRun) -> bytes:
     """Return the public key that a voucher is for.
 
     Raises ``VoucherError`` unless the authority of ``identity`` has certified the voucher's party, today, and that

@@ -124,7 +124,7 @@ class LiveWorld(RealTimeWorld):
         while not self._halted and (self._soon or self._at_end):
             (self._soon or self._at_end).popleft()()
             if (steps := steps + 1) > STANDSTILL:
-                raise stuck()
+                raise stuck(STANDSTILL)
         while self._soon or self._at_end:  # the run has ended: left to its conclusion
             self._loop.call_soon(self._dispatch, (self._soon or self._at_end).popleft())
 

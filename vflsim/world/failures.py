@@ -55,10 +55,10 @@ def deadlock(waits: Iterable[tuple[str, object]], now: float) -> DeadlockError:
     )
 
 
-def stuck() -> StandstillError:
-    """Return the error of a run whose clock does not move."""
+def stuck(events: int) -> StandstillError:
+    """Return the error of a run whose clock has not moved for so many events and verbs."""
     return StandstillError(
-        f"{STANDSTILL} events without the clock moving: the protocol loops without any time passing",
+        f"{events} events without the clock moving: the protocol loops without any time passing",
         allowed="something in every loop that takes time: compute, a link, a delay",
         remedy="give the server a compute time, or limit the run with stop: {rounds: …}",
     )

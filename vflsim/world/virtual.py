@@ -153,7 +153,7 @@ class VirtualWorld(World):
         """Count: a coroutine whose verbs take no time makes no events."""
         self._still += 1
         if self._still > STANDSTILL:
-            raise stuck()
+            raise stuck(STANDSTILL)
 
     def visit(self, visitor: Callable[[], object], after: int = 0) -> None:
         """Call ``visitor`` between two events, once: when ``after`` have happened, or else as soon as may be.
@@ -203,6 +203,6 @@ class VirtualWorld(World):
             else:
                 raise self._deadlock()
             if self._still > STANDSTILL:
-                self.fail(stuck(), "the world")
+                self.fail(stuck(STANDSTILL), "the world")
             if self._halted:
                 break
