@@ -1,10 +1,9 @@
-"""How far live runs are from the simulation: rounds, their order, and lateness, with delays emulated on this machine.
+"""How far live runs are from the simulation: rounds and their order, with delays emulated on this machine.
 
 Ten protocols, three clients and the server, each a process, against the simulation with the same draws, in six worlds.
 A table a world: mean rounds, their ratio, that of the 95th percentiles, and whether weights are equal bit for bit to
 those of `--eager`. Below it: of the pairs of protocols whose mean rounds differ by more than both 95 % intervals, how
-many have the same order; for `synchronous`, whose events correspond one by one, how late they were; and the machine's
-load, since on a busy machine processes wait for each other.
+many have the same order; and the machine's load, since on a busy machine processes wait for each other.
 Run: python benchmarks/live_against_simulated.py [--rounds N] [--worlds NAME …] [--figure FILE]
 """
 
@@ -127,7 +126,6 @@ def table(folder: Path) -> Iterator[str]:
         for one, other in pairs
     )
     yield f"\n{alike} of {len(pairs)} pairs whose intervals do not overlap have the same order."
-    yield "\nLate, of `synchronous` (ms): " + "; ".join(lateness(live, simulated)) + "."
 
 
 def durations(results: Results, name: str) -> pd.Series[float]:
@@ -140,20 +138,6 @@ def durations(results: Results, name: str) -> pd.Series[float]:
 def half(spans: pd.Series[float]) -> float:
     """Return half the 95 % interval of a mean."""
     return 1.96 * float(spans.std()) / len(spans) ** 0.5
-
-
-def lateness(live: Results, simulated: Results) -> Iterator[str]:
-    """Yield by how much the ends of activities came after their simulated ends: median and 95th percentile."""
-    keys = ["party", "kind", "peer", "round", "index"]
-    tables = []
-    for results in (live, simulated):
-        (run,) = [run for run in results.runs if run.protocol == "synchronous"]
-        tables.append(run.table("events").to_pandas().query("outcome == 'done'"))
-    both = tables[0].merge(tables[1], on=keys, suffixes=("_live", "_simulated"))
-    both["kind"] = both["kind"].astype(str).str.split(".").str[0]
-    late = 1000 * (both["end_s_live"] - both["end_s_simulated"])
-    for kind, values in late.groupby(both["kind"]):
-        yield f"{kind} {values.median():.2f}, {values.quantile(0.95):.2f}"
 
 
 def draw(folder: Path, file: Path, title: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import select
 import selectors
+import time
 from array import array
 from bisect import bisect_right
 from collections import deque
@@ -43,6 +44,18 @@ def precise_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop(_Precise() if hasattr(selectors, "EpollSelector") else None)
 
 
+class _Timed(ImmediateExecutor):
+    """Notes how long the latest operation took (s): a party's operations run one after the other."""
+
+    took = 0.0
+
+    @override
+    def submit(self, operation: Operation[Any]) -> None:
+        began = time.monotonic()
+        super().submit(operation)
+        self.took = time.monotonic() - began
+
+
 class LiveWorld(RealTimeWorld):
     """A real-time world whose clock starts when the run does, and to which messages come from elsewhere.
 
@@ -58,7 +71,8 @@ class LiveWorld(RealTimeWorld):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emulated: bool = True) -> None:
-        super().__init__(ImmediateExecutor(), loop=loop)
+        self._timed = _Timed()
+        super().__init__(self._timed, loop=loop)
         self._most_behind = MOST_BEHIND_S if emulated else 0.0
         self._live = 1  # the connections
         self.on_finish: Callable[[str], None] | None = None
@@ -81,13 +95,13 @@ class LiveWorld(RealTimeWorld):
 
     @override
     async def perform(self, operation: Operation[Any]) -> None:
-        began = self._loop.time()
+        began = self.now()
         await super().perform(operation)
-        if operation is not self._working or operation.at is None or self._start is None:
+        if operation is not self._working or operation.at is None:
             return  # it takes no time of the run
-        ended = self._loop.time()
-        self._took.setdefault(operation.kind, deque(maxlen=_RECENT)).append(ended - began)
-        await self.pause(max(operation.at[1], ended - self._start) - self.now(), "its computation to end")
+        took = self._timed.took  # without a wait for the thread, which may have been evaluating
+        self._took.setdefault(operation.kind, deque(maxlen=_RECENT)).append(took)
+        await self.pause(max(operation.at[1], began + took) - self.now(), "its computation to end")
 
     def deliver(self, call: Callable[[], object], at: float = 0.0) -> None:
         """Make a call as an event of this world, from within the loop; before the run, as soon as it runs.
@@ -161,20 +175,20 @@ class LiveWorld(RealTimeWorld):
 
     @override
     def _time_of_turn(self, due: float | None) -> float:
-        time = self._loop.time()
+        real = self._loop.time()
         if self._start is None:  # before the clock's 0
-            return time
-        scheduled = max(self._start, self._latest, self._start if due is None else min(due, time))
+            return real
+        scheduled = max(self._start, self._latest, self._start if due is None else min(due, real))
         if due is not None and due < self._latest:  # it comes after what was due later: no two come at one instant
             scheduled = math.nextafter(scheduled, math.inf)
-        if time - scheduled > self._most_behind:
-            self.slipped_s += time - self._most_behind - scheduled
-            scheduled = time - self._most_behind
+        if real - scheduled > self._most_behind:
+            self.slipped_s += real - self._most_behind - scheduled
+            scheduled = real - self._most_behind
         self._latest = scheduled
         if not self._instants or self.over:  # before the run has begun, or after it has ended
             return scheduled
         if len(self._instants) > _EVENTS_KEPT:
             del self._instants[: _EVENTS_KEPT // 2], self._real[: _EVENTS_KEPT // 2]
         self._instants.append(scheduled - self._start)
-        self._real.append(time - self._start)
+        self._real.append(real - self._start)
         return scheduled
