@@ -23,6 +23,8 @@ from vflsim.world.realtime import RealTimeWorld
 
 MOST_BEHIND_S = 0.1
 """Seconds that events may happen after they were due before the schedule slips."""
+_EARLY_S = 1e-6
+"""Seconds by which a timer may come before it is due: the loop's clock has fewer digits than an instant."""
 _EVENTS_KEPT = 200_000
 _RECENT = 20
 """Of so many earlier computations of a kind the longest decides how early the next begins."""
@@ -84,7 +86,7 @@ class LiveWorld(RealTimeWorld):
         self._early: list[tuple[Callable[[], object], float]] = []
         self._took: dict[str, deque[float]] = {}
         self._working: Operation[Any] | None = None  # the latest computation that takes time of the run
-        self._latest = -math.inf  # the schedule of the latest event, by the loop's time
+        self._latest = 0.0  # the instant of the latest event
         self._instants, self._real = array("d"), array("d")  # of the latest events: when due, when they happened (s)
 
     @override
@@ -109,7 +111,7 @@ class LiveWorld(RealTimeWorld):
         ``at``: when it was due (s); by default it is no event of the schedule, and happens at the latest one's instant.
         """
         if self._running:
-            self._dispatch(call, -math.inf if self._start is None else self._start + at)
+            self._dispatch(call, at)
         else:
             self._early.append((call, at))
 
@@ -146,12 +148,12 @@ class LiveWorld(RealTimeWorld):
         """Set the clock to 0 at the loop's time ``at``, and call ``begin`` then."""
 
         def started() -> None:
-            self._start = self._turn = self._latest = at
-            self.instant = self.slipped_s = 0.0
+            self._start = self._turn = at
+            self.instant = self._latest = self.slipped_s = 0.0
             self._instants, self._real = array("d", [0.0]), array("d", [self._loop.time() - at])
             begin()
 
-        self._loop.call_at(at, self._dispatch, started, at)
+        self._loop.call_at(at, self._dispatch, started, 0.0)
 
     def really(self, instant: float) -> float:
         """Return when the latest event of a recent instant happened, in seconds since the start."""
@@ -174,21 +176,25 @@ class LiveWorld(RealTimeWorld):
         super()._advance()
 
     @override
+    def now(self) -> float:
+        """Return the schedule's time within an event, to the last bit: no sum with the loop's time rounds it."""
+        return super().now() if self._turn is None or self._stopped is not None else self._latest
+
+    @override
     def _time_of_turn(self, due: float | None) -> float:
-        real = self._loop.time()
         if self._start is None:  # before the clock's 0
-            return real
-        scheduled = max(self._start, self._latest, self._start if due is None else min(due, real))
+            return self._loop.time()
+        real = self._loop.time() - self._start
+        scheduled = max(self._latest, 0.0 if due is None else min(due, real + _EARLY_S))
         if due is not None and due < self._latest:  # it comes after what was due later: no two come at one instant
             scheduled = math.nextafter(scheduled, math.inf)
         if real - scheduled > self._most_behind:
             self.slipped_s += real - self._most_behind - scheduled
             scheduled = real - self._most_behind
         self._latest = scheduled
-        if not self._instants or self.over:  # before the run has begun, or after it has ended
-            return scheduled
-        if len(self._instants) > _EVENTS_KEPT:
-            del self._instants[: _EVENTS_KEPT // 2], self._real[: _EVENTS_KEPT // 2]
-        self._instants.append(scheduled - self._start)
-        self._real.append(real - self._start)
-        return scheduled
+        if self._instants and not self.over:  # the run has begun, and has not ended
+            if len(self._instants) > _EVENTS_KEPT:
+                del self._instants[: _EVENTS_KEPT // 2], self._real[: _EVENTS_KEPT // 2]
+            self._instants.append(scheduled)
+            self._real.append(real)
+        return self._start + scheduled

@@ -24,9 +24,9 @@ class RealTimer:
         self._world, self._call, self._counts = world, call, counts
         world._live += counts
         loop = world._loop
-        due = world._clock() + max(0.0, delay) / world.speed
+        due = world.now() + max(0.0, delay)
         self._handle: asyncio.Handle | None = (
-            loop.call_at(due, world._dispatch, self.fire, due)
+            loop.call_at(world._clock() + delay / world.speed, world._dispatch, self.fire, due)
             if delay > 0
             else loop.call_soon(world._dispatch, self.fire, due)
         )
@@ -158,11 +158,11 @@ class RealTimeWorld(World):
         self._raise_failure()
 
     def _time_of_turn(self, due: float | None) -> float:
-        """Return the one time that all of a turn has, however slow the machine; ``due``: when it should have begun."""
+        """Return the loop's time for all of a turn, however slow the machine; ``due``: when it should begin (s)."""
         return self._loop.time()
 
     def _dispatch(self, call: Callable[[], object], due: float | None = None) -> None:
-        """Handle one event, ``due`` at a time of the loop: make the call, then check whether the run has ended."""
+        """Handle one event, ``due`` at a simulated time: make the call, then check whether the run has ended."""
         if self._closed:
             return
         if self._halted:  # in the turn in which the run ended: left to its conclusion
