@@ -174,3 +174,9 @@ def test_rounding_a_fit_keeps_its_likelihood(true):
     said = short.model_dump(exclude_none=True)
     numbers = [n for v in said.values() if not isinstance(v, str) for n in (v if isinstance(v, tuple) else [v])]
     assert all(float(f"{number:.7g}") == number for number in numbers)
+
+
+def test_many_zeros_are_no_hyper_exponential_and_no_warning() -> None:
+    observed = np.sort(np.concatenate([np.zeros(20), [1e-9], np.linspace(0.5, 1.5, 7)]))
+    fit = fitted("hyper_exponential", FAMILIES["hyper_exponential"], observed)
+    assert fit.delay is None or fit.delay.expectation() > 0

@@ -249,6 +249,8 @@ def _hyper_exponential(observed: Floats) -> Delay:
     shares = np.full(_PHASES, 1 / _PHASES)
     before = -math.inf
     for _ in range(_ROUNDS):
+        if not means.min() > 0:
+            raise CannotFitError("many observations are 0, which no exponential gives")
         heights = shares / means * np.exp(-observed[:, None] / means)
         total = heights.sum(axis=1)
         if not np.all(total > 0):
