@@ -16,7 +16,7 @@ from vflsim.learning.randomness import drawing_from
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import parties
-from vflsim.simulation.replay import order_table, orders_of, refuse_unfit, replayed
+from vflsim.simulation.replay import order_table, orders_of, refuse_unreplayable, replayed
 from vflsim.simulation.run import Outcome, run_parties
 from vflsim.streams import SHARED, torch_seed
 from vflsim.world.mailbox import Mailbox
@@ -86,6 +86,7 @@ def test_the_order_gives_the_weights_whatever_the_times_are(kind: str) -> None:
     same = again(scenario_of(kind, STANDING), orders_of(order_table(orders)))
     assert same.error is None
     assert same.info.counts["rounds"] == 20
+    assert same.note == "a replay: its times mean nothing"
     assert equal(first, same)
     other, _ = simulated(scenario_of(kind, STANDING))
     assert not equal(first, other), "another order gives other weights"
@@ -115,9 +116,9 @@ def test_a_table_of_other_columns_is_no_order() -> None:
 def test_evaluations_that_take_part_in_the_order_are_refused() -> None:
     costly = {"kind": "synchronous", "evaluate": {"every": "2 rounds", "costs_time": True}}
     with pytest.raises(ScenarioError, match="only cannot be replayed: its evaluations cost time"):
-        refuse_unfit(tiny({"only": costly}))
+        refuse_unreplayable(tiny({"only": costly}))
     with pytest.raises(ScenarioError, match="only cannot be replayed: its evaluations have messages of their own"):
-        refuse_unfit(scenario_of("local"))
+        refuse_unreplayable(scenario_of("local"))
 
 
 def test_a_deadline_cannot_be_replayed() -> None:

@@ -135,6 +135,7 @@ def replay(
     except KeyboardInterrupt as interruption:
         complain(f"interrupted: replays that had ended are kept in {folder}")
         raise typer.Exit(exit_status(interruption)) from None
+    say("times of replays mean nothing: one input a virtual second")
     present(page, study, folder, reported=False)
 
 

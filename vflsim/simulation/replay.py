@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from vflsim.world.order import InputOrder, Item, counts, item_of
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualTimer, VirtualWorld
 
+NO_TIMES = "a replay: its times mean nothing"
 ORDER = "order"
 """The table of a live run that a replay reads."""
 _COLUMNS = {"party": pa.int32(), "what": pa.string(), "sender": pa.int32(), "round": pa.int64()}
@@ -167,7 +169,7 @@ class OrderedBox(Mailbox):
             super().deliver(message)
 
 
-def refuse_unfit(scenario: Scenario) -> None:
+def refuse_unreplayable(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` for the first protocol that cannot be replayed, with the reason."""
     for name, said in scenario.protocols.items():
         if isinstance(said.protocol, OwnEvaluation):
@@ -201,4 +203,5 @@ def replayed(
     with drawing_from(torch_seed(seed, SHARED, "learners")):
         made = parties(protocol, resolved, seed, world, Recorder(scenario.record.tables), boxes=boxes)
     conditions = conditions_of(protocol, resolved, made.server.learner, [node.learner for node in made.clients])
-    return run_parties(scenario, name, seed, resolved, made, conditions, report=report, execution=execution)
+    outcome = run_parties(scenario, name, seed, resolved, made, conditions, report=report, execution=execution)
+    return replace(outcome, note="; ".join(filter(None, [outcome.note, NO_TIMES])))

@@ -13,7 +13,7 @@ from vflsim.results import Results
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
-from vflsim.simulation.replay import ORDER, orders_of, refuse_unfit, replayed
+from vflsim.simulation.replay import ORDER, orders_of, refuse_unreplayable, replayed
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.local import reporting
 from vflsim.studies.runs.interrupt import Interrupt
@@ -28,7 +28,7 @@ class Replays:
     """
 
     def __init__(self, scenario: Scenario, live: Results) -> None:
-        refuse_unfit(scenario)
+        refuse_unreplayable(scenario)
         self._scenario, self._data = scenario, ScenarioData(scenario)
         places = {(run.protocol, run.seed): run.folder / f"{ORDER}.parquet" for run in live.runs}
         self._orders: dict[tuple[str, int], dict[int, InputOrder]] = {}
