@@ -28,7 +28,7 @@ import numpy as np
 
 def affine(fixed: str, rate: str, sigma: float) -> dict[str, Any]:
     """Return a compute model with a log-normal jitter."""
-    return {"kind": "affine", "fixed": fixed, "rate": rate, "jitter": {"kind": "lognormal", "sigma": sigma, "mean": 1}}
+    return {"kind": "flops", "fixed": fixed, "rate": rate, "jitter": {"kind": "lognormal", "sigma": sigma, "mean": 1}}
 
 
 CALIBRATED = "calibrated"

@@ -18,7 +18,7 @@ from vflsim.studies.calibrate import calibrate
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose computations take FLOPs."""
     folder = tmp_path_factory.mktemp("calibrated") / "source"
-    compute = {"kind": "affine", "fixed": "2 ms", "rate": "4 MFLOPS"}
+    compute = {"kind": "flops", "fixed": "2 ms", "rate": "4 MFLOPS"}
     timing = {"server": {"compute": "1 ms"}, "clients": {"compute": compute, "link": {"latency": "3 ms"}}}
     with no_closed_forms():
         run(raw("synchronous", timing=timing, record="events"), folder, timing_only=True, progress=False)

@@ -126,7 +126,7 @@ def test_each_operation_has_the_law_that_is_its_own() -> None:
         "kind": "by_operation",
         "operations": {
             "embed": {"kind": "exponential", "mean": "20 ms"},
-            "client_step": {"kind": "affine", "fixed": "5 ms", "rate": "1 MFLOPS", "jitter": jitter},
+            "client_step": {"kind": "flops", "fixed": "5 ms", "rate": "1 MFLOPS", "jitter": jitter},
         },
         "others": "3 ms",
     }

@@ -22,12 +22,12 @@ from vflsim.studies.calibrate import calibrate, log_of
 ROUNDS = 120
 HIDDEN: dict[str, Any] = {
     "network": "dedicated",
-    "server": {"compute": {"kind": "affine", "fixed": "1 ms", "rate": "20 MFLOPS"}},
+    "server": {"compute": {"kind": "flops", "fixed": "1 ms", "rate": "20 MFLOPS"}},
     "clients": [
         {
             "select": "all",
             "compute": {
-                "kind": "affine",
+                "kind": "flops",
                 "fixed": "2 ms",
                 "rate": "4 MFLOPS",
                 "jitter": {"kind": "lognormal", "mean": 1, "sigma": 0.2},
@@ -69,7 +69,7 @@ def fitted(source: Path) -> dict[str, Any]:
 
 def test_a_runs_own_events_give_back_its_timing(fitted: dict[str, Any]) -> None:
     server = fitted["server"]["compute"]["operations"]["server_step"]
-    assert server == {"kind": "affine", "fixed": pytest.approx(1e-3, rel=1e-4), "rate": pytest.approx(20e6, rel=1e-4)}
+    assert server == {"kind": "flops", "fixed": pytest.approx(1e-3, rel=1e-4), "rate": pytest.approx(20e6, rel=1e-4)}
     [clients] = fitted["clients"]
     assert clients["select"] == "all"
     every = clients["compute"]["others"]

@@ -135,7 +135,7 @@ def test_operations_that_were_not_seen_take_what_is_fitted_to_all() -> None:
     for flops in (1e6, 2e6, 3e6, 8e6) * 5:
         builder.operation(1, "embed" if flops < 3e6 else "client_step", 1e-3 + flops / 1e9, flops)
     compute = calibrated(builder.log()).timing["clients"][0]["compute"]
-    assert compute["others"] == {"kind": "affine", "fixed": pytest.approx(1e-3), "rate": pytest.approx(1e9)}
+    assert compute["others"] == {"kind": "flops", "fixed": pytest.approx(1e-3), "rate": pytest.approx(1e9)}
 
 
 def test_a_log_without_computations_is_refused() -> None:

@@ -8,7 +8,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from vflsim.timing.compute import (
     COMPUTES,
-    AffineCompute,
     AnyCompute,
     ByOperation,
     ComputeKind,
@@ -27,7 +26,7 @@ def sized(flops: float, units: float = 1.0) -> OperationCost:
 
 
 def test_the_table_and_the_field_list_the_same_kinds():
-    assert set(get_args(ComputeKind)) == set(COMPUTES) == {*DELAYS, Flops, AffineCompute, ByOperation}
+    assert set(get_args(ComputeKind)) == set(COMPUTES) == {*DELAYS, Flops, ByOperation}
 
 
 def test_a_sampled_computation_takes_its_draw_whatever_its_size():
@@ -63,9 +62,9 @@ def test_a_plain_quantity_is_a_constant_time():
         ({"kind": "flops", "rate": "1 GB/s"}, "unit 'GB/s'.*FLOPS"),
         ({"kind": "flops", "rate": 1, "jitter": -1}, "out of range"),
         ({"kind": "magic"}, "'magic'.*'flops'"),
-        ({"kind": "affine", "fixed": "1 ms"}, "rate\n.*Field required"),
+        ({"kind": "flops", "fixed": "1 ms"}, "rate\n.*Field required"),
         ({"kind": "by_operation", "operations": {}}, "others\n.*Field required"),
-        ({"kind": "by_operation", "operations": {}, "others": {"kind": "by_operation"}}, "'by_operation'.*'affine'"),
+        ({"kind": "by_operation", "operations": {}, "others": {"kind": "by_operation"}}, "'by_operation'.*'flops'"),
         (
             {
                 "kind": "by_operation",
@@ -93,10 +92,10 @@ def test_a_sampled_time_grows_with_the_mini_batches_and_flops_are_counted_once()
 
 def test_an_affine_time_is_a_fixed_part_and_flops_over_speed_times_the_jitter() -> None:
     jitter = {"kind": "lognormal", "mean": 1, "sigma": 0.1}
-    compute = adapter.validate_python({"kind": "affine", "fixed": "2 ms", "rate": "1 GFLOPS", "jitter": jitter})
+    compute = adapter.validate_python({"kind": "flops", "fixed": "2 ms", "rate": "1 GFLOPS", "jitter": jitter})
     assert law(compute) == LogNormal(mean=1, sigma=0.1)
     assert duration(compute, 1.5, sized(4e6)) == pytest.approx(1.5 * (0.002 + 0.004))
-    assert duration(AffineCompute(fixed=0.002, rate=1e9), 1.0, sized(0)) == 0.002
+    assert duration(Flops(fixed=0.002, rate=1e9), 1.0, sized(0)) == 0.002
 
 
 def test_each_operation_takes_the_quantile_of_its_own_law() -> None:
@@ -105,7 +104,7 @@ def test_each_operation_takes_the_quantile_of_its_own_law() -> None:
             "kind": "by_operation",
             "operations": {"embed": {"kind": "exponential", "mean": "1 s"}, "decode": "3 ms"},
             "others": {
-                "kind": "affine",
+                "kind": "flops",
                 "fixed": 0,
                 "rate": "1 GFLOPS",
                 "jitter": {"kind": "uniform", "low": 1, "high": 3},

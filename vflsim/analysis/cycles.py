@@ -21,7 +21,7 @@ from vflsim.timing.affine import OfDelay
 from vflsim.timing.availability import Always
 from vflsim.timing.base import Delay
 from vflsim.timing.basic import Constant
-from vflsim.timing.compute import AffineCompute, AnyCompute, ByOperation, ComputeModel, Flops, duration
+from vflsim.timing.compute import AnyCompute, ByOperation, ComputeModel, Flops, duration
 from vflsim.timing.compute import law as drawn_law
 from vflsim.timing.costs import OperationCost
 from vflsim.timing.law import Law, Point, mixture
@@ -116,7 +116,7 @@ class Stages:
         if isinstance(model, ByOperation):
             model = model.of(kind)
         delay, whose = drawn_law(model), party_name(party)
-        if isinstance(model, ComputeModel) and not isinstance(model, Flops | AffineCompute):
+        if isinstance(model, ComputeModel) and not isinstance(model, Flops):
             if flops is not None:
                 raise Unanalysable(f"the compute model of {whose} ({model.kind}) may look at more than FLOPs")
             if not (model.proportional or isinstance(delay, Constant)):

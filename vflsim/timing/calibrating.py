@@ -19,7 +19,7 @@ from scipy import stats
 from vflsim.streams import SERVER, party_name
 from vflsim.timing.activity_log import ActivityLog, MeasuredTimes
 from vflsim.timing.base import Delay
-from vflsim.timing.compute import AffineCompute
+from vflsim.timing.compute import Flops
 from vflsim.timing.delays import Constant
 from vflsim.timing.fitting import FAMILIES, fitted, ranked
 from vflsim.timing.floats import Floats
@@ -235,7 +235,7 @@ def _model(fit: FittedTime) -> Any:
     if not fit.per_unit:
         return entry_of(fit.law)
     factor = None if isinstance(fit.law, Constant) else fit.law
-    return AffineCompute(fixed=fit.fixed, rate=fit.rate, jitter=factor).model_dump(mode="json", exclude_none=True)
+    return Flops(fixed=fit.fixed, rate=fit.rate, jitter=factor).model_dump(mode="json", exclude_none=True)
 
 
 def _link(party: str, log: ActivityLog, members: Sequence[int], fits: list[FittedTime]) -> dict[str, Any]:

@@ -57,9 +57,9 @@ class ComputeModel(Part, ABC):
 
 @final
 class Flops(ComputeModel):
-    """FLOPs of the real operation ÷ the device's speed, times the jitter.
+    """A fixed time (none by default) and FLOPs of the real operation ÷ the device's speed, the sum times the jitter.
 
-    Example: ``{kind: flops, rate: 2 GFLOPS, jitter: {kind: lognormal, sigma: 0.2, median: 1}}``
+    Example: ``{kind: flops, rate: 2 GFLOPS, fixed: 200 us, jitter: {kind: lognormal, sigma: 0.2, median: 1}}``
     """
 
     kind: Literal["flops"] = "flops"
@@ -68,31 +68,8 @@ class Flops(ComputeModel):
     """Speed of the device."""
     jitter: AnyDelay | None = None
     """A random factor per operation: any kind of delay without its unit, e.g. lognormal with median 1."""
-
-    @override
-    def law(self) -> Delay:
-        return self.jitter or _EXACTLY_ONCE
-
-    @override
-    def seconds(self, cost: OperationCost, draw: float) -> float:
-        return cost.flops() / self.rate * draw
-
-
-@final
-class AffineCompute(ComputeModel):
-    """A fixed time and FLOPs ÷ the device's speed, the sum times the jitter: what calibration finds.
-
-    Example: ``{kind: affine, fixed: 200 us, rate: 2 GFLOPS, jitter: {kind: lognormal, sigma: 0.2, mean: 1}}``
-    """
-
-    kind: Literal["affine"] = "affine"
-    proportional: ClassVar[bool] = True
-    fixed: Seconds
+    fixed: Seconds = 0.0
     """What every operation takes, however small it is."""
-    rate: FlopsPerSecond
-    """Speed of the device."""
-    jitter: AnyDelay | None = None
-    """A random factor per operation: any kind of delay without its unit, e.g. lognormal with mean 1."""
 
     @override
     def law(self) -> Delay:
@@ -100,10 +77,11 @@ class AffineCompute(ComputeModel):
 
     @override
     def seconds(self, cost: OperationCost, draw: float) -> float:
-        return (self.fixed + cost.flops() / self.rate) * draw
+        flops = cost.flops() / self.rate
+        return (self.fixed + flops) * draw if self.fixed else flops * draw
 
 
-_OneCompute = Annotated[DelayKind | Flops | AffineCompute, Field(discriminator="kind"), QUANTITY]
+_OneCompute = Annotated[DelayKind | Flops, Field(discriminator="kind"), QUANTITY]
 
 
 @final
@@ -134,7 +112,7 @@ class ByOperation(ComputeModel):
     def __hash__(self) -> int:
         return hash((frozenset(self.operations.items()), self.others))
 
-    def of(self, kind: str) -> DelayKind | Flops | AffineCompute:
+    def of(self, kind: str) -> DelayKind | Flops:
         """Return how operations of a kind take time."""
         return self.operations.get(kind, self.others)
 
@@ -151,7 +129,7 @@ class ByOperation(ComputeModel):
         return duration(compute, drawn, cost)
 
 
-ComputeKind: TypeAlias = DelayKind | Flops | AffineCompute | ByOperation
+ComputeKind: TypeAlias = DelayKind | Flops | ByOperation
 AnyCompute = Annotated[
     ComputeKind,
     Field(discriminator="kind"),
@@ -178,7 +156,7 @@ def duration(compute: Delay | ComputeModel, draw: float, operation: Costed) -> f
     if not isinstance(compute, ComputeModel):
         return draw * operation.units
     cost = OperationCost(operation.kind, operation.rows, operation.units, operation.flops)
-    if isinstance(compute, Flops | AffineCompute | ByOperation):
+    if isinstance(compute, Flops | ByOperation):
         return compute.seconds(cost, draw)
     name = type(compute).__name__
     try:

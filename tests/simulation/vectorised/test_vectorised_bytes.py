@@ -178,7 +178,7 @@ def test_random_scenarios_write_the_same_bytes(protocol: str) -> None:
 
 def test_affine_compute_models_write_the_same_bytes_and_laws_by_operation_are_left_to_the_event_path() -> None:
     affine = {
-        "kind": "affine",
+        "kind": "flops",
         "fixed": "1 ms",
         "rate": "1 MFLOPS",
         "jitter": {"kind": "lognormal", "mean": 1, "sigma": 0.3},
