@@ -1,6 +1,7 @@
 """Bytes on the wire, counted between client and server: what a run records, and the stated overhead."""
 
 import asyncio
+import json
 import struct
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tiny_worlds import RANDOM_TIMING, raw
 
 from vflsim.remote import channel as channels
@@ -116,7 +116,7 @@ def test_a_proxy_counts_what_the_run_records_and_the_stated_overhead(
     said = raw({"wait": {"kind": "synchronous"}, "lossy": lossy}, timing=RANDOM_TIMING, stop={"rounds": 4})
     said["partition"]["clients"] = 2
     file = tmp_path / "scenario.yaml"
-    file.write_text(yaml.safe_dump(said))
+    file.write_text(json.dumps(said))
     make_identities(tmp_path / "keys", clients=2)
     frames: dict[str, list[int]] = {"up": [], "down": []}  # of all kinds, whole
     recorded: Counter[tuple[str, int]] = Counter()

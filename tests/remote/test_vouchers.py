@@ -1,6 +1,7 @@
 """Vouchers: a public key is believed if its owner has signed it for this run, and no other."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from tiny_worlds import RANDOM_TIMING, data_of, raw, tiny
 
 from vflsim.errors import BlindingError
@@ -106,7 +106,7 @@ def test_a_server_that_puts_its_own_key_between_two_clients_is_found_out(
     said = raw({"only": BLINDED}, timing=RANDOM_TIMING, stop={"rounds": 4})
     said["partition"]["clients"] = 2
     file = tmp_path / "scenario.yaml"
-    file.write_text(yaml.safe_dump(said))
+    file.write_text(json.dumps(said))
     make_identities(tmp_path / "keys", clients=2)
     joined = blinded.join_keys
 
