@@ -14,6 +14,7 @@ from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.blinded import agree_on_keys, blinds, of_all, relay_keys
 from vflsim.protocols.capabilities import Analysable, Blindable, Explainable, Selective
+from vflsim.protocols.in_time import in_time, take_part
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
@@ -22,7 +23,7 @@ from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.vocabulary.selections import Selection, others
-from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.messages import Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
@@ -51,33 +52,19 @@ class Ignore(Analysable, Vectorisable, Blindable, Explainable, Selective, Protoc
         """Collect the embeddings that arrive in time; step; send all clients the end of the round."""
         await relay_keys(node)
         for k in node.rounds():
-            if embeddings := await of_all(node, k, await self._in_time(node, k)):
+            forgoing = self.exclude is not None and blinds(node)
+            arrived = await in_time(node, k, self.fastest, self.deadline, forgoing)
+            if embeddings := await of_all(node, k, arrived):
                 step = await node.compute(node.learner.server_step(embeddings))
                 used = {embedding.sender: step.gradient_for(embedding) for embedding in embeddings}
                 dropped = [client for client in node.clients if client not in used]
                 for client in [*used, *dropped]:
                     await node.send(client, Gradient(value=used.get(client), round=k))
 
-    async def _in_time(self, node: ServerNode, k: int) -> list[Message]:
-        if self.fastest is not None:
-            return await node.gather("embedding", count=self.fastest, senders=node.clients, round=k)
-        forgoing = self.exclude is not None and blinds(node)
-        embeddings = await node.gather(
-            "embedding", senders=node.clients, round=k, timeout=self.deadline, forgoing=forgoing
-        )
-        return embeddings or await node.gather("embedding", count=1, round=k)
-
     async def client(self, node: ClientNode) -> None:
         """Each round: embed, upload, step if the round used it; then join the current round."""
         await agree_on_keys(node)
-        for k in node.rounds(over="gradient"):
-            await node.activated()
-            batch = node.batch(k)
-            h = await node.compute(node.learner.embed(batch))
-            await node.upload("server", Embedding(batch, h, round=k))
-            gradient = await node.recv("gradient", round=k)
-            if gradient.value is not None:
-                await node.compute(node.learner.client_step(batch, gradient))
+        await take_part(node)
 
     def participants(self, clients: int, symbols: Mapping[str, float]) -> list[int]:
         """Return the clients that are not excluded."""
