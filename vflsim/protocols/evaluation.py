@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from vflsim.errors import ProtocolError
@@ -35,6 +35,11 @@ async def evaluate(node: ServerNode, splits: Sequence[Split], number: int) -> di
         answers = await node.gather("evaluation", senders=node.clients, round=_tag(number, place))
         scores[split] = await node.compute(scored(split, answers))
     return scores
+
+
+def of_parties(scores: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Name the metrics of parties: ``accuracy.client-2``."""
+    return {f"{name}.{party_name(party)}": value for party, own in scores.items() for name, value in own.items()}
 
 
 def _method(node: Node[Any], name: str, call: str, hook: str) -> Any:

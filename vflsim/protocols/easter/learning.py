@@ -19,7 +19,8 @@ from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.staleness import Staleness
 from vflsim.learning.learners.work import EmbedWork, Rows, StepWork
-from vflsim.protocols.easter.nets import TwoNets, of_parties
+from vflsim.protocols.easter.nets import TwoNets
+from vflsim.protocols.evaluation import of_parties
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
 

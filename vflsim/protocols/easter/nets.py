@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.traits import Traits
 from vflsim.setting import Setting
-from vflsim.streams import SERVER, party_name
+from vflsim.streams import SERVER
 
 PREDICTORS = Traits(
     waits_for_all=True,
@@ -52,8 +51,3 @@ class TwoNets(PartyLearner):
         if kind in ("embed", "predict"):
             return (self.embedding if kind == "embed" else self.predictor).forward_flops(rows)
         return self.embedding.backward_flops(rows) + self.predictor.backward_flops(rows)
-
-
-def of_parties(scores: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """Name the metrics of parties: ``accuracy.client-2``."""
-    return {f"{name}.{party_name(party)}": value for party, own in scores.items() for name, value in own.items()}

@@ -14,7 +14,8 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
 from vflsim.learning.learners.staleness import Staleness
-from vflsim.protocols.easter.nets import TwoNets, of_parties
+from vflsim.protocols.easter.nets import TwoNets
+from vflsim.protocols.evaluation import of_parties
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
