@@ -27,7 +27,7 @@ class StackedOptimizer(ABC, Generic[R]):
     slots: tuple[str, ...] = ()
 
     def __init__(self, rule: R, parameters: Sequence[Tensor]) -> None:
-        self.rule, self.parameters = rule, parameters
+        self.rule, self.parameters, self._lr = rule, parameters, rule.lr
         self.memory = {slot: [torch.zeros_like(parameter) for parameter in parameters] for slot in self.slots}
         self.steps = [0] * len(parameters[0])
 
@@ -45,6 +45,10 @@ class StackedOptimizer(ABC, Generic[R]):
             if index is not None:
                 for tensor, changed in zip(whole, some, strict=True):
                     tensor.index_copy_(0, index, changed)
+
+    def scale_rate(self, factor: float) -> None:
+        """Step at ``factor`` times the learning rate from now on."""
+        self.rule = self.rule.model_copy(update={"lr": self._lr * factor})
 
     def state(self) -> dict[str, Tensor]:
         """Return the memory, by name: the tensors themselves, and the counts of steps."""

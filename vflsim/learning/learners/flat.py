@@ -56,6 +56,10 @@ class FlatModel(PartyModel):
         """Take one step along ``gradient``, a vector."""
         self.optimizer.step([0], [gradient[None]])
 
+    def scale_rate(self, factor: float) -> None:
+        """Step at ``factor`` times the learning rate from now on."""
+        self.optimizer.scale_rate(factor)
+
     def _memory(self) -> State:
         return self.optimizer.state()
 
@@ -67,7 +71,7 @@ class _Built:
     """The optimiser that a rule builds for ``parameters``, whose gradients come as one vector."""
 
     def __init__(self, rule: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
-        self._parameters, self._built = parameters, rule.build(parameters)
+        self._parameters, self._built, self._lr = parameters, rule.build(parameters), rule.lr
 
     def step(self, places: Sequence[int], gradients: Sequence[Tensor]) -> None:
         """Step along the only gradient, (1, weights), as ``StackedOptimizer.step`` does."""
@@ -76,6 +80,11 @@ class _Built:
             parameter.grad = part.view(parameter.shape)
         self._built.step()
         self._built.zero_grad()
+
+    def scale_rate(self, factor: float) -> None:
+        """Step at ``factor`` times the learning rate from now on."""
+        for group in self._built.param_groups:
+            group["lr"] = self._lr * factor
 
     def state(self) -> State:
         """Return the memory, by name."""

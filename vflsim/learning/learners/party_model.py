@@ -87,6 +87,11 @@ class PartyModel:
         """Set the module to training mode."""
         self.module.train()
 
+    def scale_rate(self, factor: float) -> None:
+        """Step at ``factor`` times the learning rate from now on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rule.lr * factor
+
     def forward_flops(self, rows: int) -> float:
         """Count the FLOPs of a forward pass of ``rows`` rows."""
         return self._passes(rows)[0]
