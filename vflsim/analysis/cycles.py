@@ -199,11 +199,15 @@ class Cycles(Stages):
         key = (
             *(timing.compute, timing.upload_delay, timing.activation),
             *(timing.link, self._widths[client - 1], self.setting.alike(client) if self._by_flops else None),
-            *(client if self._network.latency is not None else None, turn, used),
+            *(client if self._network.latency is not None else None, turn, used, self.sort(client)),
         )
         if key not in self._known:
             self._known[key] = total([*self.downlink(client, turn.before, used), *self.own_part(client, turn, used)])
         return self._known[key]
+
+    def sort(self, client: int) -> object:
+        """Return how cycles of clients with equal timing may differ; by default they do not."""
+        return None
 
     def own_part(self, client: int, turn: Turn, used: bool = True) -> list[Law]:
         """Return the laws of the times from the arrival of a gradient to that of the client's next embedding."""
