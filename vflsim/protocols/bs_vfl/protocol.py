@@ -1,0 +1,90 @@
+"""BS-VFL: clients embed the next batches while they wait for the gradients of earlier ones (Wang et al., KDD 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from vflsim.analysis.findings import Finding
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.bs_vfl.formulas import pipelined
+from vflsim.protocols.capabilities import Analysable
+from vflsim.protocols.fedbcd.learning import BlockServer
+from vflsim.protocols.in_flight import InFlight
+from vflsim.protocols.traits import ROUNDS, Traits, replace
+from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
+from vflsim.vocabulary.quantities import Count, Index
+from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.node import ClientNode, Node
+
+
+class BsVfl(Analysable, Protocol):
+    """Clients keep up to D batches in flight. On each gradient they take Q steps; so does the server on each batch.
+
+    A client steps as soon as the gradient of its oldest batch is here, and embeds another batch otherwise, until more
+    than D of them wait. If it has stepped since it embedded a batch, it embeds the batch anew for the step. With
+    D = 0 this is ``fedbcd`` in parallel.
+
+    Example: ``{kind: bs_vfl, window: 4, local_steps: 5, server_steps: 1}``
+    """
+
+    kind: Literal["bs_vfl"] = "bs_vfl"
+    window: Index
+    """D, the batches of a client that may wait for their gradients while it embeds the next one."""
+    local_steps: Count = 1
+    """Q, the steps of a client on each gradient, and of the server on each batch. Each is a computation."""
+    server_steps: Count | None = None
+    """The server's steps on each batch: ``local_steps`` unless given."""
+    traits: ClassVar[Traits] = replace(ROUNDS, rounds_correspond=False)
+
+    async def server(self, node: Node[BlockServer]) -> None:
+        """Batch by batch: wait for all embeddings; step and send the gradients; take the other steps."""
+        for k in node.rounds():
+            embeddings = await node.gather("embedding", senders=node.clients, round=k)
+            step = await node.compute(node.learner.server_step(embeddings))
+            for embedding in embeddings:
+                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+            await self.step_further(node, embeddings)
+
+    async def step_further(self, node: Node[BlockServer], embeddings: Sequence[Message]) -> None:
+        """Server: take all steps on a batch except the first."""
+        for _ in range(self.further_steps):
+            await node.compute(node.learner.local_step(embeddings))
+
+    async def client(self, node: ClientNode) -> None:
+        """Embed, upload; step Q times on every gradient that is here, or that the window makes the client await."""
+        in_flight = InFlight(node, self.window)
+        for k in node.rounds():
+            await node.activated()
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            await in_flight.upload(Embedding(batch, h, round=k))
+            async for embedded, gradient, stale in in_flight.replies():
+                step = node.learner.step_again if stale else node.learner.client_step
+                await node.compute(step(embedded, gradient))
+                for _ in range(self.local_steps - 1):
+                    await node.compute(node.learner.step_again(embedded, gradient))
+
+    # --- facts that need no run --------------------------------------------------------------------------------
+
+    @property
+    def further_steps(self) -> int:
+        """The number of server steps on each batch without the first."""
+        return (self.server_steps or self.local_steps) - 1
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""
+        return Learners(BlockServer(server_parts(setting, seed)), split_clients(setting, seed))
+
+    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
+        """Return an embedding up, a gradient down, and Q steps. All but the first repeat the forward pass."""
+        once = super().exchange(setting, client, rows)
+        return Exchange(once.up, once.down, self.local_steps, anew=True)
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """Return bounds of the mean round; with D = 0 the law of FedBCD's parallel rounds."""
+        return pipelined(self, setting, self.window, self.further_steps)
+
+    def describe(self, setting: Setting) -> str:
+        """Say how many batches clients may have in flight."""
+        return f"each client embeds up to {self.window} batches ahead of the gradients that it has stepped on"
