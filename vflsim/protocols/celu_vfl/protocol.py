@@ -1,0 +1,130 @@
+"""CELU-VFL: parties step on cached exchanges while they wait for the next one (Fu et al., PVLDB 2022)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from vflsim.analysis.findings import Finding
+from vflsim.learning.batches import Batch
+from vflsim.learning.execution.operations import Handle, Operation
+from vflsim.learning.learners.server import ServerStep
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.capabilities import Analysable, Remembering
+from vflsim.protocols.celu_vfl.formulas import with_local_steps
+from vflsim.protocols.celu_vfl.learning import CachingServer, cached_client_step
+from vflsim.protocols.meanwhile import while_waiting
+from vflsim.protocols.message_cache import MessageCache
+from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.setting import Learners, Setting, server_parts, split_clients
+from vflsim.vocabulary.quantities import Count, Quantity
+from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.node import ClientNode, Node
+
+Degrees = Annotated[float, Quantity(at_least=0, at_most=90)]
+
+
+class OfClient(NamedTuple):
+    """What a client caches of an exchange."""
+
+    batch: Batch
+    h: Handle[Tensor]
+    gradient: Message
+
+
+class OfServer(NamedTuple):
+    """What the server caches of an exchange."""
+
+    embeddings: Sequence[Message]
+    step: ServerStep
+
+
+class CeluVfl(Analysable, Remembering, Protocol):
+    """Synchronous rounds; while a party waits, it steps on exchanges of its cache, weighted row by row.
+
+    The cache has the latest W exchanges, each for R steps, the one of the exchange included. A row's weight is the
+    cosine of the angle between what was exchanged and what it would be now, or 0 beyond ``angle``: clients compare
+    their embeddings, the server ∂ℓ/∂h. With R = 1 this is ``synchronous``.
+
+    Example: ``{kind: celu_vfl, cache: 5, uses: 5, angle: 60}``
+    """
+
+    kind: Literal["celu_vfl"] = "celu_vfl"
+    cache: Count = 5
+    """W, the exchanges that a party keeps."""
+    uses: Count = 5
+    """R, the steps on each exchange, the first included."""
+    angle: Degrees = 60.0
+    """ξ as an angle in degrees: rows that have turned farther than this have no weight."""
+    traits: ClassVar[Traits] = ROUNDS
+
+    async def server(self, node: Node[CachingServer]) -> None:
+        """Wait for all embeddings of the round and step on cached ones meanwhile; step; return the gradients."""
+        cache = MessageCache[OfServer](self.cache, self.uses)
+
+        def cached() -> Operation[Any] | None:
+            entry = cache.take()
+            return None if entry is None else node.learner.cached_step(entry.embeddings, entry.step, self.least)
+
+        for k in node.rounds():
+            gather = partial(node.gather, "embedding", senders=node.clients, round=k)
+            embeddings = await while_waiting(node, gather, cached)
+            step = await node.compute(node.learner.server_step(embeddings))
+            cache.put(OfServer(embeddings, step), k)
+            for embedding in embeddings:
+                await node.send(embedding.sender, Gradient(value=step.gradient_for(embedding), round=k))
+
+    async def client(self, node: ClientNode) -> None:
+        """Embed and upload; step on cached exchanges until the gradient is here; step along it."""
+        cache = MessageCache[OfClient](self.cache, self.uses)
+        steps = 0
+
+        def cached() -> Operation[Any] | None:
+            nonlocal steps
+            entry = cache.take()
+            steps += entry is not None
+            return None if entry is None else cached_client_step(node.learner, *entry, self.least)
+
+        for k in node.rounds():
+            await node.activated()
+            batch = node.batch(k)
+            h = await node.compute(node.learner.embed(batch))
+            embedded_at = steps
+            exchange = partial(self.exchange_of, node, Embedding(batch, h, round=k))
+            gradient = await while_waiting(node, exchange, cached)
+            moved = steps > embedded_at
+            step = node.learner.step_again if moved else node.learner.client_step
+            await node.compute(step(batch, gradient))
+            cache.put(OfClient(batch, h, gradient), k)
+
+    async def exchange_of(self, node: ClientNode, embedding: Embedding) -> Message:
+        """Client: upload an embedding, and return its gradient."""
+        await node.upload("server", embedding)
+        return await node.recv("gradient", round=embedding.round)
+
+    # --- facts that need no run --------------------------------------------------------------------------------
+
+    @property
+    def least(self) -> float:
+        """The least cosine of a row that counts."""
+        return 0.0 if self.angle == 90 else math.cos(math.radians(self.angle))
+
+    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
+        """Make the clients of split training, and a server that steps on cached embeddings."""
+        return Learners(CachingServer(server_parts(setting, seed)), split_clients(setting, seed))
+
+    def extra_bytes(self, setting: Setting) -> int:
+        """Count the caches: embeddings and gradients of W batches, at the server and at the clients."""
+        return 4 * self.cache * setting.batch * sum(setting.widths) * setting.dtype.itemsize if self.uses > 1 else 0
+
+    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
+        """Return the law of synchronous rounds, or bounds: a message may find its receiver at a local step."""
+        return with_local_steps(self, setting, self.uses > 1)
+
+    def describe(self, setting: Setting) -> str:
+        """Say how often exchanges are used."""
+        return f"each party takes up to {self.uses - 1} more steps on each of its latest {self.cache} exchanges"
