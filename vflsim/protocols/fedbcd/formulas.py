@@ -32,6 +32,10 @@ class BlockCycles(Cycles):
 class ParallelCycles(BlockCycles):
     """Parallel rounds: the server takes its further steps while the clients take theirs."""
 
+    def sort(self, client: int) -> object:
+        """Return the client's number of steps."""
+        return self._exchange(client, 1).steps
+
     def beside(self, turn: Turn) -> list[Law]:
         """Return the law of all further steps on the batch of the round before."""
         return [total(self.server_steps(turn.before))] if self._further else []
