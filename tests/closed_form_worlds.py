@@ -104,6 +104,14 @@ def protocols(draw: st.DrawFn, kind: str, clients: int) -> dict[str, Any]:
         made |= {"rho": 1, "local_steps": draw(st.integers(1, 3))}
     if kind == "fedbcd":
         made |= {"local_steps": draw(st.integers(1, 3)), "order": draw(st.sampled_from(["parallel", "sequential"]))}
+    if kind == "bs_vfl":
+        made |= {"window": draw(st.integers(0, 3)), "local_steps": draw(st.integers(1, 3))}
+    if kind == "celu_vfl":
+        made |= {"cache": draw(st.integers(1, 3)), "uses": draw(st.integers(1, 3))}
+    if kind == "flex_vfl":
+        made["local_steps"] = draw(st.lists(st.integers(1, 3), min_size=clients + 1, max_size=clients + 1))
+    if kind == "laser_vfl":
+        made |= {"models": {"aggregate": "mean"}, **draw(st.sampled_from([{}, {"fastest": clients}]))}
     if kind in ("easter", "pyvertical"):
         made["models"] = {"aggregate": "mean" if kind == "easter" else "concat"}
     if kind == "easter" and clients == 1:

@@ -162,7 +162,29 @@ def easter(pick: random.Random, _: int) -> dict[str, Any]:
     return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
 
 
-FAMILIES = {"fedvs": fedvs, "local": local, "blinded": blinded, "easter": easter, "": protocol}
+def overlapping(pick: random.Random, clients: int) -> dict[str, Any]:
+    """A protocol whose parties work while they wait, or that steps without those who are late."""
+    steps, slow = pick.randint(1, 4), {"kind": "sgd", "lr": 0.02}
+    said = pick.choice(
+        [
+            {"kind": "bs_vfl", "window": pick.randint(0, 4), "local_steps": steps},
+            {"kind": "celu_vfl", "cache": pick.randint(1, 4), "uses": steps, "angle": pick.choice([30, 60, 90])},
+            {"kind": "flex_vfl", "local_time": pick.choice(["1 ms", "10 ms", "40 ms"]), "scale_rate": True},
+            {"kind": "flex_vfl", "local_steps": [pick.randint(1, 4) for _ in range(clients + 1)]},
+            {"kind": "laser_vfl", "models": {"aggregate": "mean"}, **pick.choice([{}, {"deadline": "9 ms"}])},
+        ]
+    )
+    return {**said, "training": {"client_optimizer": slow, "server_optimizer": slow}}
+
+
+FAMILIES = {
+    "fedvs": fedvs,
+    "local": local,
+    "blinded": blinded,
+    "easter": easter,
+    "overlapping": overlapping,
+    "": protocol,
+}
 
 
 def drawn(seed: int, kind: str = "") -> Scenario:

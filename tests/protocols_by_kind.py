@@ -50,6 +50,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "pyvertical": {"kind": "pyvertical", "models": {"aggregate": "concat"}},
     "agg_vfl": {"kind": "agg_vfl", "models": {"aggregate": "mean"}},
     "agg_vfl-sum": {"kind": "agg_vfl", "combine": "sum", "models": {"aggregate": "mean"}},
+    "bs_vfl": {"kind": "bs_vfl", "window": 2, "local_steps": 2},
+    "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3, "angle": 80},
+    "flex_vfl": {"kind": "flex_vfl", "local_time": "6 ms", "scale_rate": True},
+    "laser_vfl": {"kind": "laser_vfl", "deadline": "12 ms", "models": {"aggregate": "mean"}},
     "fdml-mean": {"kind": "fdml", "combine": "mean", "models": HEADS},
 }
 SOME = [*(KINDS if is_thorough() else {said["kind"]: name for name, said in reversed(KINDS.items())}.values())]

@@ -47,14 +47,14 @@ ROOMS: dict[str, list[set[str]]] = {
         {"batching", "data"},
     ],
     "protocols": [
-        {"blinded", "evaluation", "traits"},
+        {"blinded", "evaluation", "in_flight", "in_time", "meanwhile", "message_cache", "step_counts", "traits"},
         {"contents"},
         {"base", "vectorisable"},
         {"capabilities"},
         {"defaults"},
         {"own_pace", "table"},
         {"asynchronous", "fedbcd", "fedvs", "ignore", "made", "signatures", "t_synchronous", "vim"},
-        {"c_vfl", "ef_vfl", "synchronous"},
+        {"bs_vfl", "c_vfl", "celu_vfl", "ef_vfl", "flex_vfl", "laser_vfl", "synchronous"},
         {"centralised", "easter"},
     ],
     "results": [

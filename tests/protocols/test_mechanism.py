@@ -40,6 +40,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "ef_vfl": {"kind": "ef_vfl", "local_steps": 2},
     "ef_vfl-private": {"kind": "ef_vfl", "labels": "private"},
     "fedbcd-sequential": {"kind": "fedbcd", "local_steps": 2, "order": "sequential"},
+    "bs_vfl": {"kind": "bs_vfl", "window": 2, "local_steps": 2},
+    "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3, "angle": 80},
+    "flex_vfl": {"kind": "flex_vfl", "local_steps": [2, 1, 2, 3, 1]},
+    "laser_vfl": {"kind": "laser_vfl", "models": {"aggregate": "mean"}},
 }
 
 

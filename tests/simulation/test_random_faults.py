@@ -18,7 +18,7 @@ TRAINED = 5
 """Every so many scenarios are trained, too."""
 
 
-KINDS = ["", "fedvs", "local", "easter", "blinded"]
+KINDS = ["", "fedvs", "local", "easter", "blinded", "overlapping"]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["any", *KINDS[1:]])

@@ -33,13 +33,17 @@ def loss_of(models: TrainedModels, prediction: torch.Tensor, split: str = "test"
 
 @pytest.mark.parametrize("kind", [kind for kind in UPLOADING if kind != "synchronous-rounded"])  # its noise is new
 def test_the_prediction_has_the_loss_that_the_run_ended_with(kind: str) -> None:
-    """EASTER's and AggVFL's mean over parties is not the active party's, which stands in a column of its own."""
+    """EASTER's and AggVFL's mean over parties is not the active party's, which stands in a column of its own.
+
+    LASER's is the mean of the heads' losses, and the prediction the heads' mean, whose loss is smaller: it is convex.
+    """
     results = of_kind(kind)
     models = trained_models(results, kind, 0)
     uploads = models.uploads(torch.arange(len(models.data.labels["test"])))
     last = results.run(kind, 0).frame("metrics").iloc[-1]
     column = "test_loss.server" if kind.startswith("easter") else "test_loss"
-    assert loss_of(models, uploads.predict(uploads.received)) == pytest.approx(last[column], rel=1e-9)
+    loss = loss_of(models, uploads.predict(uploads.received))
+    assert loss < last[column] if kind == "laser_vfl" else loss == pytest.approx(last[column], rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", UPLOADING)
@@ -69,7 +73,8 @@ def test_the_model_of_every_kind_predicts_embeds_and_has_the_weights_of_every_pa
     last = of_kind(kind).run(kind, 0).frame("metrics").iloc[-1]
     column = "test_loss.server" if kind.startswith("easter") else "test_loss"
     if kind != "synchronous-rounded":  # its noise is new
-        assert loss_of(model, prediction) == pytest.approx(last[column], rel=1e-9)
+        loss = loss_of(model, prediction)
+        assert loss < last[column] if kind == "laser_vfl" else loss == pytest.approx(last[column], rel=1e-9)
         assert torch.allclose(model.predict(rows=[3, 1]), prediction[[3, 1]])
 
 
