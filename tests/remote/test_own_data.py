@@ -92,7 +92,7 @@ def test_no_party_can_reach_the_features_of_another(kind: str, party: int) -> No
 def test_only_clients_of_protocols_that_share_labels_hold_any_and_only_of_training_rows(kind: str) -> None:
     scenario = scenario_of(kind)
     data = data_of(scenario)
-    shares = {"fedbcd-recomputed", "c_vfl", "ef_vfl"}
+    shares = {"fedbcd-recomputed", "c_vfl", "ef_vfl", "flex_vfl"}
     client = participants_of(scenario.protocols["only"].protocol, scenario.clients, scenario.symbols)[0]
     learner = made(kind, client, data).node.learner
     tensors = [thing for thing in reachable(learner) if isinstance(thing, torch.Tensor)]
