@@ -16,6 +16,7 @@ from vflsim.scenario.recording import Recording, ViewRecording
 from vflsim.scenario.split_model import Models, ModelsOverride
 from vflsim.scenario.stop import Evaluate, Precision, Stop
 from vflsim.timing.delays import State
+from vflsim.timing.energy import Energy
 from vflsim.timing.link import Link
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.targets import Targets
@@ -88,6 +89,7 @@ PAGES = {
             "timing.clients": ClientTiming,
             "Compute models": "computes",
             "link": Link,
+            "energy": Energy,
             "Networks": "networks",
             "latency of a network": LatencyMatrix,
             "Capacities of links": "capacities",

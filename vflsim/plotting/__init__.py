@@ -13,6 +13,7 @@ from vflsim.plotting.breakdown import time_breakdown
 from vflsim.plotting.costs import costs_to_target
 from vflsim.plotting.curves import (
     metric_against_bytes,
+    metric_against_energy,
     metric_against_epsilon,
     metric_against_rounds,
     metric_against_time,
@@ -36,6 +37,7 @@ PLOTS: dict[str, Callable[..., Picture]] = {
     "time": metric_against_time,
     "rounds": metric_against_rounds,
     "bytes": metric_against_bytes,
+    "energy": metric_against_energy,
     "epsilon": metric_against_epsilon,
     "target": costs_to_target,
     "speedup": speed_up,
@@ -145,6 +147,7 @@ __all__ = [
     "figure_of",
     "link_utilisation",
     "metric_against_bytes",
+    "metric_against_energy",
     "metric_against_epsilon",
     "metric_against_rounds",
     "metric_against_time",

@@ -1,9 +1,9 @@
-"""Cost to the target: time, rounds and bytes, with intervals over seeds."""
+"""Cost to the target: time, rounds, bytes and energy, with intervals over seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from vflsim.results.statistics.estimates import GEOMETRIC, estimate
 from vflsim.results.statistics.summary import outcomes, statistic_of
 
 PANELS = (("time_to_target", "time", "s"), ("rounds_to_target", "server steps", ""), ("bytes_to_target", "bytes", "B"))
+ENERGY_PANEL = ("energy_to_target", "energy", "J")
+"""The panel more where a party says what it draws."""
 
 
 _WIDE_BARS = 50.0
@@ -28,7 +30,7 @@ _WIDE_BARS = 50.0
 
 
 def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -> Picture:
-    """Plot bars of time, rounds and bytes until the target (default: the scenario's first), one row per protocol.
+    """Plot bars of time, rounds, bytes and energy until the target (default: the first), one row per protocol.
 
     A bar ends at the geometric mean over seeds (the arithmetic, if a cost is 0), with its 95 % interval; dots are
     single seeds. If some seed (a diverged one, for example) never reached the target, the bar is hatched, ends at a
@@ -47,12 +49,14 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
     measured = measured[measured["target"] == measured["target"].iloc[0]]
     protocols = [name for name in results.protocols if (measured["protocol"] == name).any()]
     styles = protocol_styles(results)
-    measured = measured[measured["measure"].isin([measure for measure, _, _ in PANELS])]
-    costs = _costs(measured, protocols)
+    shown = (*PANELS, ENERGY_PANEL) if (measured["measure"] == ENERGY_PANEL[0]).any() else PANELS
+    measured = measured[measured["measure"].isin([measure for measure, _, _ in shown])]
+    costs = _costs(measured, protocols, shown)
     seeds = measured[["measure", "protocol", "seed", "value", "censored"]].reset_index(drop=True)
-    with picture(8.4, 1.5 + 0.42 * len(protocols), {"costs": costs, "seeds": seeds}) as figure:
-        panels = figure.subplots(1, len(PANELS), sharey=True, gridspec_kw={"wspace": 0.08})
-        for axes, (measure, label, unit) in zip(panels, PANELS, strict=True):
+    width = 8.4 + 2.8 * (len(shown) - len(PANELS))
+    with picture(width, 1.5 + 0.42 * len(protocols), {"costs": costs, "seeds": seeds}) as figure:
+        panels = figure.subplots(1, len(shown), sharey=True, gridspec_kw={"wspace": 0.08})
+        for axes, (measure, label, unit) in zip(panels, shown, strict=True):
             own, bars = (each[each["measure"] == measure] for each in (measured, costs))
             _panel(axes, own, bars, protocols, styles, label, unit)
         panels[0].set_yticks(range(len(protocols)), protocols)
@@ -64,10 +68,10 @@ def costs_to_target(results: Results, target: Mapping[str, Any] | None = None) -
     return figure
 
 
-def _costs(measured: pd.DataFrame, protocols: list[str]) -> pd.DataFrame:
+def _costs(measured: pd.DataFrame, protocols: list[str], panels: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
     """Compute the end and the interval of every bar."""
     rows = []
-    for measure, _, unit in PANELS:
+    for measure, _, unit in panels:
         own = measured[measured["measure"] == measure]
         values = [own.loc[own["protocol"] == name, "value"].to_numpy(dtype=np.float64) for name in protocols]
         statistic = statistic_of(measure, values)

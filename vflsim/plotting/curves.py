@@ -1,4 +1,4 @@
-"""A metric against time, rounds, bytes and ε: means over seeds with 95 % bands."""
+"""A metric against time, rounds, bytes, energy and ε: means over seeds with 95 % bands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.means import band, step_values
 from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.targets import targets_of
-from vflsim.results.store.schema import EPSILON
+from vflsim.results.store.schema import ENERGY, EPSILON
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import facts_of
@@ -61,6 +61,7 @@ class Horizontal:
 TIME = Horizontal("time_s", "virtual time", "s", quantities.TIME)
 ROUNDS = Horizontal("round", "server steps", "", quantities.PURE)
 BYTES = Horizontal("bytes", "bytes sent by all parties", "B", quantities.SIZE)
+JOULES = Horizontal(ENERGY, "energy of all parties", "J", quantities.ENERGY)
 SPENT = Horizontal(EPSILON, "ε spent", "", quantities.PURE)
 
 
@@ -92,6 +93,16 @@ def metric_against_bytes(
     return _curves(results, BYTES, metric, Window.of(start, end, BYTES.dimension))
 
 
+def metric_against_energy(
+    results: Results, metric: str | None = None, start: Place = None, end: Place = None
+) -> Picture:
+    """Plot a metric (default: the main one) against the energy of all parties, where one says what it draws.
+
+    ``numbers`` as against time, with ``energy_j``.
+    """
+    return _curves(results, JOULES, metric, Window.of(start, end, JOULES.dimension))
+
+
 def metric_against_epsilon(
     results: Results, metric: str | None = None, start: Place = None, end: Place = None
 ) -> Picture:
@@ -109,9 +120,11 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None, window
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
     curves = {name: found for name in results.protocols if (found := runs_of(results, name, horizontal.column, metric))}
     if not curves:
-        what = "no finished run" if horizontal is not SPENT else "no finished run of a protocol with a mechanism"
+        of = {SPENT: " of a protocol with a mechanism", JOULES: " in which a party says what it draws (`energy`)"}
+        what = f"no finished run{of.get(horizontal, '')}"
         raise NotRecordedError(what, str(results.folder))
-    curves, levels = without_references(results, curves, metric) if horizontal in (TIME, BYTES) else (curves, {})
+    costs = horizontal in (TIME, BYTES, JOULES)
+    curves, levels = without_references(results, curves, metric) if costs else (curves, {})
     ends = {name: [x[-1] for x, _ in runs.values()] for name, runs in curves.items()}
     if horizontal is TIME and not any(max(each) > 0 for each in ends.values()):
         raise NotRecordedError("no virtual time passed in these runs", str(results.folder))

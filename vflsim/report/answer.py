@@ -119,9 +119,9 @@ def _to_target(results: Results, summary: pd.DataFrame, target: str) -> list[str
             interval = interval if times.low < times.high else ""
             number = three_digits(times.mean, times.bound)
             sentences.append(f"{name} is {bound}{number} times as fast as {baseline}{interval or limit}.")
-    for cost, what in (("rounds", "rounds"), ("bytes", "bytes")):
+    for cost, what in (("rounds", "Fewest rounds"), ("bytes", "Fewest bytes"), ("energy", "Least energy")):
         if (found := ranking(results, summary, f"{cost}_to_target", target)) is not None:
-            text = f"Fewest {what}: {found.best} with {found.text(found.best)}"
+            text = f"{what}: {found.best} with {found.text(found.best)}"
             rest = [f"{name} ({found.text(name)})" for name in found.close]
             sentences.append(f"{text}; not clearly more: {joined(rest)}." if rest else f"{text}.")
     return sentences + _missed(results, summary, target, time)

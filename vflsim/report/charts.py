@@ -1,4 +1,4 @@
-"""Data of the charts that a reader can zoom: curves over time, rounds and bytes, and the parties' timeline."""
+"""Data of the charts that a reader can zoom: curves over time, rounds, bytes and energy, and the parties' timeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ from vflsim.results.statistics.targets import targets_of
 from vflsim.results.store.schema import OUTCOMES
 from vflsim.timing.floats import Floats
 
-AXES = {"time": ("virtual time", "s"), "rounds": ("server steps", ""), "bytes": ("bytes sent by all parties", "B")}
+AXES = {
+    "time": ("virtual time", "s"),
+    "rounds": ("server steps", ""),
+    "bytes": ("bytes sent by all parties", "B"),
+    "energy": ("energy of all parties", "J"),
+}
 """The horizontal axes of curves, by the name of the figure with the same numbers: label and unit."""
 VALUES = 12_000
 """Most numbers of one chart of curves."""

@@ -22,11 +22,13 @@ from vflsim.text_table import TextTable
 from vflsim.vocabulary.amounts import quantity, span
 from vflsim.vocabulary.metrics import is_share
 
+_UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "B": 1.0, "%": 0.01}
+_UNITS |= {"nJ": 1e-9, "µJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3, "MJ": 1e6}
 _AMOUNT = re.compile(
-    r"(?:\d+ of \d+: )?[<>≈ ]*([−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)(?:.*?\s(µs|ms|s|kB|MB|GB|TB|B|%)(?!\w))?", re.IGNORECASE
+    r"(?:\d+ of \d+: )?[<>≈ ]*([−-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)" + rf"(?:.*?\s({'|'.join(_UNITS)})(?!\w))?",
+    re.IGNORECASE,
 )
-_UNITS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "%": 0.01}
-COSTS = ("time_to_target", "rounds_to_target", "bytes_to_target")
+COSTS = ("time_to_target", "rounds_to_target", "bytes_to_target", "energy_to_target")
 LEVELS = (0.5, 0.9, 0.99)
 
 

@@ -20,6 +20,7 @@ from vflsim.setting import Setting
 from vflsim.streams import SERVER
 from vflsim.timing.availability import Always
 from vflsim.timing.party import PartyTiming
+from vflsim.world.energy import Meter
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.node import Node
@@ -63,6 +64,7 @@ def parties(
     alone = learners.stack(setting, protocol.traits.table) if batched else []
     outages = None if protocol.traits.reference else _outages(setting, seed)
     gates = {} if outages is None else outages.gates()
+    recorder.meter = Meter.of(timings, (SERVER, *setting.clients))
     transport = Transport(world, setting.network, [timing.link for timing in timings], seed, recorder, gates)
     shared = RunContext(
         world=world,

@@ -27,7 +27,7 @@ from vflsim.results.facts.codec import CodecFacts
 from vflsim.results.facts.conditions import Conditions
 from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient, stalled_note
-from vflsim.results.store.schema import RunInfo, RunPath, RunTables
+from vflsim.results.store.schema import ENERGY, ENERGY_BY_PARTY, RunInfo, RunPath, RunTables, energy_by_party
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
@@ -159,6 +159,8 @@ def run_parties(
         try:
             reason = world.run()
             world.conclude(conductor.last_row())
+            if recorder.meter is not None:  # an evaluation that takes time may have ended after the last row
+                recorder.recount()
             world.executor.flush()
             error = recorder.own.settle(_promised(world.executor))
             reason = reason if error is None else None
@@ -211,7 +213,10 @@ def run_parties(
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()
-    return Outcome(tables, weights, info, recorder.own.tables(), error, "; ".join(filter(None, notes)), seen)
+    extra = recorder.own.tables()
+    if recorder.meter is not None:
+        extra[ENERGY_BY_PARTY] = energy_by_party(recorder.meter.by_party(world.now()))
+    return Outcome(tables, weights, info, extra, error, "; ".join(filter(None, notes)), seen)
 
 
 def _promised(executor: Executor) -> set[Handle[Any]] | None:
@@ -256,6 +261,7 @@ def tables_of(recorder: Recorder) -> RunTables:
         kept = recorder.round_rows
         rounds = {name: _lists(getattr(kept, name)) for name in ("used", "missing", "fresh")}
         rounds |= {"round": np.array(kept.round), "start_s": np.array(kept.start_s), "end_s": np.array(kept.end_s)}
+        rounds |= {ENERGY: np.array(kept.energy_j)} if recorder.meter is not None else {}
     return RunTables(metrics, rounds, _event_columns(recorder.events) if recorder.keep == "events" else None)
 
 

@@ -10,6 +10,7 @@ from vflsim.vocabulary.quantities import (
     FlopsPerSecond,
     Fraction01,
     Index,
+    Joules,
     NonNegativeNumber,
     Number,
     PerSecond,
@@ -17,6 +18,7 @@ from vflsim.vocabulary.quantities import (
     PositivePerSecond,
     PositiveSeconds,
     Seconds,
+    Watts,
 )
 from vflsim.vocabulary.selections import Selection, members
 
@@ -29,6 +31,7 @@ __all__ = [
     "FlopsPerSecond",
     "Fraction01",
     "Index",
+    "Joules",
     "NonNegativeNumber",
     "Number",
     "Part",
@@ -39,6 +42,7 @@ __all__ = [
     "Seconds",
     "Selection",
     "Shorthand",
+    "Watts",
     "kind_from_text",
     "members",
 ]

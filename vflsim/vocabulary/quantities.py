@@ -50,9 +50,21 @@ BANDWIDTH = _dimension(
     | {"B/s": 8, "kB/s": 8 * 10**3, "MB/s": 8 * 10**6, "GB/s": 8 * 10**9},
 )
 SIZE = _dimension("size", {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
+POWER = _dimension("power", {"W": 1, "mW": Fraction(1, 10**3), "uW": Fraction(1, 10**6), "kW": 10**3})
+ENERGY = _dimension(
+    "quantity of energy",
+    {
+        "J": 1,
+        "mJ": Fraction(1, 10**3),
+        "uJ": Fraction(1, 10**6),
+        "nJ": Fraction(1, 10**9),
+        "pJ": Fraction(1, 10**12),
+        "kJ": 10**3,
+    },
+)
 SPEED = _dimension("speed", {"FLOPS": 1, "kFLOPS": 10**3, "MFLOPS": 10**6, "GFLOPS": 10**9, "TFLOPS": 10**12})
 
-DIMENSIONS: tuple[Dimension, ...] = (PURE, TIME, RATE, BANDWIDTH, SIZE, SPEED)
+DIMENSIONS: tuple[Dimension, ...] = (PURE, TIME, RATE, BANDWIDTH, SIZE, SPEED, POWER, ENERGY)
 UNLIMITED = ("unlimited", "inf", ".inf")
 UNIT_NAMES: frozenset[str] = frozenset(part for d in DIMENSIONS for unit in d.units for part in unit.split("/") if part)
 """The names of units, which a scenario's constants must not have."""
@@ -272,3 +284,7 @@ ByteSize = Annotated[int, Quantity(SIZE, at_least=0, whole=True)]
 """A number of bytes. Example: ``header: ByteSize = 0`` reads ``2 KiB`` as 2048."""
 FlopsPerSecond = Annotated[float, Quantity(SPEED, above=0, plain_from=PLAIN_FROM)]
 """The speed of a device. Example: ``rate: FlopsPerSecond`` reads ``2 GFLOPS`` as 2,000,000,000."""
+Watts = Annotated[float, Quantity(POWER, at_least=0)]
+"""A power. Example: ``idle: Watts = 0.0`` reads ``300 mW`` as 0.3."""
+Joules = Annotated[float, Quantity(ENERGY, at_least=0)]
+"""An energy. Example: ``per_byte: Joules = 0.0`` reads ``0.1 uJ`` as 1e-7."""

@@ -134,6 +134,8 @@ class Unshared(Carrier):
         transfer.state, transfer.then = "moving", self._finish
         now = transfer.began = self._world.instant
         path = transfer.path
+        if self.meter is not None:
+            self.meter.moves(path.sender, path.receiver, now)
         if path.rate:
             self._world.schedule(transfer, 8 * transfer.size / path.rate)
             return

@@ -211,6 +211,8 @@ class Node(Generic[L]):
             index, drawn = state.draws.next(purpose, state.compute_law, start)
             model = state.models_compute
             seconds = duration(state.clock.compute, drawn, operation) if model else drawn * operation.units
+            if recorder.meter is not None:
+                recorder.meter.works(self.party, start)
             try:
                 if gate is not None:
                     seconds = await gate.lasting(seconds, "its computation to end")
@@ -225,8 +227,12 @@ class Node(Generic[L]):
                 facts = None if operation.commit is None else state.committed(operation)
             except BaseException:
                 state.cut_short(start, purpose, operation.round, -1, index, drawn)
+                if recorder.meter is not None:
+                    state.worked(operation, (world.instant - start) / seconds if seconds else 0.0)
                 raise
             recorder.event(start, world.instant, self.party, purpose, operation.round, -1, 0, index, drawn)
+            if recorder.meter is not None:
+                state.worked(operation)
         finally:
             if processor.queue:
                 processor.release()
@@ -287,12 +293,18 @@ class Node(Generic[L]):
         drawn *= factor
         if not 0 <= drawn < math.inf:
             checked_seconds(about, drawn)
+        meter = state.run.recorder.meter
+        if meter is not None:
+            meter.sends(self.party, start)
         try:
             seconds = drawn if gate is None else await gate.lasting(drawn, about)
             await world.pause(seconds, about)
         except BaseException:
             state.cut_short(start, purpose, round_, peer, index, drawn)
             raise
+        finally:
+            if meter is not None:
+                meter.silent(self.party, world.instant)
         state.run.recorder.event(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
 
     async def recv(

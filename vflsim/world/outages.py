@@ -265,6 +265,8 @@ class Outages:
         if presence.loses or for_good:
             self._crash(presence)
         presence.since = world.now()
+        if self.run.recorder.meter is not None:
+            self.run.recorder.meter.turns(presence.party, world.now(), up=False)
 
     def _crash(self, presence: _Presence) -> None:
         run, party = self.run, presence.party
@@ -283,6 +285,8 @@ class Outages:
     def _come_up(self, presence: _Presence) -> None:
         self._record(presence, "done")
         presence.up = True
+        if self.run.recorder.meter is not None:
+            self.run.recorder.meter.turns(presence.party, self.run.world.now(), up=True)
         if presence.loses:
             self.run.transport.open(presence.party)
             presence.tasks.append(presence.start())

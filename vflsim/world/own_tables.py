@@ -13,8 +13,8 @@ import torch
 from vflsim.errors import ProtocolError, VflsimError
 from vflsim.learning.execution.operations import Handle
 
-TABLES = ("metrics", "rounds", "events")
-"""The tables of every run."""
+TABLES = ("metrics", "rounds", "events", "energy_by_party")
+"""The tables of vflsim's own."""
 ADDED = ("time_s", "party")
 """The columns that every row gets."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")

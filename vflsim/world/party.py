@@ -240,6 +240,15 @@ class Party:
         outcome = "unfinished" if run.world.over else "lost" if crashed else "abandoned"
         run.recorder.event(start, run.world.instant, self.number, purpose, round_, peer, 0, index, drawn, outcome)
 
+    def worked(self, operation: Operation[Any], share: float = 1.0) -> None:
+        """Count a computation, or the ``share`` of it that was done, for the run's energy."""
+        run, party = self.run, self.number
+        meter = run.recorder.meter
+        assert meter is not None, "the run counts energy"
+        meter.rests(party, run.world.instant)
+        if meter.counts_flops(party):
+            meter.performed(party, int(share * operation.flops()))
+
     def committed(self, operation: Operation[Any]) -> Any:
         """Commit an operation that has been performed; return what its ``commit`` does.
 

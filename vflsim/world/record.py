@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.learners.staleness import StepFacts
+from vflsim.world.energy import Meter
 from vflsim.world.messages import Message
 from vflsim.world.own_tables import OwnTables
 
@@ -138,6 +139,8 @@ class RoundTable:
     def __init__(self) -> None:
         self.round, self.start_s, self.end_s = array("q"), array("d"), array("d")
         self.used, self.missing, self.fresh = Lists(), Lists(), Lists()
+        self.energy_j = array("d")
+        """The energy of all parties in each round (J); empty where no party says what it draws."""
 
     def __len__(self) -> int:
         return len(self.round)
@@ -158,7 +161,8 @@ class RoundTable:
         """All rows as bytes: equal for equal rows."""
         kept = (self.used, self.missing, self.fresh)
         lists = (part.tobytes() for each in kept for part in (each.offsets, each.values))
-        return b"".join([self.round.tobytes(), self.start_s.tobytes(), self.end_s.tobytes(), *lists])
+        times = (self.round, self.start_s, self.end_s, self.energy_j)
+        return b"".join([*(column.tobytes() for column in times), *lists])
 
 
 class _RunningAges:
@@ -202,7 +206,9 @@ class Recorder:
         self._ends = array("d") if keep == "summary" else self.round_rows.end_s
         self.metric_rows: list[dict[str, float]] = []
         self.own = OwnTables()
-        self._round_start = 0.0
+        self.meter: Meter | None = None
+        """Counts energy, where a party says what it draws."""
+        self._round_start = self._round_start_j = 0.0
         self._losses: list[Handle[float]] = []
         self._row_ages, self._client_ages = _RunningAges(), _RunningAges()
 
@@ -214,6 +220,8 @@ class Recorder:
             self.bytes_up += sent
         else:
             self.bytes_down += sent
+        if self.meter is not None and began == began:
+            self.meter.moved(message.sender, message.receiver, ended, sent)
         start = began if began == began else ended  # NaN: it never got to move
         self.event(
             start, ended, message.sender, _TRANSFERS[message.kind], message.round, message.receiver, sent, index, _NAN,
@@ -226,6 +234,10 @@ class Recorder:
             self._ends.append(now)
         else:
             self.round_rows.add(self.rounds, self._round_start, now, facts.used, facts.missing, facts.fresh)
+            if self.meter is not None:
+                joules = self.meter.joules(now)
+                self.round_rows.energy_j.append(joules - self._round_start_j)
+                self._round_start_j = joules
         self._round_start = now
         self.rounds += 1
         self.current_round += 1
@@ -257,6 +269,7 @@ class Recorder:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "bytes_peer": self.bytes_peer,
+            **self._energy(now),
             "train_loss": sum(losses) / len(losses) if losses else float("nan"),
             **evaluated,
             "row_age_mean": self._row_ages.mean(),
@@ -271,9 +284,14 @@ class Recorder:
         return row
 
     def recount(self) -> None:
-        """Update the bytes of the latest metrics row when the run has ended, and with it all transfers."""
+        """Update bytes and energy of the latest metrics row when the run has ended, and with it all activities."""
         row = self.metric_rows[-1]
         row |= {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down, "bytes_peer": self.bytes_peer}
+        row |= self._energy(row["time_s"])
+
+    def _energy(self, now: float) -> dict[str, float]:
+        """Return the energy of all parties until ``now`` as a column, where it is counted."""
+        return {} if self.meter is None else {"energy_j": self.meter.joules(now)}
 
     def losses_pending(self) -> list[Handle[float]]:
         """Return the handles of the losses that the next metrics row will average."""

@@ -17,6 +17,7 @@ from vflsim.timing.delays import Constant
 from vflsim.timing.link import Link
 from vflsim.timing.profile import Flat, Profile, lowest
 from vflsim.timing.sampler import Sampler
+from vflsim.world.energy import Meter
 from vflsim.world.messages import Message
 
 State = Literal["latency", "queued", "moving", "delivered", "abandoned", "unfinished", "lost"]
@@ -111,6 +112,9 @@ class Carrier(ABC):
 
     It calls ``arrived`` once for every transfer whose last bit is through, in the order of arrival.
     """
+
+    meter: Meter | None = None
+    """Told of every transfer that begins to move, where the run counts energy."""
 
     def __init__(self, arrived: Callable[[Transfer], None]) -> None:
         self._arrived = arrived

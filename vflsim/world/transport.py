@@ -45,6 +45,7 @@ class Transport:
         self._world, self._links, self._seed, self._recorder = world, links, seed, recorder
         self._network, self._gates = network, gates or {}
         self._carrier = network.carrier(world, self._arrived)
+        self._carrier.meter = recorder.meter
         self._paths: defaultdict[int, dict[int, Route]] = defaultdict(dict)
         self._profiles: dict[tuple[int, str], Profile] = {}
         self._sent_count: defaultdict[int, dict[str, int]] = defaultdict(dict)

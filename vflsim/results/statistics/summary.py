@@ -24,6 +24,7 @@ from vflsim.results.statistics.plateau import distinct, plateau_of
 from vflsim.results.statistics.replication import round_pair, within
 from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
+from vflsim.results.store.schema import ENERGY
 from vflsim.timing.floats import Floats
 from vflsim.vocabulary.metrics import unit_of
 from vflsim.vocabulary.targets import Target
@@ -34,9 +35,15 @@ if TYPE_CHECKING:
 
 STEADY = "steady_round_duration"
 
-_COSTS = {"time_to_target": ("time_s", "s"), "rounds_to_target": ("round", "rounds"), "bytes_to_target": ("bytes", "B")}
+_COSTS = {
+    "time_to_target": ("time_s", "s"),
+    "rounds_to_target": ("round", "rounds"),
+    "bytes_to_target": ("bytes", "B"),
+    "energy_to_target": (ENERGY, "J"),
+}
 _TOTALS = {"end": ("time_s", "s"), "rounds": ("round", "rounds"), "updates": ("updates", "updates")}
 _TOTALS |= {name: (name, "B") for name in ("bytes_up", "bytes_down", "bytes_peer", "bytes")}
+_TOTALS |= {"energy": (ENERGY, "J")}
 
 
 def outcomes(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -92,9 +99,9 @@ def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.D
 
     Columns: measure, target, unit, protocol, baseline (for a difference ``protocol - baseline`` over common seeds; else
     None), failed and diverged (numbers of such runs), and the fields of :class:`Estimate`. Measures:
-    ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``, ``end``,
-    ``rounds``, ``updates``, ``bytes…``, ``round_duration``, ``steady_round_duration`` (without each run's warm-up), and
-    those of the scenario's key ``measures``.
+    ``end_<metric>``, ``plateau_<metric>``, ``time_to_target``, ``rounds_to_target``, ``bytes_to_target``,
+    ``energy_to_target``, ``end``, ``rounds``, ``updates``, ``bytes…``, ``energy``, ``round_duration``,
+    ``steady_round_duration`` (without each run's warm-up), and those of the scenario's key ``measures``.
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
     protocols whose rounds correspond. Nothing is subtracted from ``results.baseline``: its differences have one
     sign. Protocols that are not paired have the difference of their means, with Welch's interval.
@@ -217,7 +224,7 @@ def _costs(frame: pd.DataFrame, targets: Iterable[Target], diverged: bool) -> It
     """Measure the costs of one run until each target."""
     for target in targets:
         found = passage(frame, target, diverged)
-        for measure, (column, unit) in _COSTS.items():
+        for measure, (column, unit) in _counted(_COSTS, frame).items():
             yield measure, str(target), unit, float(found.row[column]), not found.reached
 
 
@@ -231,5 +238,11 @@ def _measures(frame: pd.DataFrame, results: RunSet, stop_reason: str | None) -> 
             if stop_reason != "target":
                 yield f"plateau_{metric}", None, unit, plateau_of(steps, metric), False
     last = frame.iloc[-1]
-    for measure, (column, unit) in _TOTALS.items():
+    for measure, (column, unit) in _counted(_TOTALS, frame).items():
         yield measure, None, unit, float(last[column]), False
+
+
+def _counted(measures: Mapping[str, tuple[str, str]], frame: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """Leave out the energy of a run that has not counted it, alone or beside others that have."""
+    energy = ENERGY in frame and frame[ENERGY].notna().all()
+    return {name: (column, unit) for name, (column, unit) in measures.items() if column != ENERGY or energy}

@@ -37,6 +37,10 @@ RunPath = SimulationPath | Literal["live"]
 SERVER = "server"
 EPSILON = "epsilon"
 """The metrics column with the ε that the clients have spent, present where a mechanism protects training."""
+ENERGY = "energy_j"
+"""The column of metrics and rounds with the energy of all parties (J), present where one says what it draws."""
+ENERGY_BY_PARTY = "energy_by_party"
+"""The table of energy by party and state, present likewise."""
 SPLITS = ("train", "validation", "test")
 LISTS_TOGETHER = 1024
 """Lists per write batch of Parquet; chunks that are multiples of it do not affect the file."""
@@ -57,6 +61,7 @@ _METRICS_FIRST = (
     ("bytes_up", pa.int64()),
     ("bytes_down", pa.int64()),
     ("bytes_peer", pa.int64()),
+    (ENERGY, pa.float64()),
     ("train_loss", pa.float64()),
 )
 _METRICS_LAST = tuple((f"{age}_{what}", pa.float64()) for age in ("row_age", "client_age") for what in ("mean", "max"))
@@ -94,21 +99,50 @@ EVENTS = _schema(
 links."""
 
 
+_ENERGY_BY_PARTY = _schema(
+    [
+        ("party", pa.string()),
+        ("state", pa.string()),
+        ("seconds", pa.float64()),
+        ("watts", pa.float64()),
+        ("amount", pa.int64()),
+        ("joules_each", pa.float64()),
+        ("joules", pa.float64()),
+    ]
+)
+
+
+def energy_by_party(columns: Columns) -> pa.Table:
+    """Make the table of energy by party and state (``idle``, ``compute``, ``radio``), ``energy_by_party.parquet``.
+
+    ``joules`` is ``watts * seconds + joules_each * amount``; the amount is bytes of a radio, and operations of compute.
+    """
+    return pa.table(dict(columns), schema=_ENERGY_BY_PARTY)
+
+
 def metrics_schema(names: Iterable[str]) -> pa.Schema:
     """Make the schema of a metrics table with these columns: the fixed ones around the evaluated ones.
 
     Evaluated columns (``test_accuracy``, …, ``epsilon``) keep their order. The schema leaves out any other
     column, so that a comparison with it shows them.
     """
+    names = list(names)
+    first = [column for column in _METRICS_FIRST if column[0] != ENERGY or ENERGY in names]
     fixed = {name for name, _ in (*_METRICS_FIRST, *_METRICS_LAST)}
     evaluated = [(name, pa.float64()) for name in names if name not in fixed and (split_of(name) or name == EPSILON)]
-    return _schema([*_METRICS_FIRST, *evaluated, *_METRICS_LAST])
+    return _schema([*first, *evaluated, *_METRICS_LAST])
+
+
+def rounds_schema(names: Iterable[str]) -> pa.Schema:
+    """Make the schema of a table of rounds with these columns: ``ROUNDS``, and the energy where it is among them."""
+    return ROUNDS.append(pa.field(ENERGY, pa.float64(), nullable=False)) if ENERGY in names else ROUNDS
 
 
 def columns_of(table: TableName, there: Iterable[str]) -> list[str]:
-    """Name the columns that a table must have; for metrics, given the columns ``there``."""
-    schema = {"rounds": ROUNDS, "events": EVENTS}.get(table) or metrics_schema(there)
-    return list(schema.names)
+    """Name the columns that a table must have, given the columns ``there``."""
+    if table == "events":
+        return list(EVENTS.names)
+    return list((rounds_schema if table == "rounds" else metrics_schema)(there).names)
 
 
 def split_of(column: str) -> str | None:
@@ -134,9 +168,8 @@ class RunTables:
         rounds: Columns | pa.Table | None = None,
         events: Columns | pa.Table | None = None,
     ) -> None:
-        names = metrics.column_names if isinstance(metrics, pa.Table) else metrics
-        self.metrics = _table("metrics", metrics, metrics_schema(names))
-        self.rounds = None if rounds is None else _table("rounds", rounds, ROUNDS)
+        self.metrics = _table("metrics", metrics, metrics_schema(_names_of(metrics)))
+        self.rounds = None if rounds is None else _table("rounds", rounds, rounds_schema(_names_of(rounds)))
         self.events = None if events is None else _table("events", events, EVENTS)
 
     def kept(self, record: Record) -> RunTables:
@@ -244,8 +277,12 @@ class RunInfo(BaseModel):
         return self
 
 
+def _names_of(columns: Columns | pa.Table) -> list[str]:
+    return list(columns.column_names if isinstance(columns, pa.Table) else columns)
+
+
 def _table(name: str, columns: Columns | pa.Table, schema: pa.Schema) -> pa.Table:
-    given = set(columns.column_names if isinstance(columns, pa.Table) else columns)
+    given = set(_names_of(columns))
     if given != set(schema.names):
         missing, unknown = sorted(set(schema.names) - given), sorted(given - set(schema.names))
         raise ResultsError(

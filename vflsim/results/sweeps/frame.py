@@ -14,7 +14,7 @@ from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.emit import flow
 
 _RUN = ["protocol", "seed", "status", "error"]
-_TO_TARGET = ("time_to_target_s", "rounds_to_target", "bytes_to_target")
+_TO_TARGET = ("time_to_target_s", "rounds_to_target", "bytes_to_target", "energy_to_target")
 
 
 def sweep_frame(sweep: Sweep) -> pd.DataFrame:
@@ -48,7 +48,7 @@ def _measures(results: Results, sweep: Sweep) -> pd.DataFrame:
     if len(first):
         censored = found[found["measure"] == _TO_TARGET[0]].set_index(["protocol", "seed"])["censored"].astype(bool)
         wide["reached"] = ~censored
-        wide.loc[censored[censored].index, list(_TO_TARGET)] = float("nan")
+        wide.loc[censored[censored].index, [cost for cost in _TO_TARGET if cost in wide]] = float("nan")
     return runs.merge(wide.reset_index(), on=["protocol", "seed"], how="left")
 
 

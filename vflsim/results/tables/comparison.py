@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vflsim.results.run_set import RunSet
 
 
+COSTS = ("time", "rounds", "bytes", "energy")
+"""What reaching a target costs; energy only where a party says what it draws."""
 SYMMETRIC = 1.25
 """Ratio of an interval's sides up to which ± stands for both."""
 
@@ -58,7 +60,7 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     lines = [f"# {content.title}", "", *markdown_table(content.header, content.rows), ""]
     lines += [f"- {note}" for note in content.notes]
     for target in targets_in(summary)[1:]:
-        columns = _cost_columns(target)
+        columns = _cost_columns(summary, target)
         cells = [_cells(results, summary, *key) for key, _ in columns]
         rows = [(name, *(each[name] for each in cells)) for name in results.protocols]
         lines += ["", f"## To {target}", "", *markdown_table(("protocol", *(head for _, head in columns)), rows)]
@@ -105,9 +107,9 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
 
 
 def costs_to_target(results: RunSet) -> dict[str, dict[str, str]]:
-    """Return by heading and protocol what the first target has cost: time, rounds and bytes; empty without a target."""
+    """Return by heading and protocol what the first target has cost, each of ``COSTS``; empty without a target."""
     summary = summarise(results)
-    columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(target)]
+    columns = [column for target in targets_in(summary)[:1] for column in _cost_columns(summary, target)]
     return {head: _cells(results, summary, *key) for key, head in columns}
 
 
@@ -140,7 +142,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         value = _value(targets[0])
         if not all(text == f"{text.split()[0]} of {text.split()[0]}" for text in runs.values()):
             add(f"reached {value}", runs)
-        for (measure, target), head in _cost_columns(targets[0]):
+        for (measure, target), head in _cost_columns(summary, targets[0]):
             estimated(head, measure, target)
         if final:
             estimated(final_label(results.main_metric), final)
@@ -150,7 +152,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
         add("ended by", {name: _ends(results, name) for name in results.protocols})
         if final:
             estimated(final_label(results.main_metric), final)
-        for measure, head in (("end", "time"), ("rounds", "rounds"), ("bytes", "bytes")):
+        for measure, head in (("end", "time"), *((cost, cost) for cost in COSTS[1:])):
             estimated(head, measure)
         estimated("mean round", round_measure(summary))
         compared = (final or round_measure(summary), None)
@@ -189,8 +191,9 @@ def _speed_ups(results: RunSet, measured: pd.DataFrame, baseline: str, target: s
     return cells
 
 
-def _cost_columns(target: str) -> list[tuple[tuple[str, str | None], str]]:
-    return [((f"{cost}_to_target", target), f"{cost} to {_value(target)}") for cost in ("time", "rounds", "bytes")]
+def _cost_columns(summary: pd.DataFrame, target: str) -> list[tuple[tuple[str, str | None], str]]:
+    costs = [cost for cost in COSTS if len(select(summary, f"{cost}_to_target", target))]
+    return [((f"{cost}_to_target", target), f"{cost} to {_value(target)}") for cost in costs]
 
 
 def _value(target: str) -> str:
@@ -243,7 +246,7 @@ def _ends(results: RunSet, protocol: str) -> str:
 
 
 def _pairs(results: RunSet, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    shown = {"time_to_target", "rounds_to_target", "bytes_to_target", round_measure(summary)}
+    shown = {*(f"{cost}_to_target" for cost in COSTS), round_measure(summary)}
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
     for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
         found, unit = Estimate.of(row), row["unit"]

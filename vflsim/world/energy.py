@@ -1,0 +1,188 @@
+"""The energy of a run: exact sums of what its parties do, as the time goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vflsim.streams import party_name
+from vflsim.timing.energy import Energy
+from vflsim.timing.party import PartyTiming
+
+STATES = ("idle", "compute", "radio")
+_MANY = 256
+"""Terms of a sum that are kept before they are joined."""
+
+
+def exact(terms: Iterable[float]) -> list[float]:
+    """Return a few floats with the very sum of ``terms``."""
+    kept, parts = list(terms), list[float]()
+    while part := math.fsum((*kept, *(-part for part in parts))):
+        parts.append(part)
+    return parts
+
+
+class Span:
+    """How many seconds something has been the case, for one party or for several, summed over these.
+
+    The sum is rounded once, when it is asked for: the order of its beginnings and ends plays no part.
+    """
+
+    __slots__ = ("_on", "_terms")
+
+    def __init__(self) -> None:
+        self._terms: list[float] = []
+        self._on = 0
+
+    def begin(self, now: float) -> None:
+        """Note that it begins for a party."""
+        self._on += 1
+        self._add(-now)
+
+    def end(self, now: float) -> None:
+        """Note that it ends for a party."""
+        self._on -= 1
+        self._add(now)
+
+    def seconds(self, now: float) -> float:
+        """Return the seconds until ``now``, which is no earlier than any beginning or end."""
+        return math.fsum((*self._terms, *[now] * self._on))
+
+    def _add(self, term: float) -> None:
+        self._terms.append(term)
+        if len(self._terms) > _MANY:
+            self._terms = exact(self._terms)
+
+
+class _Drawing:
+    """One party: what it does now, and the sums that this counts for."""
+
+    def __init__(self, energy: Energy, shared: Mapping[str, Span]) -> None:
+        self.energy, self._shared = energy, shared
+        self.own = {state: Span() for state in STATES}
+        self.up, self.works, self.on_air = True, 0, 0
+        self.bytes = self.flops = 0
+        self._now = dict.fromkeys(STATES, False)
+        self.change(0.0)
+
+    def change(self, now: float) -> None:
+        """Begin and end what has changed ``now``. A party that is down draws nothing."""
+        is_so = self.up and not self.works, self.up and self.works > 0, self.up and self.on_air > 0
+        for state, on in zip(STATES, is_so, strict=True):
+            if on != self._now[state]:
+                self._now[state] = on
+                for span in (self.own[state], self._shared[state]):
+                    (span.begin if on else span.end)(now)
+
+
+class Meter:
+    """Sums the energy of the parties that have an ``Energy``, while these tell what they begin and end.
+
+    A party draws ``compute`` while it computes, else ``idle``, and ``radio`` besides while it waits for its upload
+    delay or a message moves from it or to it; nothing while it is down. Bytes and operations count when their message
+    or computation ends, those of one that was cut short as far as it got. All times are seconds since the start.
+    """
+
+    def __init__(self, energies: Mapping[int, Energy]) -> None:
+        self._spans: dict[tuple[str, float], Span] = {}
+        """By state and power: the total needs no sum over parties that are alike."""
+        self._parties = {party: _Drawing(energy, self._shared(energy)) for party, energy in energies.items()}
+        self._amounts: dict[float, int] = {}
+        """Bytes and operations, by the joules of each."""
+
+    @classmethod
+    def of(cls, timings: Sequence[PartyTiming], parties: Iterable[int]) -> Meter | None:
+        """Make the meter of these parties; None if none of them says what it draws."""
+        energies = {party: energy for party in parties if (energy := timings[party].energy) is not None}
+        return cls(energies) if energies else None
+
+    def _shared(self, energy: Energy) -> dict[str, Span]:
+        powers = zip(STATES, (energy.idle, energy.computing, energy.radio), strict=True)
+        return {state: self._spans.setdefault((state, watts), Span()) for state, watts in powers}
+
+    def works(self, party: int, now: float) -> None:
+        """Note that a computation begins."""
+        if (own := self._parties.get(party)) is not None:
+            own.works += 1
+            own.change(now)
+
+    def rests(self, party: int, now: float) -> None:
+        """Note that a computation ends."""
+        if (own := self._parties.get(party)) is not None:
+            own.works -= 1
+            own.change(now)
+
+    def counts_flops(self, party: int) -> bool:
+        """Whether the operations of a party have an energy."""
+        return (own := self._parties.get(party)) is not None and own.energy.per_flop > 0
+
+    def performed(self, party: int, flops: int) -> None:
+        """Count operations of a party whose operations have an energy."""
+        own = self._parties[party]
+        own.flops += flops
+        self._count(own.energy.per_flop, flops)
+
+    def moves(self, sender: int, receiver: int, now: float) -> None:
+        """Note that a message begins to move."""
+        for party in (sender, receiver):
+            self.sends(party, now)
+
+    def moved(self, sender: int, receiver: int, now: float, sent: int) -> None:
+        """Note that a message ends to move, after ``sent`` bytes."""
+        for party in (sender, receiver):
+            self.silent(party, now)
+            if (own := self._parties.get(party)) is not None and own.energy.per_byte:
+                own.bytes += sent
+                self._count(own.energy.per_byte, sent)
+
+    def sends(self, party: int, now: float) -> None:
+        """Note that an upload delay begins: the radio is on."""
+        if (own := self._parties.get(party)) is not None:
+            own.on_air += 1
+            own.change(now)
+
+    def silent(self, party: int, now: float) -> None:
+        """Note that an upload delay ends."""
+        if (own := self._parties.get(party)) is not None:
+            own.on_air -= 1
+            own.change(now)
+
+    def turns(self, party: int, now: float, up: bool) -> None:
+        """Note that a party comes up or goes down."""
+        if (own := self._parties.get(party)) is not None:
+            own.up = up
+            own.change(now)
+
+    def _count(self, joules: float, amount: int) -> None:
+        self._amounts[joules] = self._amounts.get(joules, 0) + amount
+
+    def joules(self, now: float) -> float:
+        """Return the energy of all parties until ``now``, which is no earlier than anything noted."""
+        powers = (watts * span.seconds(now) for (_, watts), span in self._spans.items() if watts)
+        return math.fsum((*powers, *(joules * amount for joules, amount in self._amounts.items())))
+
+    def by_party(self, now: float) -> dict[str, list[Any]]:
+        """Return the columns of the table of energy by party and state until ``now``.
+
+        ``amount`` has bytes (radio) or operations (compute), where these have an energy ``joules_each``.
+        """
+        columns: dict[str, list[Any]] = {name: [] for name in BY_PARTY}
+        for party, own in self._parties.items():
+            energy = own.energy
+            each = {
+                "idle": (energy.idle, 0.0, 0),
+                "compute": (energy.computing, energy.per_flop, own.flops),
+                "radio": (energy.radio, energy.per_byte, own.bytes),
+            }
+            for state, (watts, joules, amount) in each.items():
+                seconds = own.own[state].seconds(now)
+                total = math.fsum((watts * seconds, joules * amount))
+                row = party_name(party), state, seconds, watts, amount, joules, total
+                for name, value in zip(BY_PARTY, row, strict=True):
+                    columns[name].append(value)
+        return columns
+
+
+BY_PARTY = ("party", "state", "seconds", "watts", "amount", "joules_each", "joules")
+"""The columns of the table of energy by party and state."""
