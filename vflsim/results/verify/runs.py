@@ -15,10 +15,11 @@ import numpy as np
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import Results, StoredRun
-from vflsim.results.store.schema import OUTCOMES, SERVER, RunInfo, RunTables
+from vflsim.results.store.schema import ENERGY, OUTCOMES, SERVER, RunInfo, RunTables
 from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.verify.downtime import OUTAGE_RULES, Downtime
+from vflsim.results.verify.energy import energy_problems
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, numbered, overlapping
 from vflsim.results.verify.inventory import of_run, of_study, of_value
 from vflsim.results.verify.links import LINK_RULES
@@ -83,6 +84,8 @@ def _of_tables(run: StoredRun, scenario: ByScenario) -> Iterator[str]:
         frames = Frames(run.tables(), run.failed)
         yield from _broken(frames, run.info)
         yield from scenario.problems(run, frames)
+        if ENERGY in frames.metrics:
+            yield from energy_problems(run, frames, scenario.setting(run.info.protocol))
         if not (run.folder / WEIGHTS).is_file():  # of a finished run, its digests name the missing file
             return
         yield from weight_problems(run, None if run.info.timing_only else scenario.weights(run.info.protocol))

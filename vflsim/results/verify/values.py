@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from vflsim.results.store.schema import EPSILON, SERVER, SPLITS, RunInfo, split_of
+from vflsim.results.store.schema import ENERGY, EPSILON, SERVER, SPLITS, RunInfo, split_of
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, matching
 from vflsim.streams import party_name
 from vflsim.vocabulary.metrics import REPORTED, column_of, facts_of
@@ -63,6 +63,14 @@ def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
             np.arange(len(spent)) == len(spent) - 1,
             f"is the last, and epsilon_run in run.json is {info.privacy.epsilon_run}",
         )
+
+
+def _energy_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
+    """Energy begins at 0 and never decreases."""
+    if ENERGY in frames.metrics:
+        spent = frames.metrics[ENERGY]
+        yield from _rows(frames, ENERGY, ~(spent >= 0), "must be at least 0")
+        yield from _rows(frames, ENERGY, spent < spent.shift(), "is less than in the row before")
 
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -180,6 +188,7 @@ VALUE_RULES: tuple[Rule, ...] = (
     _metrics_are_in_range,
     _ages_are_possible,
     _epsilon_only_grows,
+    _energy_only_grows,
     _counts_are_those_of_the_tables,
     _messages_are_sent_before_they_move,
     _events_are_of_the_runs_parties,

@@ -1,0 +1,161 @@
+"""Rules about energy: what the events add up to, again, by the same exact sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import final
+
+import pandas as pd
+
+from vflsim.results.store.run import StoredRun
+from vflsim.results.store.schema import ENERGY, ENERGY_BY_PARTY, SERVER
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames
+from vflsim.setting import Setting
+from vflsim.timing.energy import Energy
+from vflsim.world.energy import STATES, Meter
+
+
+def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> Iterator[str]:
+    """Yield a sentence for every energy that is not what powers and events add up to.
+
+    ``setting`` is that of the run's protocol, None if it cannot be had.
+    """
+    if ENERGY not in frames.metrics:
+        return
+    path = run.folder / f"{ENERGY_BY_PARTY}.parquet"
+    if not path.is_file():
+        yield f"{path.name} is missing, and the metrics have {ENERGY}"
+        return
+    table = pd.read_parquet(path)
+    parties = table["party"].drop_duplicates().tolist()
+    if [*zip(table["party"], table["state"], strict=True)] != [*product(parties, STATES)]:
+        yield f"{path.name}: its rows are not {', '.join(STATES)} of each party"
+        return
+    yield from _of_table(table, frames)
+    powers = {_number(str(party)): _energy(own) for party, own in table.groupby("party", sort=False)}
+    timings = () if setting is None else setting.timings
+    for party, energy in powers.items():
+        stated = timings[party].energy if party < len(timings) else energy
+        if stated is None or _rates(stated) != _rates(energy):
+            said = "nothing" if stated is None else _rates(stated)
+            yield f"{path.name}: party {party} draws {_rates(energy)}; the scenario says {said}"
+    if frames.events is None or frames.cut:
+        return
+    replay = _Metered(frames.events, powers)
+    if (table["joules_each"] == 0)[table["state"] == "compute"].all():  # events do not tell operations
+        yield from _of_times(replay, frames)
+    replay.until(math.inf)
+    again = replay.meter.by_party(frames.end)
+    for place, row in enumerate(table.to_dict("records")):
+        for column in ("seconds",) if row["state"] == "compute" else ("seconds", "amount"):
+            given, found = float(row[column]), float(again[column][place])
+            if abs(given - found) > ROUNDING * (1 + abs(found)):
+                what = f"{path.name}: {column} of {row['party']}'s {row['state']} are {given:g}"
+                yield f"{what}, and its events add up to {found:g}"
+
+
+def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
+    """Joules are powers × seconds and amounts; all of them together are the last row of the metrics."""
+    expected = table["watts"] * table["seconds"] + table["joules_each"] * table["amount"]
+    for _, row in table[(table["joules"] - expected).abs() > ROUNDING * (1 + expected)].head(SHOWN).iterrows():
+        yield f"{ENERGY_BY_PARTY}.parquet: joules of {row['party']}'s {row['state']} are not its powers × its seconds"
+    last, total = frames.metrics[ENERGY].iloc[-1], table["joules"].sum()
+    if not frames.cut and abs(last - total) > ROUNDING * (1 + total):
+        yield f"metrics: the last {ENERGY} is {last}, and the parties' add up to {total}"
+
+
+def _of_times(replay: _Metered, frames: Frames) -> Iterator[str]:
+    """Rows of metrics, and rounds, have the energy until their time, and of their time."""
+    rows = [*frames.metrics[["time_s", ENERGY]].itertuples(index=False, name=None)]
+    ends = [] if frames.rounds is None else frames.rounds["end_s"].tolist()
+    bounds = {now: replay.at(now) for now in sorted({0.0, *(now for now, _ in rows), *ends})}
+    # A message that ends at the very time of a row, or of a round's end, may count on either side.
+    wrong = [f"metrics at {now} s: {ENERGY} is {given}, its events add up to {_span(*bounds[now])}"
+             for now, given in rows if not _within(given, *bounds[now])]  # fmt: skip
+    rounds = () if frames.rounds is None else frames.rounds[["start_s", "end_s", ENERGY]].itertuples(index=False)
+    for number, (start, end, given) in enumerate(rounds):
+        (before, until), (least, most) = bounds[start], bounds[end]
+        if not _within(given, least - until, most - before):
+            span = _span(least - until, most - before)
+            wrong.append(f"rounds: {ENERGY} of round {number} is {given}, its events add up to {span}")
+    yield from wrong[:SHOWN]
+
+
+def _within(given: float, least: float, most: float) -> bool:
+    slack = ROUNDING * (1 + abs(most))
+    return bool(least - slack <= given <= most + slack)
+
+
+def _span(least: float, most: float) -> str:
+    return f"{most}" if least == most else f"{least} to {most}"
+
+
+def _number(party: str) -> int:
+    return 0 if party == SERVER else int(party.removeprefix("client-"))
+
+
+def _energy(rows: pd.DataFrame) -> Energy:
+    """Return what a party draws by its rows of the table."""
+    watts, each = (dict(zip(rows["state"], rows[name], strict=True)) for name in ("watts", "joules_each"))
+    return Energy.model_construct(
+        **{state: watts[state] for state in STATES}, per_byte=each["radio"], per_flop=each["compute"]
+    )
+
+
+def _rates(energy: Energy) -> str:
+    each = f"{energy.per_byte:g} J a byte, {energy.per_flop:g} J an operation"
+    return f"{energy.idle:g} W idle, {energy.computing:g} W computing, {energy.radio:g} W radio, {each}"
+
+
+@final
+class _Metered:
+    """A meter that is told again what the events tell."""
+
+    def __init__(self, events: pd.DataFrame, powers: dict[int, Energy]) -> None:
+        self.meter = Meter(powers)
+        names = {name for column in ("party", "peer") for name in events[column].cat.categories}
+        numbers = {name: _number(str(name)) for name in names}
+        told: list[tuple[float, Callable[[float], None]]] = []
+        for kind, own in events.groupby("kind", observed=True, sort=False):
+            what = str(kind).partition(".")[0]
+            if what in ("latency", "activation"):
+                continue
+            columns = (own[name].tolist() for name in ("start_s", "end_s", "party", "peer", "bytes", "outcome"))
+            for start, end, party, peer, size, outcome in zip(*columns, strict=True):
+                begins, ends = self._told(what, numbers[party], numbers.get(peer, -1), size, outcome)
+                told += [(start, begins), (end, ends)]
+        told.sort(key=lambda each: each[0])
+        self._told_at, self._next = told, 0
+
+    def _told(
+        self, what: str, party: int, peer: int, size: int, outcome: str
+    ) -> tuple[Callable[[float], None], Callable[[float], None]]:
+        """Return what tells the meter of an activity's beginning, and of its end."""
+        meter = self.meter
+        if what == "compute":
+            return partial(meter.works, party), partial(meter.rests, party)
+        if what == "transfer":
+            return partial(meter.moves, party, peer), partial(meter.moved, party, peer, sent=size)
+        if what == "outage":
+            stays = outcome != "done"
+            return partial(meter.turns, party, up=False), partial(meter.turns, party, up=not stays)
+        return partial(meter.sends, party), partial(meter.silent, party)
+
+    def until(self, now: float, inclusive: bool = True) -> None:
+        """Tell the meter what happens until ``now``."""
+        while self._next < len(self._told_at):
+            at, tell = self._told_at[self._next]
+            if at > now or (at == now and not inclusive):
+                return
+            tell(at)
+            self._next += 1
+
+    def at(self, now: float) -> tuple[float, float]:
+        """Return the energy until ``now``: without what ends then, and with it."""
+        self.until(now, inclusive=False)
+        least = self.meter.joules(now)
+        self.until(now)
+        return least, self.meter.joules(now)
