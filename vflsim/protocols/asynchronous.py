@@ -53,7 +53,7 @@ class Asynchronous(Analysable, Vectorisable, TableProtocol):
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return that clients may wait for activations, and pause."""
-        return frozenset({"activation", "pauses"})
+        return frozenset({"activation", "energy", "pauses"})
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield a bound on staleness."""

@@ -85,7 +85,7 @@ class TSynchronous(Analysable, Vectorisable, TableProtocol):
     @property
     def vectorised_with(self) -> frozenset[str]:
         """Return that clients at their own pace may wait for activations, and pause."""
-        return frozenset() if self.cancel else frozenset({"activation", "pauses"})
+        return frozenset() if self.cancel else frozenset({"activation", "energy", "pauses"})
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield a bound on staleness."""

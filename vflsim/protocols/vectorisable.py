@@ -52,10 +52,11 @@ class Vectorisable(ABC):
 
     @property
     def vectorised_with(self) -> frozenset[str]:
-        """Return what the recurrence knows besides: of ``activation``, ``blinding``, ``pauses`` and ``peers``.
+        """Return what the recurrence knows besides: of ``activation``, ``blinding``, ``energy``, ``pauses``, ``peers``.
 
-        Those whose rounds wait for all clients know all, where ``acts`` has an ``Activated`` (``BARRIERS``). ``pauses``
-        are outages in which work is resumed; ``peers``: its clients send each other messages.
+        Those whose rounds wait for all clients know all but the last, where ``acts`` has an ``Activated``
+        (``BARRIERS``). ``pauses`` are outages in which work is resumed; ``energy``: chunks tell the parties' ``spans``;
+        ``peers``: its clients send each other messages.
         """
         return frozenset()
 

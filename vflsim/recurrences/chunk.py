@@ -38,6 +38,23 @@ class Moves:
     profiles: NDArray[np.object_] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Times in which parties compute, or have their radio on: in upload delays, and while their messages move.
+
+    From ``began`` to ``ends``, each (n, m); of the clients at ``places``, broadcast to it, -1 for the server.
+    """
+
+    state: Literal["compute", "radio"]
+    began: Floats
+    ends: Floats
+    places: Ints
+
+
+AT_SERVER: Ints = np.array([-1])
+"""The place of the server in ``Stretches``."""
+
+
 Sums: TypeAlias = tuple[int, int, int]
 """Sum, count and maximum of ages."""
 
@@ -91,7 +108,8 @@ class Chunk:
     clients are part of what it used. ``steps`` (n, M), or (n, steps, M): when clients have stepped in the course of the
     round if ``steps_during``, otherwise with what its end has sent them (inf: never).
     Transfers are sent ``during`` a round, ``after`` its end as its consequences, or ``before`` the first one.
-    ``ordered``: all consequences of a round precede the end of the next.
+    ``ordered``: all consequences of a round precede the end of the next. ``spans`` tell all that parties do in, after
+    and before these rounds, if the world is ``metered``; None if the recurrence does not tell it.
     """
 
     first: int
@@ -106,6 +124,7 @@ class Chunk:
     before: tuple[Moves, ...] = ()
     steps_during: bool = False
     all_fresh: bool = False
+    spans: tuple[Stretches, ...] | None = None
 
 
 class Recurrence(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 
 from vflsim.recurrences.arrival_ages import ArrivalAges
 from vflsim.recurrences.batch_rows import BatchRows
-from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves
+from vflsim.recurrences.chunk import AT_SERVER, AgeSums, Chunk, Direction, Moves, Stretches
 from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
@@ -62,7 +62,11 @@ class OwnPace:
         self._ages = ArrivalAges(rows, clients)
         self._known: dict[tuple[int, int], float] = {}
         now = Now(clients)
-        before = Program(world, world.before).play(0, np.zeros(1, np.int64), now).during if world.before else ()
+        before: tuple[Moves, ...] = ()
+        self._spans: tuple[Stretches, ...] = ()
+        if world.before:
+            played = Program(world, world.before).play(0, np.zeros(1, np.int64), now)
+            before, self._spans = played.during, played.spans
         self._free = now.server
         first, self._heap = self._first_arrivals(now.clients)
         self._before = (*before, first)
@@ -78,6 +82,7 @@ class OwnPace:
         times = _times(ready, taken)
         sizes = self._trip.up.way.sizes[self._world.kind_of(np.zeros(1, np.int64))]
         began, ends = times[None, :, 3], times[None, :, 4]
+        self._spans += self._out(times[:, 0], times[:, 1:], np.arange(len(times)))
         heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
         heapify(heap)
         rates, profiles = self._trip.up.way.rates, self._pauses.profiles("up") if self._pauses else None
@@ -203,7 +208,25 @@ class OwnPace:
         ages = _AgesOfArrivals(self._ages, first, places.reshape(shape), indices.reshape(shape))
         before, self._before = self._before, ()
         waited = np.array(served.waited)
-        return Chunk(first, ends, waited, used, at(STEP), (), after, ages, ordered=False, before=before)
+        spans, self._spans = self._spans, ()
+        if self._world.metered:
+            skip = HOME + (2 if waits else 0)
+            spans += (
+                Stretches("compute", waited[:, None], ends[:, None], AT_SERVER),
+                *_radio(times[:, 1 + BACK], times[:, 1 + RETURN], places),
+                Stretches("compute", times[:, 1 + RETURN], times[:, 1 + STEP], places),
+                *self._out(times[:, skip], times[:, 1 + skip :], places),
+            )
+        return Chunk(first, ends, waited, used, at(STEP), (), after, ages, ordered=False, before=before, spans=spans)
+
+    def _out(self, ready: Floats, ends: Floats, places: Ints) -> tuple[Stretches, ...]:
+        """Return what clients do from when they are ``ready`` (n,) on, from the ends (n, 4) of these activities."""
+        embedded, uploaded, there, arrived = ends.T
+        return (
+            Stretches("compute", ready, embedded, places),
+            Stretches("radio", embedded, uploaded, places),
+            *_radio(there, arrived, places),
+        )
 
     def _cycles_of(self, places: Ints) -> tuple[Ints, Floats]:
         """Return the number of each arrival's batch, and the seconds of the cycle that begins with its step."""
@@ -238,3 +261,8 @@ def _times(start: Floats, taken: Floats) -> Floats:
     """Return ``start`` (n,) and the running sums with ``taken`` (n, k), added one by one from the left: (n, 1 + k)."""
     sums: Floats = np.add.accumulate(np.concatenate([start[:, None], taken], axis=1), axis=1)
     return sums
+
+
+def _radio(began: Floats, ends: Floats, places: Ints) -> tuple[Stretches, Stretches]:
+    """Return the spans of messages between the server and clients, at both."""
+    return Stretches("radio", began, ends, places), Stretches("radio", began, ends, AT_SERVER)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Bools, Direction, Moves
+from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Stretches
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
@@ -47,6 +48,7 @@ class Played:
     during: tuple[Moves, ...]
     after: tuple[Moves, ...]
     used: Bools | None
+    spans: tuple[Stretches, ...]
 
 
 class PlayedRounds:
@@ -81,6 +83,8 @@ class PlayedRounds:
         self.sent_to_peers: list[PeerMessages] = []
         self.pending: PeerMessages | None = None
         """The latest messages to peers, until they are waited for."""
+        self.spans: list[Stretches] = []
+        """What parties do, in a metered world."""
         self._drawn: dict[Series, Floats] = {}
 
     def drawn(self, draw: Draw) -> Floats:
@@ -96,7 +100,7 @@ class PlayedRounds:
     def plays(self, act: object) -> Iterator[Play]:
         """Yield what plays an act in each round; nothing if it takes no time and leaves nothing."""
         if isinstance(act, TimedWork):
-            yield from self._work(act)
+            yield from (self._noted("compute", play) for play in self._work(act))
         elif isinstance(act, TimedSending):
             yield from self._sending(act)
         elif isinstance(act, TimedAnswers):
@@ -104,7 +108,7 @@ class PlayedRounds:
         elif isinstance(act, TimedWait):
             yield self._wait if act.count is None or self.answers is None else self.answers.waiting(act.count)
         elif isinstance(act, TimedDelay):
-            yield self._passing(self.drawn(act.draw) * act.factor)
+            yield self._noted("radio", self._passing(self.drawn(act.draw) * act.factor))
         elif isinstance(act, TimedToPeers):
             yield self._to_peers(act)
         elif isinstance(act, TimedClientsWait):
@@ -125,6 +129,20 @@ class PlayedRounds:
             return
         taken = act.seconds(self.drawn(act.draw), self.kinds)
         yield self._step(taken) if act.steps else self._passing(taken)
+
+    def _noted(self, state: Literal["compute", "radio"], play: Play) -> Play:
+        """Return a play of the clients that notes when it begins and ends, in a metered world."""
+        if not self.world.metered:
+            return play
+        now, began, ends = self.now, np.empty(self.shape), np.empty(self.shape)
+        self.spans.append(Stretches(state, began, ends, np.arange(self.shape[1])))
+
+        def noted(k: int, kind: int) -> None:
+            began[k] = now.clients
+            play(k, kind)
+            ends[k] = now.clients
+
+        return noted
 
     def _passing(self, taken: Floats) -> Play:
         now, scratch, pauses = self.now, self.scratch, self.pauses
@@ -154,7 +172,7 @@ class PlayedRounds:
             yield from self.answers.sending(act.way, self.drawn)
             return
         if self.pauses is not None or not act.delay.series.stage.nothing:
-            yield self._passing(self.drawn(act.delay))
+            yield self._noted("radio", self._passing(self.drawn(act.delay)))
         began, ends = self._moves(act.way, "up")
         now, latency, moving = self.now, self.drawn(act.way.latency), self._moving(act.way, "up")
 
@@ -215,6 +233,8 @@ class PlayedRounds:
         began, ends, sizes = np.empty(self.shape), np.empty(self.shape), way.sizes[self.kinds]
         moves = Moves(direction, began, ends, sizes, sizes, way.rates, profiles=profiles)
         (self.after if self.over else self.during).append(moves)
+        if self.world.metered:
+            self.spans += [Stretches("radio", began, ends, places) for places in (np.arange(self.shape[1]), AT_SERVER)]
         return began, ends
 
     def _wait(self, k: int, _: int) -> None:
@@ -223,15 +243,18 @@ class PlayedRounds:
 
     def _service(self, act: TimedService) -> Play:
         taken = act.seconds(self.series(act.draw.series)[:, :, 0], self.kinds)[:, 0].tolist()
-        now, ends, waited = self.now, self.ends, self.waited
+        now, ends, waited, begins = self.now, self.ends, self.waited, np.empty((len(taken), 1))
+        self.spans.append(Stretches("compute", begins, stops := np.empty_like(begins), AT_SERVER))
 
         def work(k: int, _: int) -> None:
+            begins[k] = now.server
             now.server += taken[k]
+            stops[k] = now.server
 
         def end(k: int, _: int) -> None:
-            waited[k] = now.server
+            waited[k] = begins[k] = now.server
             now.server += taken[k]
-            ends[k] = now.server
+            ends[k] = stops[k] = now.server
 
         self.over |= act.ends
         return end if act.ends else work
@@ -261,6 +284,7 @@ class PlayedRounds:
         """Return what the rounds leave, once they have been played."""
         for turns in self.turns:
             moves = turns.moves()
+            self.spans += turns.spans()
             (self.after if self.over and not self.steps_during else self.during).extend(moves)
             for place in turns.steps:
                 self.steps[:, self.stepped] = turns.ends[:, :, place]
@@ -274,4 +298,5 @@ class PlayedRounds:
             self.ends.fill(math.nan)
             self.waited.fill(math.nan)
         steps = self.steps[:, 0] if self.steps.shape[1] == 1 else self.steps
-        return Played(self.ends, self.waited, steps, self.steps_during, tuple(self.during), tuple(self.after), used)
+        during, after, spans = tuple(self.during), tuple(self.after), tuple(self.spans)
+        return Played(self.ends, self.waited, steps, self.steps_during, during, after, used, spans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Chunk, Moves, RoundAges
+from vflsim.recurrences.chunk import AT_SERVER, Chunk, Moves, RoundAges, Stretches
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
@@ -12,7 +12,7 @@ from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import TimedActivation, TimedService
 from vflsim.recurrences.world import TimedWorld, running
 
-BARRIERS = frozenset({"activation", "blinding", "pauses"})
+BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
 """What of a scenario rounds know whose server waits for all clients.
 
 Example: ``vectorised_with = BARRIERS`` in a class whose ``acts`` begin with ``Activated()``.
@@ -38,8 +38,10 @@ class SynchronousRounds:
         self._round = Program(world, world.round)
         self._now = Now(len(world.clients))
         self._before: tuple[Moves, ...] = ()
+        self._spans: tuple[Stretches, ...] = ()
         if world.before:
-            self._before = Program(world, world.before).play(0, np.zeros(1, np.int64), self._now).during
+            played = Program(world, world.before).play(0, np.zeros(1, np.int64), self._now)
+            self._before, self._spans = played.during, played.spans
 
     def advance(self, first: int, count: int) -> Chunk:
         """Return the next ``count`` rounds, from ``first`` on."""
@@ -47,6 +49,7 @@ class SynchronousRounds:
         kinds = world.kind_of(np.arange(first, first + count))
         played = self._round.play(first, kinds, self._now)
         before, self._before = self._before, ()
+        spans, self._spans = self._spans + played.spans, ()
         return Chunk(
             first,
             played.ends,
@@ -60,6 +63,7 @@ class SynchronousRounds:
             before=before,
             steps_during=played.steps_during,
             all_fresh=played.used is not None,
+            spans=spans if played.used is None else None,
         )
 
 
@@ -76,9 +80,12 @@ class ServerSteps:
         kinds = self._world.kind_of(np.arange(first, first + count))
         drawn = self._step.draw.series.rows(first, count)[:, :, 0]
         ends = running(self._now, self._step.seconds(drawn, kinds)[:, 0])
+        begins = np.concatenate([[self._now], ends[:-1]])
+        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER),)
         self._now = float(ends[-1])
         steps = np.broadcast_to(ends[:, None], (count, len(self._world.clients)))
-        return Chunk(first, ends, ends, None, steps, (), (), fresh(self._world, kinds), ordered=True)
+        ages = fresh(self._world, kinds)
+        return Chunk(first, ends, ends, None, steps, (), (), ages, ordered=True, spans=spans)
 
 
 def fresh(world: TimedWorld, kinds: Ints) -> RoundAges:

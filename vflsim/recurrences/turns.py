@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
-from vflsim.recurrences.chunk import Moves
+from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way
 from vflsim.timing.base import Floats
@@ -30,14 +31,18 @@ class TurnByTurn:
         self._kinds, self._taken = kinds, list[Floats]()
         self._ways: list[tuple[bool, Way, int]] = []
         self.steps: list[int] = []
+        self._of_server, self._of_clients, self._delays = list[int](), list[int](), list[int]()
         for act in acts:
             if isinstance(act, TimedService):
+                self._of_server.append(len(self._taken))
                 self._taken.append(act.seconds(served(act.draw), kinds))
             elif isinstance(act, TimedWork):
+                self._of_clients.append(len(self._taken))
                 if act.steps:
                     self.steps.append(len(self._taken))
                 self._taken.append(act.seconds(drawn(act.draw), kinds))
             elif isinstance(act, TimedSending):
+                self._delays.append(len(self._taken))
                 self._taken.append(drawn(act.delay))
                 self._move(act.way, drawn, upward=True)
             else:
@@ -46,7 +51,7 @@ class TurnByTurn:
         self._seconds = np.empty((*shape, len(self._taken)))
         for place, taken in enumerate(self._taken):
             self._seconds[:, :, place] = taken
-        self.ends = np.empty_like(self._seconds)
+        self.ends, self._begins = np.empty_like(self._seconds), np.empty_like(self._seconds)
         self._sums = np.empty(1 + shape[1] * len(self._taken))
 
     def _move(self, way: Way, drawn: Callable[[Draw], Floats], upward: bool) -> None:
@@ -60,7 +65,7 @@ class TurnByTurn:
         sums[0] = start
         sums[1:] = self._seconds[k].ravel()
         np.add.accumulate(sums, out=sums)  # one by one from the left, as the clock goes
-        self.ends[k] = sums[1:].reshape(self.ends.shape[1:])
+        self._begins[k], self.ends[k] = (each.reshape(self.ends.shape[1:]) for each in (sums[:-1], sums[1:]))
         return float(sums[-1]), self.ends[k, :, -1]
 
     def moves(self) -> list[Moves]:
@@ -71,3 +76,18 @@ class TurnByTurn:
             began, ends = self.ends[:, :, place - 1], self.ends[:, :, place]
             found.append(Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates))
         return found
+
+    def spans(self) -> list[Stretches]:
+        """Return what the server and the clients do in all turns."""
+        clients, ways = np.arange(self.ends.shape[1]), [place for _, _, place in self._ways]
+        parts: list[tuple[Literal["compute", "radio"], list[int], Ints]] = [
+            ("compute", self._of_server, AT_SERVER),
+            ("compute", self._of_clients, clients),
+            ("radio", self._delays + ways, clients),
+            ("radio", ways, AT_SERVER),
+        ]
+        return [
+            Stretches(state, self._begins[:, :, place], self.ends[:, :, place], whose)
+            for state, places, whose in parts
+            for place in places
+        ]

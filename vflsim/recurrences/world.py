@@ -6,6 +6,7 @@ Sizes and FLOPs come from the learners' real operations and from the codec.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,12 @@ class TimedWorld:
         self.round: Timed = table.timed([Probe(made(acts, batch), alike, setting.codec) for batch in batches])
         self.pauses = Pauses(setting, seed, clients)
         self.empty = setting.codec.size_of(specs_of(Gradient(round=0)))
+
+    @cached_property
+    def metered(self) -> bool:
+        """Whether a party says what it draws, so that spans are needed."""
+        timings = self.setting.timings
+        return any(timings[party].energy is not None for party in (SERVER, *self.clients.tolist()))
 
     def kind_of(self, rounds: Ints) -> Ints:
         """Return the kind of each round's batch, by its size: mostly 0 for a full one, 1 for the last of an epoch."""

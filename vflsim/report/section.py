@@ -16,10 +16,14 @@ from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.write import MANIFEST, SCENARIO
 from vflsim.results.tables.comparison import comparison_table
+from vflsim.results.tables.energy import TITLE as ENERGY_TITLE
+from vflsim.results.tables.energy import energy_table
 from vflsim.vocabulary.amounts import quantity
 
 ROWS = 300
 """Most rows of a table."""
+_WHOLE = {ENERGY_TITLE: "energy_by_party.parquet of each run"}
+"""What has all rows of a table, by its title."""
 VIEWS = {"explained": "explain.md", "evaluated": "evaluate.md"}
 """Folders beside the results, by the end of their names, and the pages of tables in them."""
 
@@ -64,6 +68,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
     more = [
         tables.closed_forms(results),
         tables.left_out(results),
+        _energy(results),
         tables.measures(results, summary),
         tables.differences(results, summary),
     ]
@@ -83,13 +88,19 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
             if each
         ],
         scenario=text(results.folder / SCENARIO),
-        more=[each.limited(ROWS, "summary.parquet") for each in more if each],
+        more=[each.limited(ROWS, _WHOLE.get(each.title, "summary.parquet")) for each in more if each],
         views=[*_views(results.folder)],
         failed=failed(results.runs),
         repeat=_repeat(results),
         versions=versions(results.runs),
         hashes=_hashes(results),
     )
+
+
+def _energy(results: Results) -> Sheet | None:
+    """List the energy of every party; None where none was counted."""
+    table = energy_table(results, each=True)
+    return None if table is None else Sheet.of(table)
 
 
 def _lead(results: Results) -> str:

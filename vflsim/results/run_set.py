@@ -107,6 +107,15 @@ class RunSet:
         return self._frame("events")
 
     @cached_property
+    def energy(self) -> pd.DataFrame:
+        """Energy of all runs by party and state: protocol, seed, and the columns of ``energy_by_party.parquet``.
+
+        Empty where no party says what it draws.
+        """
+        frames = [frame for run in self.runs if (frame := run.energy()) is not None]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["protocol", "seed", "party"])
+
+    @cached_property
     def info(self) -> pd.DataFrame:
         """One row per run, from ``run.json``: protocol, seed, status, stop_reason, error, wall_clock_s, counts, …."""
         rows = [run.info.model_dump() | {"protocol": run.protocol} for run in self.runs]
@@ -199,7 +208,7 @@ class RunSet:
         """Return the runs of some protocols alone. Raises ResultsError for a protocol without a run."""
         chosen, found = {self.named(name) for name in protocols}, self._copy()
         found.runs, found._frames = tuple(run for run in self.runs if run.protocol in chosen), {}
-        for cached in ("protocols", "seeds", "info"):
+        for cached in ("protocols", "seeds", "info", "energy"):
             found.__dict__.pop(cached, None)
         found.baseline = self.baseline if self.baseline in chosen else None
         return found

@@ -37,29 +37,29 @@ class Span:
 
     def begin(self, now: float) -> None:
         """Note that it begins for a party."""
-        self._on += 1
-        self._add(-now)
+        self.extend([-now], 1)
 
     def end(self, now: float) -> None:
         """Note that it ends for a party."""
-        self._on -= 1
-        self._add(now)
+        self.extend([now], -1)
+
+    def extend(self, terms: list[float], on: int) -> None:
+        """Note several beginnings (minus their time) and ends (their time), ``on`` more beginnings than ends."""
+        self._on += on
+        self._terms += terms
+        if len(self._terms) > _MANY:
+            self._terms = exact(self._terms)
 
     def seconds(self, now: float) -> float:
         """Return the seconds until ``now``, which is no earlier than any beginning or end."""
         return math.fsum((*self._terms, *[now] * self._on))
-
-    def _add(self, term: float) -> None:
-        self._terms.append(term)
-        if len(self._terms) > _MANY:
-            self._terms = exact(self._terms)
 
 
 class _Drawing:
     """One party: what it does now, and the sums that this counts for."""
 
     def __init__(self, energy: Energy, shared: Mapping[str, Span]) -> None:
-        self.energy, self._shared = energy, shared
+        self.energy, self.shared = energy, shared
         self.own = {state: Span() for state in STATES}
         self.up, self.works, self.on_air = True, 0, 0
         self.bytes = self.flops = 0
@@ -72,7 +72,7 @@ class _Drawing:
         for state, on in zip(STATES, is_so, strict=True):
             if on != self._now[state]:
                 self._now[state] = on
-                for span in (self.own[state], self._shared[state]):
+                for span in (self.own[state], self.shared[state]):
                     (span.begin if on else span.end)(now)
 
 
@@ -100,6 +100,23 @@ class Meter:
     def _shared(self, energy: Energy) -> dict[str, Span]:
         powers = zip(STATES, (energy.idle, energy.computing, energy.radio), strict=True)
         return {state: self._spans.setdefault((state, watts), Span()) for state, watts in powers}
+
+    @property
+    def parties(self) -> tuple[int, ...]:
+        """The parties whose energy is counted."""
+        return tuple(self._parties)
+
+    def own(self, party: int, state: str) -> Span:
+        """Return how long a party was in a state."""
+        return self._parties[party].own[state]
+
+    def shared(self) -> list[tuple[str, list[int], Span]]:
+        """Return the sums over parties that draw the same in a state."""
+        found: dict[tuple[str, int], tuple[str, list[int], Span]] = {}
+        for party, each in self._parties.items():
+            for state, span in each.shared.items():
+                found.setdefault((state, id(span)), (state, [], span))[1].append(party)
+        return [*found.values()]
 
     def works(self, party: int, now: float) -> None:
         """Note that a computation begins."""

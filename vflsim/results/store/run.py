@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from vflsim.errors import ResultsError
 from vflsim.files import content, opened, parsed_json
 from vflsim.results.store.json_files import damaged
-from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
+from vflsim.results.store.schema import ENERGY_BY_PARTY, RunInfo, RunTables, TableName, columns_of
 from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
 from vflsim.timing.floats import Floats
 
@@ -93,6 +93,23 @@ class StoredRun:
         """Read one table as a pandas frame with ``protocol`` and ``seed`` in front."""
         frame: pd.DataFrame = self.table(name).to_pandas()
         frame.insert(0, "protocol", pd.Series([self.protocol] * len(frame), dtype=pd.CategoricalDtype([self.protocol])))
+        frame.insert(1, "seed", self.seed)
+        return frame
+
+    def energy(self) -> pd.DataFrame | None:
+        """Read the energy by party and state, with ``protocol`` and ``seed`` in front; None where none was counted.
+
+        Raises ResultsError if the file is damaged.
+        """
+        path = self.folder / f"{ENERGY_BY_PARTY}.parquet"
+        if not path.is_file():
+            return None
+        try:
+            with opened(path) as file:
+                frame: pd.DataFrame = pq.read_table(file, partitioning=None).to_pandas()
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(path, str(error)) from error
+        frame.insert(0, "protocol", self.protocol)
         frame.insert(1, "seed", self.seed)
         return frame
 

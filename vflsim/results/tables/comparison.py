@@ -15,6 +15,7 @@ from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
 from vflsim.results.tables.conditions import conditions_of_results
+from vflsim.results.tables.energy import energy_table
 from vflsim.results.tables.footnotes import baseline_of, final_label, notes, round_measure, select, targets_in
 from vflsim.results.tables.steady import round_sections
 from vflsim.text_table import TextTable, markdown_table
@@ -72,6 +73,9 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     if (conditions := conditions_of_results(results)) is not None:
         lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
         lines += [f"- {note}" for note in conditions.notes]
+    if (energy := energy_table(results)) is not None:
+        lines += ["", f"## {energy.title}", "", *markdown_table(energy.header, energy.rows), ""]
+        lines += [f"- {note}" for note in energy.notes]
     lines += round_sections(results)
     return "\n".join(lines) + "\n"
 

@@ -25,11 +25,10 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
     """
     if ENERGY not in frames.metrics:
         return
-    path = run.folder / f"{ENERGY_BY_PARTY}.parquet"
-    if not path.is_file():
+    table, path = run.energy(), run.folder / f"{ENERGY_BY_PARTY}.parquet"
+    if table is None:
         yield f"{path.name} is missing, and the metrics have {ENERGY}"
         return
-    table = pd.read_parquet(path)
     parties = table["party"].drop_duplicates().tolist()
     if [*zip(table["party"], table["state"], strict=True)] != [*product(parties, STATES)]:
         yield f"{path.name}: its rows are not {', '.join(STATES)} of each party"

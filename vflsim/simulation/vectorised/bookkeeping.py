@@ -12,8 +12,10 @@ from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Sums
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.results.facts.variation import Variation
+from vflsim.results.store.schema import ENERGY
 from vflsim.scenario.stop import Every, Stop
 from vflsim.simulation.vectorised.ends import End, StopRules, never_still
+from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.schedule import evaluation_schedule
 
 
@@ -26,11 +28,15 @@ class Books:
         every: Every,
         epochs: Callable[[int, int], float],
         variation: Variation | None = None,
+        energy: EnergyBooks | None = None,
     ) -> None:
         self._rules, self._schedule = StopRules(stop, epochs, variation), evaluation_schedule(every)
         self._steps = Steps()
         self._up, self._down, self._peer = Bytes(), Bytes(), Bytes()
         self._ways: dict[Direction, Bytes] = {"up": self._up, "down": self._down, "peer": self._peer}
+        self._energy = energy
+        self.joules = [0.0]
+        """The energy until the beginning, and until the end of each round, where it is counted."""
         self._ages = AgeSums()  # since the latest row
         self._rows: list[dict[str, float]] = []
         self._horizon = 0.0
@@ -51,6 +57,7 @@ class Books:
     def take(self, chunk: Chunk) -> int:
         """Add a chunk; return how many of its rounds belong to the run. Raises ``UndecidedError``."""
         self._begun = self._ended = self._aged = 0
+        rows = len(self._rows)
         self._expect(chunk.before, 0, len(chunk.ends))
         self.end = end = self._rules.find(chunk, self._steps.total, self._steps.waiting())
         done = len(chunk.ends) if end is None else end.rounds
@@ -69,7 +76,20 @@ class Books:
             self._age(chunk, done)
             self._horizon = float(chunk.ends[-1])
             self._count(np.nextafter(self._horizon, 0.0))
+        if self._energy is not None:
+            self._count_energy(chunk, done, self._rows[rows:])
         return done
+
+    def _count_energy(self, chunk: Chunk, done: int, rows: list[dict[str, float]]) -> None:
+        """Add the energy to new rows, and note that until the end of each of the first ``done`` rounds."""
+        assert self._energy is not None, "the run counts energy"
+        ends = chunk.ends[:done].tolist()
+        times = np.unique([*ends, *(row["time_s"] for row in rows)])
+        until = float(chunk.ends[-1]) if self.end is None else self.end.time
+        joules = dict(zip(times.tolist(), self._energy.take(chunk.spans, chunk.first, times, until), strict=True))
+        self.joules += [joules[now] for now in ends]
+        for row in rows:
+            row[ENERGY] = joules[row["time_s"]]
 
     def _settle(self, chunk: Chunk, rounds: int, now: float) -> None:
         """Count everything up to the end of the instant ``now``, when ``rounds`` of the chunk are done."""
@@ -152,6 +172,7 @@ class Books:
             "bytes_up": self._up.total,
             "bytes_down": self._down.total,
             "bytes_peer": self._peer.total,
+            **({} if self._energy is None else {ENERGY: 0.0}),
             "train_loss": math.nan,
             "row_age_mean": row_mean,
             "row_age_max": row_max,

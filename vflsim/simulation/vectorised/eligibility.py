@@ -26,7 +26,7 @@ from vflsim.world.networks import NETWORKS
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "server", "clients"}),
-    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability"}),
+    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "energy"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
     Stop: frozenset({"time", "target", "rounds", "updates", "epochs", "precision", "rules"}),
@@ -81,6 +81,8 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     knows = protocol.vectorised_with if isinstance(protocol, Vectorisable) else frozenset[str]()
     yield from _unknown(timing, lambda key: ("timing", key))
     if protocol.traits.reference:  # only the server's work takes time
+        for party in (0, *participants):
+            yield from _energy(timings[party], ("timing", "clients" if party else "server"), "a party", None)
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         yield from _compute(timings[0], ("timing", "server"), "the server")
         return
@@ -89,7 +91,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     seen = set[object]()
     for parties in by_timing(timings, participants):
         its = timings[parties[0]]
-        sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation)
+        sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation), id(its.energy)
         if (key := (*sort, id(its.availability))) not in seen:
             seen.add(key)
             yield from _party(its, ("timing", "clients"), f"client {parties[0]}", knows)
@@ -126,8 +128,24 @@ def _party(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]
         why = "loses its work in outages, and begins anew" if lost else "pauses, and others need not wait for it"
         allowed = "always, or interrupted: resumed" if lost and "pauses" in knows else "always"
         yield Problem((*place, "availability"), f"{who} {why} ({away.kind})", allowed)
+    yield from _energy(timing, place, who, knows)
     yield from _unknown(timing, lambda key: (*place, key))
     yield from _unknown(timing.link, lambda key: (*place, "link", key))
+
+
+def _energy(timing: PartyTiming, place: Location, who: str, knows: frozenset[str] | None) -> Iterator[Problem]:
+    energy, loc = timing.energy, (*place, "energy")
+    if energy is None:
+        return
+    if energy.per_byte or energy.per_flop:
+        what = f"{who} has an energy for each byte or operation, which the vectorised path does not count by party"
+        yield Problem(loc, what, "idle, compute and radio", "leave out --path vectorised")
+    if knows is not None and "energy" not in knows:
+        what = f"{who} says what it draws, and in these rounds work is abandoned, or clients are passed over"
+        yield Problem(loc, what, "protocols that wait for all clients, or clients at their own pace", "leave it out")
+    if knows is not None and not isinstance(timing.availability, Always):
+        what = f"{who} says what it draws, and pauses: the vectorised path does not tell when"
+        yield Problem((*place, "availability"), what, "always", "leave out --path vectorised")
 
 
 def _compute(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences.chunk import Recurrence
@@ -12,7 +14,7 @@ from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
 from vflsim.results.facts.blinding import BlindingFacts
-from vflsim.results.store.schema import RunTables
+from vflsim.results.store.schema import ENERGY, ENERGY_BY_PARTY, RunTables, energy_by_party
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conductor import Progress
@@ -22,6 +24,7 @@ from vflsim.simulation.precision import not_ended
 from vflsim.simulation.run import Outcome
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.bookkeeping import Books
+from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.tables import RoundColumns
 from vflsim.streams import BLOCK, SERVER, party_name
 from vflsim.world.own_tables import OwnTables
@@ -47,11 +50,13 @@ def run_vectorised(
     world = TimedWorld(protocol, resolved, seed, protocol.acts, protocol.first_acts)
     clients, batches = len(world.clients), world.sequence.per_epoch
     course: Recurrence | None = None
+    energy = EnergyBooks.of(resolved, world.clients.astype(np.int64))
     books = Books(
         stop,
         scenario.evaluate_of(name).every,
         lambda rounds, used: protocol.batch_plan().epochs(rounds, used, clients, batches),
         variation,
+        energy,
     )
     columns = RoundColumns(world.clients)
     least = BLOCK if clients <= WIDE else _PART
@@ -78,7 +83,10 @@ def run_vectorised(
         count = min(2 * count, most)
         if stop.rounds is not None:
             count = min(count, -(-(stop.rounds - first) // least) * least)
-    tables = RunTables(books.columns(), columns.columns() if scenario.record.tables != "summary" else None)
+    rounds = columns.columns() if scenario.record.tables != "summary" else None
+    if rounds is not None and energy is not None:
+        rounds[ENERGY] = np.diff(books.joules)
+    tables = RunTables(books.columns(), rounds)
     measures, failed = measured(scenario.measures, name, seed, tables, error)
     info = run_info(
         scenario,
@@ -99,4 +107,7 @@ def run_vectorised(
     own = OwnTables()
     for table, row in protocol.records(world.server).items():
         own.add(table, {"time_s": 0.0, "party": party_name(SERVER)}, row)
-    return Outcome(tables, {}, info, own.tables(), failed, note)
+    extra = own.tables()
+    if energy is not None:
+        extra[ENERGY_BY_PARTY] = energy_by_party(energy.meter.by_party(books.row["time_s"]))
+    return Outcome(tables, {}, info, extra, failed, note)

@@ -1,0 +1,77 @@
+"""Energy on both paths: the same bytes in random worlds, and reasons where the vectorised path cannot count it."""
+
+import random
+from collections import Counter
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from both_paths import assert_same_bytes, quick
+from recurrent_worlds import world
+from thorough import is_thorough
+
+from vflsim.scenario import load
+from vflsim.scenario.models import Scenario
+from vflsim.simulation.vectorised import UndecidedError, obstacles
+
+pytestmark = pytest.mark.usefixtures("no_variation")
+WORLDS = 1000 if is_thorough() else 30
+ENERGY = {"idle": "2 W", "compute": "6 W", "radio": "1.2 W"}
+
+
+def metered(number: int) -> Scenario:
+    """A random world whose parties say what they draw, some of them nothing."""
+    pick, said = random.Random(number), deepcopy(world(number).document.raw)
+    timing: dict[str, Any] = said["timing"]
+    timing["clients"] = timing["clients"] if isinstance(timing["clients"], list) else [timing["clients"]]
+    for entry in timing["clients"]:
+        entry.pop("availability", None)
+    powers = [{"select": "all", "energy": {"idle": 0.1, "compute": "(0.3*m) W"}}, {"select": "N", "energy": ENERGY}]
+    timing["clients"] += [power for power in powers if pick.random() < 0.8]
+    if pick.random() < 0.7:
+        timing.setdefault("server", {})["energy"] = {"idle": "7 W", "compute": "20 W", "radio": "3 W"}
+    return load(said)
+
+
+def test_random_worlds_have_the_same_energy_on_both_paths() -> None:
+    told = Counter[str]()
+    for number in range(WORLDS):
+        scenario = metered(number)
+        if obstacles(scenario, "it"):
+            told["refused"] += 1
+            continue
+        try:
+            outcome = assert_same_bytes(scenario, number)
+        except UndecidedError:
+            told["undecided"] += 1
+        except AssertionError as difference:
+            raise AssertionError(f"world {number} differs") from difference
+        else:
+            told["counted" if "energy_by_party" in outcome.extra else "silent"] += 1
+    assert told["counted"] > 0.5 * WORLDS, told
+
+
+AWAY = {"kind": "alternating", "up": "9 ms", "down": "3 ms", "interrupted": "resumed"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients", "key", "what"),
+    [
+        ("synchronous", {"energy": {"per_byte": "1 uJ"}}, "energy", "an energy for each byte or operation"),
+        ("synchronous", {"energy": ENERGY, "availability": AWAY}, "availability", "says what it draws, and pauses"),
+        ("ignore", {"energy": ENERGY}, "energy", "work is abandoned, or clients are passed over"),
+        ("centralised", {"energy": {"per_flop": "1 pJ"}}, "energy", "an energy for each byte or operation"),
+    ],
+)
+def test_what_the_vectorised_path_cannot_count(kind: str, clients: dict[str, Any], key: str, what: str) -> None:
+    protocol = {"kind": kind, **({"fastest": 2} if kind == "ignore" else {})}
+    (problem,) = obstacles(quick(protocol, timing={"clients": {"select": "all", **clients}}), "it")
+    assert problem.key == f"timing.clients.{key}"
+    assert what in problem.what
+
+
+def test_outages_of_a_party_that_draws_nothing_are_no_obstacle() -> None:
+    clients = [{"select": "all", "compute": "2 ms"}, {"select": 1, "availability": AWAY}]
+    timing = {"server": {"compute": "1 ms", "energy": ENERGY}, "clients": clients}
+    outcome = assert_same_bytes(quick({"kind": "synchronous"}, timing=timing))
+    assert outcome.extra["energy_by_party"]["party"].to_pylist() == 3 * ["server"]
