@@ -37,11 +37,17 @@ class Span:
 
     def begin(self, now: float) -> None:
         """Note that it begins for a party."""
-        self.extend([-now], 1)
+        self._on += 1
+        self._terms.append(-now)
+        if len(self._terms) > _MANY:
+            self._terms = exact(self._terms)
 
     def end(self, now: float) -> None:
         """Note that it ends for a party."""
-        self.extend([now], -1)
+        self._on -= 1
+        self._terms.append(now)
+        if len(self._terms) > _MANY:
+            self._terms = exact(self._terms)
 
     def extend(self, terms: list[float], on: int) -> None:
         """Note several beginnings (minus their time) and ends (their time), ``on`` more beginnings than ends."""
@@ -56,24 +62,56 @@ class Span:
 
 
 class _Drawing:
-    """One party: what it does now, and the sums that this counts for."""
+    """One party: what it does now, and the sums that this counts for. A party that is down draws nothing."""
 
     def __init__(self, energy: Energy, shared: Mapping[str, Span]) -> None:
         self.energy, self.shared = energy, shared
         self.own = {state: Span() for state in STATES}
-        self.up, self.works, self.on_air = True, 0, 0
+        self._idle, self._compute, self._radio = ((self.own[state], shared[state]) for state in STATES)
+        self._up, self._working, self._on_air = True, 0, 0
         self.bytes = self.flops = 0
-        self._now = dict.fromkeys(STATES, False)
-        self.change(0.0)
+        for span in self._idle:
+            span.begin(0.0)
 
-    def change(self, now: float) -> None:
-        """Begin and end what has changed ``now``. A party that is down draws nothing."""
-        is_so = self.up and not self.works, self.up and self.works > 0, self.up and self.on_air > 0
-        for state, on in zip(STATES, is_so, strict=True):
-            if on != self._now[state]:
-                self._now[state] = on
-                for span in (self.own[state], self.shared[state]):
-                    (span.begin if on else span.end)(now)
+    def works(self, now: float) -> None:
+        """Begin a computation."""
+        self._working += 1
+        if self._up and self._working == 1:
+            for span in self._idle:
+                span.end(now)
+            for span in self._compute:
+                span.begin(now)
+
+    def rests(self, now: float) -> None:
+        """End a computation."""
+        self._working -= 1
+        if self._up and self._working == 0:
+            for span in self._compute:
+                span.end(now)
+            for span in self._idle:
+                span.begin(now)
+
+    def sends(self, now: float) -> None:
+        """Begin an upload delay, or a message's way."""
+        self._on_air += 1
+        if self._up and self._on_air == 1:
+            for span in self._radio:
+                span.begin(now)
+
+    def silent(self, now: float) -> None:
+        """End an upload delay, or a message's way."""
+        self._on_air -= 1
+        if self._up and self._on_air == 0:
+            for span in self._radio:
+                span.end(now)
+
+    def turns(self, now: float, up: bool) -> None:
+        """Come up or go down."""
+        if up != self._up:
+            self._up = up
+            spans = (self._compute if self._working > 0 else self._idle) + (self._radio if self._on_air > 0 else ())
+            for span in spans:
+                (span.begin if up else span.end)(now)
 
 
 class Meter:
@@ -121,14 +159,12 @@ class Meter:
     def works(self, party: int, now: float) -> None:
         """Note that a computation begins."""
         if (own := self._parties.get(party)) is not None:
-            own.works += 1
-            own.change(now)
+            own.works(now)
 
     def rests(self, party: int, now: float) -> None:
         """Note that a computation ends."""
         if (own := self._parties.get(party)) is not None:
-            own.works -= 1
-            own.change(now)
+            own.rests(now)
 
     def counts_flops(self, party: int) -> bool:
         """Whether the operations of a party have an energy."""
@@ -143,33 +179,32 @@ class Meter:
     def moves(self, sender: int, receiver: int, now: float) -> None:
         """Note that a message begins to move."""
         for party in (sender, receiver):
-            self.sends(party, now)
+            if (own := self._parties.get(party)) is not None:
+                own.sends(now)
 
     def moved(self, sender: int, receiver: int, now: float, sent: int) -> None:
         """Note that a message ends to move, after ``sent`` bytes."""
         for party in (sender, receiver):
-            self.silent(party, now)
-            if (own := self._parties.get(party)) is not None and own.energy.per_byte:
-                own.bytes += sent
-                self._count(own.energy.per_byte, sent)
+            if (own := self._parties.get(party)) is not None:
+                own.silent(now)
+                if own.energy.per_byte:
+                    own.bytes += sent
+                    self._count(own.energy.per_byte, sent)
 
     def sends(self, party: int, now: float) -> None:
         """Note that an upload delay begins: the radio is on."""
         if (own := self._parties.get(party)) is not None:
-            own.on_air += 1
-            own.change(now)
+            own.sends(now)
 
     def silent(self, party: int, now: float) -> None:
         """Note that an upload delay ends."""
         if (own := self._parties.get(party)) is not None:
-            own.on_air -= 1
-            own.change(now)
+            own.silent(now)
 
     def turns(self, party: int, now: float, up: bool) -> None:
         """Note that a party comes up or goes down."""
         if (own := self._parties.get(party)) is not None:
-            own.up = up
-            own.change(now)
+            own.turns(now, up)
 
     def _count(self, joules: float, amount: int) -> None:
         self._amounts[joules] = self._amounts.get(joules, 0) + amount
