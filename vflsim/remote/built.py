@@ -36,7 +36,14 @@ from vflsim.world.transport import Transport
 
 
 def refuse_unfit(scenario: Scenario) -> None:
-    """Raise ``ScenarioError`` for the first protocol that cannot run live, with the reason."""
+    """Raise ``ScenarioError`` for energy, which live runs do not count, and the first protocol that cannot run live."""
+    if any(timing.energy is not None for timing in party_timings(scenario)):
+        raise ScenarioError(
+            "a live run counts no energy: the machines that it runs on have one of their own",
+            "timing",
+            "timing without the key energy",
+            "leave the key out, or say --delays none",
+        )
     for name in scenario.protocols:
         if why := _unfit(scenario, name):
             allowed = "protocols whose parties share nothing but messages with the server"

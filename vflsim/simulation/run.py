@@ -27,7 +27,8 @@ from vflsim.results.facts.codec import CodecFacts
 from vflsim.results.facts.conditions import Conditions
 from vflsim.results.facts.privacy import PrivacyFacts
 from vflsim.results.facts.stalled import StalledClient, stalled_note
-from vflsim.results.store.schema import ENERGY, ENERGY_BY_PARTY, RunInfo, RunPath, RunTables, energy_by_party
+from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
+from vflsim.results.store.schema import ENERGY, RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting

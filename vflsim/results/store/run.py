@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from vflsim.errors import ResultsError
 from vflsim.files import content, opened, parsed_json
+from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.json_files import damaged
-from vflsim.results.store.schema import ENERGY_BY_PARTY, RunInfo, RunTables, TableName, columns_of
+from vflsim.results.store.schema import RunInfo, RunTables, TableName, columns_of
 from vflsim.results.store.write import SEED, VIEWS, WEIGHTS
 from vflsim.timing.floats import Floats
 

@@ -39,8 +39,6 @@ EPSILON = "epsilon"
 """The metrics column with the ε that the clients have spent, present where a mechanism protects training."""
 ENERGY = "energy_j"
 """The column of metrics and rounds with the energy of all parties (J), present where one says what it draws."""
-ENERGY_BY_PARTY = "energy_by_party"
-"""The table of energy by party and state, present likewise."""
 SPLITS = ("train", "validation", "test")
 LISTS_TOGETHER = 1024
 """Lists per write batch of Parquet; chunks that are multiples of it do not affect the file."""
@@ -97,27 +95,6 @@ EVENTS = _schema(
 """One row per activity of a party. In a transfer, ``party`` sends and ``peer`` receives; ``bytes`` is the amount sent;
 ``sent_s`` is the time of sending. Between ``sent_s`` and ``start_s`` it waits: first its latency, then for the
 links."""
-
-
-_ENERGY_BY_PARTY = _schema(
-    [
-        ("party", pa.string()),
-        ("state", pa.string()),
-        ("seconds", pa.float64()),
-        ("watts", pa.float64()),
-        ("amount", pa.int64()),
-        ("joules_each", pa.float64()),
-        ("joules", pa.float64()),
-    ]
-)
-
-
-def energy_by_party(columns: Columns) -> pa.Table:
-    """Make the table of energy by party and state (``idle``, ``compute``, ``radio``), ``energy_by_party.parquet``.
-
-    ``joules`` is ``watts * seconds + joules_each * amount``; the amount is bytes of a radio, and operations of compute.
-    """
-    return pa.table(dict(columns), schema=_ENERGY_BY_PARTY)
 
 
 def metrics_schema(names: Iterable[str]) -> pa.Schema:

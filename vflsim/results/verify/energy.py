@@ -10,8 +10,9 @@ from typing import final
 
 import pandas as pd
 
+from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.run import StoredRun
-from vflsim.results.store.schema import ENERGY, ENERGY_BY_PARTY, SERVER
+from vflsim.results.store.schema import ENERGY, SERVER
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames
 from vflsim.setting import Setting
 from vflsim.timing.energy import Energy

@@ -14,7 +14,8 @@ from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
 from vflsim.results.facts.blinding import BlindingFacts
-from vflsim.results.store.schema import ENERGY, ENERGY_BY_PARTY, RunTables, energy_by_party
+from vflsim.results.store.energy import ENERGY_BY_PARTY, energy_by_party
+from vflsim.results.store.schema import ENERGY, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.conductor import Progress

@@ -1,0 +1,29 @@
+"""The table of energy by party and by what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+ENERGY_BY_PARTY = "energy_by_party"
+"""The name of the table, which runs have in which a party says what it draws."""
+
+_KINDS = {
+    "party": pa.string(),
+    "state": pa.string(),
+    "seconds": pa.float64(),
+    "watts": pa.float64(),
+    "amount": pa.int64(),
+    "joules_each": pa.float64(),
+    "joules": pa.float64(),
+}
+
+
+def energy_by_party(columns: Mapping[str, Any]) -> pa.Table:
+    """Make the table ``energy_by_party.parquet``: a row for each party and state (``idle``, ``compute``, ``radio``).
+
+    ``joules`` is ``watts * seconds + joules_each * amount``; the amount is bytes of a radio, and FLOPs of compute.
+    """
+    return pa.table(dict(columns), schema=pa.schema([pa.field(name, kind, False) for name, kind in _KINDS.items()]))
