@@ -109,6 +109,7 @@ def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, tar
         own = [event for event in transfers if (event[5] == "server") is up]
         metrics[name] = np.array([sum(event[6] for event in own if event[1] <= t) for t in every[:rows]])
     metrics["bytes_peer"] = np.zeros(rows, dtype=int)
+    metrics["energy_j"] = 3.5 * metrics["time_s"]
     for age in ("row_age", "client_age"):
         metrics[f"{age}_mean"] = [float(np.mean(ages[n - 1])) if n else np.nan for n in taken[:rows]]
         metrics[f"{age}_max"] = [float(np.max(ages[n - 1])) if n else np.nan for n in taken[:rows]]

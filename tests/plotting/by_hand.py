@@ -14,7 +14,7 @@ from scipy import stats
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
 
-TARGETS = ("time_s", "round", "bytes")
+TARGETS = ("time_s", "round", "bytes", "energy_j")
 
 
 def table(run, name: str) -> list[dict[str, Any]]:
@@ -51,7 +51,9 @@ def evaluations(run, column: str, metric: str) -> list[tuple[float, float]]:
 def curves(column: str, results: Results, metric: str = "test_accuracy") -> dict[str, pd.DataFrame]:
     means, seeds, references = [], [], []
     for protocol, own in runs(results).items():
-        if column in ("time_s", "bytes") and protocol == "reference":  # its plateau: the last of a few evaluations
+        if (
+            column in ("time_s", "bytes", "energy_j") and protocol == "reference"
+        ):  # its plateau: the last of a few evaluations
             references.append((protocol, np.mean([evaluations(run, column, metric)[-1][1] for run in own])))
             continue
         if column == "epsilon" and column not in table(own[0], "metrics")[0]:
@@ -83,7 +85,10 @@ def spent(run, target: float) -> tuple[dict[str, float], bool]:
 def target(results: Results, at_least: float) -> dict[str, pd.DataFrame]:
     costs, seeds = [], []
     for measure, column, unit in zip(
-        ("time_to_target", "rounds_to_target", "bytes_to_target"), TARGETS, ("s", "", "B"), strict=True
+        [f"{cost}_to_target" for cost in ("time", "rounds", "bytes", "energy")],
+        TARGETS,
+        ("s", "", "B", "J"),
+        strict=True,
     ):
         everything = [[spent(run, at_least)[0][column] for run in own] for own in runs(results).values()]
         for protocol, own in runs(results).items():

@@ -62,6 +62,7 @@ def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes(resu
         ("rounds", "server steps"),
         ("epsilon", "ε spent"),
         ("bytes", "bytes sent by all parties"),
+        ("energy", "energy of all parties [J]"),
         ("durations", "round duration [s]"),
         ("survival", "share of rounds that last longer"),
         ("speedup", "mean round: times faster"),
@@ -189,7 +190,7 @@ def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_pat
 def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
     folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, record="summary")
     assert [path.stem for path in save_all(Results.open(folder))] == [
-        "time", "rounds", "bytes", "epsilon", "target", "speedup"
+        "time", "rounds", "bytes", "energy", "epsilon", "target", "speedup"
     ]  # fmt: skip
     with pytest.raises(NotRecordedError):
         plot(Results.open(folder), "timeline")
@@ -202,7 +203,7 @@ def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
         tables = run.tables()
         bare = tables.metrics.drop_columns(["test_accuracy", "test_loss"])
         write_run(run.folder, RunTables(bare, tables.rounds, tables.events), {}, run.info)
-    trained = {"time", "rounds", "bytes", "epsilon", "target"}
+    trained = {"time", "rounds", "bytes", "energy", "epsilon", "target"}
     assert [path.stem for path in save_all(Results.open(folder))] == [name for name in PLOTS if name not in trained]
 
 

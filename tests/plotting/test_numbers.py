@@ -45,6 +45,7 @@ TIMING = {
     "clients": [
         {"select": "all", "compute": "2 ms", "upload_delay": {"kind": "exponential", "mean": "(3*m) ms"}},
         {"select": "all", "link": {"up": "5 Mbps", "down": "20 Mbps", "latency": "1 ms"}},
+        {"select": "all", "energy": {"idle": "2 W", "compute": "6 W", "radio": "1 W"}},
     ],
 }
 COMES_AND_GOES = {
@@ -114,6 +115,7 @@ BY_HAND: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
     "time": partial(by_hand.curves, "time_s"),
     "rounds": partial(by_hand.curves, "round"),
     "bytes": partial(by_hand.curves, "bytes"),
+    "energy": partial(by_hand.curves, "energy_j"),
     "epsilon": partial(by_hand.curves, "epsilon"),
     "target": partial(by_hand.target, at_least=TARGET),
     "speedup": partial(by_hand.speedup, at_least=TARGET),

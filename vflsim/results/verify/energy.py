@@ -42,6 +42,9 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
         if stated is None or _rates(stated) != _rates(energy):
             said = "nothing" if stated is None else _rates(stated)
             yield f"{path.name}: party {party} draws {_rates(energy)}; the scenario says {said}"
+    if frames.rounds is not None and ENERGY not in frames.rounds:
+        yield f"rounds have no column {ENERGY}, and the metrics have one"
+        return
     if frames.events is None or frames.cut:
         return
     replay = _Metered(frames.events, powers)
