@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from vflsim.learning.data.load import load
+from collections.abc import Iterable, Mapping
+
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.data.shared import SharedData
+from vflsim.learning.data.shelf import Shelf
 from vflsim.learning.training import Training
 from vflsim.scenario.models import Scenario
 
 
 class ScenarioData:
-    """The tensors of a scenario's data, loaded once for each dtype that its protocols train with."""
+    """The tensors of a scenario's data, loaded once for each dtype that its protocols train with.
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._loaded: dict[str, LoadedData] = {}
+    Scenarios with the same data load them once if they have a ``shelf`` in common. ``held`` are data that another
+    process has loaded, by dtype.
+    """
+
+    def __init__(
+        self, scenario: Scenario, shelf: Shelf | None = None, held: Mapping[str, LoadedData] | None = None
+    ) -> None:
+        self.shelf = Shelf() if shelf is None else shelf
+        self._scenario, self._held = scenario, dict(held or {})
+        self._keys: dict[str, str] = {}  # by dtype, of the files as they were at first
 
     def of(self, training: Training) -> LoadedData:
         """Return the data in the dtype of ``training``. Raises ``DataError``."""
-        if training.dtype not in self._loaded:
-            said = self._scenario
-            loaded = load(said.data, said.partition, training.dtype, symbols=said.symbols)
-            self._loaded[training.dtype] = LoadedData.of(loaded, training)
-        return self._loaded[training.dtype]
+        if training.dtype in self._held:
+            return self._held[training.dtype]
+        said = self._scenario
+        return self.shelf.of(self._key(training), said.data, said.partition, training, said.symbols)
+
+    def shared(self, protocols: Iterable[str]) -> dict[str, tuple[str, SharedData]]:
+        """Return the data of protocols in files that other processes can map, by dtype, each with its key.
+
+        Raises ``DataError``, and ``OSError`` if there is no room for the files.
+        """
+        said = self._scenario
+        trainings = {training.dtype: training for training in map(said.training_of, protocols)}
+        keys = {dtype: self._key(training) for dtype, training in trainings.items()}
+        return {
+            dtype: (keys[dtype], self.shelf.shared(keys[dtype], said.data, said.partition, training, said.symbols))
+            for dtype, training in trainings.items()
+        }
+
+    def _key(self, training: Training) -> str:
+        said = self._scenario
+        if training.dtype not in self._keys:
+            self._keys[training.dtype] = Shelf.key(said.data, said.partition, training, said.symbols)
+        return self._keys[training.dtype]

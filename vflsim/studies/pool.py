@@ -81,7 +81,7 @@ class Pool:
         owners: Mapping[tuple[int, str], int] | None = None,
         opened: Callable[[int], None] = lambda _: None,
         finished: Callable[[int, Study], None] = lambda *_: None,
-        data_of: Callable[[StudySpec], ScenarioData | None] = lambda spec: ScenarioData(spec.scenario),
+        data_of: Callable[[StudySpec], ScenarioData | None] = lambda _: None,
     ) -> None:
         self._specs, self._watcher_of, self._owners = specs, watcher_of, owners or {}
         self._begun, self._finished, self._data_of = opened, finished, data_of

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from vflsim.errors import CheckpointError, check_known
+from vflsim.learning.data.shelf import Shelf
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.scenario import stored_scenario
 from vflsim.results.store.write import RUN, SCENARIO, SWEEP, run_folder
@@ -105,7 +106,7 @@ def rerun(folder: Path | str, sample: Sample = WHOLE, workers: int = 1, trust: b
         options = RunOptions(workers=workers, checkpoint_every=None)
         with (
             Interrupt() as interrupt,
-            engine_of(options, max(1, len(planned.units))) as engine,
+            engine_of(options, max(1, len(planned.units)), planned.shelf) as engine,
             contextlib.closing(engine.carry_out(planned.units, interrupt)) as reports,
         ):
             for unit, report in reports:
@@ -119,10 +120,11 @@ def seconds_of(folder: Path | str, sample: Sample) -> float:
 
 
 class _Planned:
-    """The units that compute runs again, and the stored runs that each is compared with."""
+    """The units that compute runs again with the data on ``shelf``, and the stored runs that each is compared with."""
 
     def __init__(self, scratch: Path, sample: Sample) -> None:
         self.units: list[Unit] = []
+        self.shelf = Shelf()
         self._scratch, self._sample = scratch, sample
         self._stored: dict[int, list[_Stored]] = {}
         self._known: dict[_Same, Unit] = {}
@@ -133,7 +135,7 @@ class _Planned:
         if not chosen:
             return
         scenario = stored_scenario(study.folder, chosen)
-        checked(scenario, chosen[0].info.timing_only)
+        checked(scenario, chosen[0].info.timing_only, shelf=self.shelf)
         specs: dict[_Same, StudySpec] = {}
         for run in chosen:
             label = f"{name}{run.protocol}/seed-{run.seed}"

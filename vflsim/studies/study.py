@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from vflsim.learning.data.shelf import Shelf
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem, failure
@@ -50,27 +51,39 @@ def run_study(
     with (
         Interrupt() as interrupt,
         Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data) as pool,
-        contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), spec, data) as executing,
+        contextlib.nullcontext(engine)
+        if engine
+        else engine_of(options, len(spec.runs), data.shelf, spec, data) as executing,
     ):
         return pool.run(executing, interrupt)[0]
 
 
 def engine_of(
-    options: RunOptions, units: int, spec: StudySpec | None = None, data: ScenarioData | None = None
+    options: RunOptions,
+    units: int,
+    shelf: Shelf | None = None,
+    spec: StudySpec | None = None,
+    data: ScenarioData | None = None,
 ) -> Engine:
-    """Choose what executes units: this process, which may hold a study's data already, workers, or a cluster."""
+    """Choose what executes units: this process, which may hold a study's data already, workers, or a cluster.
+
+    This process and its workers take data that are on the ``shelf``.
+    """
     if options.cluster is not None:
         from vflsim.studies.engines.ray import RayEngine  # needs an optional library
 
         return RayEngine(options.cluster)
-    return Here(spec, data) if options.workers == 1 else Crew(min(options.workers, units))
+    return Here(spec, data, shelf) if options.workers == 1 else Crew(min(options.workers, units), shelf)
 
 
-def checked(scenario: Scenario, timing_only: bool, workers: int = 1) -> ScenarioData:
-    """Check a study and return its data. Raises ``ScenarioError`` and ``DataError`` if it cannot run."""
+def checked(scenario: Scenario, timing_only: bool, workers: int = 1, shelf: Shelf | None = None) -> ScenarioData:
+    """Check a study and return its data, which go to the ``shelf``.
+
+    Raises ``ScenarioError`` and ``DataError`` if it cannot run.
+    """
     if timing_only:
         _must_end(scenario)
-    data = read_and_check(scenario, workers, training=not timing_only)
+    data = read_and_check(scenario, workers, training=not timing_only, shelf=shelf)
     refuse_hopeless(scenario, data)
     refuse_broken(scenario, data, timing_only)
     return data

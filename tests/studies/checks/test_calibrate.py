@@ -222,6 +222,8 @@ def test_what_only_a_target_ends_is_told_by_the_round(monkeypatch: pytest.Monkey
     assert [row[-1] for row in table.rows] == ["19 ms a round", "2 s", "20 s"]
     # after a start of 1 s one worker takes both limited runs, 2 s each, and the second of two runs of 19.79 s
     assert any("all 4 runs without open take about 25 s on 2 workers" in note for note in table.notes)
+    # 90 training and 180 test rows of 64 features in double precision
+    assert any("Memory of 2 workers, about: 138.2 kB of features once, and up to " in note for note in table.notes)
 
 
 def test_runs_in_which_no_time_passes_are_measured_by_a_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

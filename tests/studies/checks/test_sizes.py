@@ -107,9 +107,15 @@ def test_a_run_that_exceeds_the_machine_is_refused_before_it_is_made(
         read_and_check(scenario, training=False)
 
 
-def test_runs_at_a_time_need_their_memory_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, one = tiny(seeds=[0, 1, 2]), size().bytes
-    monkeypatch.setattr(checks, "machine_memory", lambda: 2.5 * one)
+@pytest.mark.parametrize("shared", [True, False])
+def test_runs_at_a_time_need_their_memory_each_but_one_copy_of_the_features(
+    shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, one = tiny(seeds=[0, 1, 2]), size()
+    own = one.bytes - one.parts["features"] * shared
+    once = (90 + 180) * (64 * 8 + 8) * shared  # 90 training and 180 test rows of 64 features and a label
+    monkeypatch.setattr(checks, "can_share", lambda: shared)
+    monkeypatch.setattr(checks, "machine_memory", lambda: once + 2.5 * own)
     read_and_check(scenario, workers=2)
     for workers in (3, 8):  # never more than there are runs
         with pytest.raises(ScenarioError, match=r"(?s)3 runs of synchronous at a time.*at most --workers 2"):

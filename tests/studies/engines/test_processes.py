@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -11,11 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from swept import run_sweep
 from tiny_worlds import RANDOM_TIMING, raw, tiny
 
 from vflsim.errors import NonFiniteError, ResultsError, RunError, ScenarioError
+from vflsim.learning.data import shelf as shelf_module
+from vflsim.learning.data.spec import Data
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.results import verify_folder
 from vflsim.results.store.manifest import Manifest
@@ -26,6 +31,9 @@ from vflsim.studies.engines import processes as workers_module
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Report, StudyRun, Watcher
 from vflsim.studies.study import run_study
+from vflsim.studies.sweeps import sweep as sweeping
+from vflsim.studies.sweeps.axes import axes_of
+from vflsim.studies.sweeps.plan import planned
 
 TWO = RunOptions(workers=2)
 PROTOCOLS = {
@@ -139,9 +147,9 @@ def test_a_worker_that_is_killed_costs_its_run_alone(tmp_path: Path) -> None:
 def test_a_sweep_keeps_its_workers_from_value_to_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = workers_module._started, []
 
-    def counted() -> workers_module._Member:
+    def counted(threads: int) -> workers_module._Member:
         started.append(True)
-        return start()
+        return start(threads)
 
     monkeypatch.setattr(workers_module, "_started", counted)
     for workers in (1, 2):
@@ -150,6 +158,81 @@ def test_a_sweep_keeps_its_workers_from_value_to_value(tmp_path: Path, monkeypat
     assert files(tmp_path / "1") == files(tmp_path / "2")
     assert len(started) == 2
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.usefixtures("warm_workers")
+def test_workers_read_no_data_that_their_study_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, start = tmp_path / "d.npz", workers_module._started
+    np.savez(file, x=np.arange(240.0).reshape(40, 6) % 7, y=np.arange(40) % 3)
+    world = raw("synchronous", data={"file": str(file), "label": "y"}, seeds=[0, 1], stop={"rounds": 3})
+    run_study(load(world), tmp_path / "1")
+
+    def without_file(threads: int) -> workers_module._Member:
+        file.unlink(missing_ok=True)
+        return start(threads)
+
+    monkeypatch.setattr(workers_module, "_started", without_file)
+    assert run_study(load(world), tmp_path / "2", options=TWO).failures == {}
+    assert not file.exists()
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+
+
+@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
+def test_points_with_other_data_have_their_own_and_equal_ones_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, real = [], shelf_module.load
+
+    def counted(data: Data, *given: Any, **more: Any) -> Any:
+        read.append(data.split_seed)
+        return real(data, *given, **more)
+
+    monkeypatch.setattr(shelf_module, "load", counted)
+    world = raw(
+        {"a": {"kind": "synchronous"}, "b": {"kind": "synchronous", "training": {"dtype": "float32"}}},
+        stop={"rounds": 3},
+    )
+    over = {"data.split_seed": [3, 4], "training.batch": [10, 20]}
+    for workers in (1, 2):
+        plan = planned(world, axes_of(world, over))
+        done = sweeping.run_sweep(plan, tmp_path / str(workers), options=RunOptions(workers=workers))
+        assert done.failures == {}
+        assert sorted(read) == [3, 3, 4, 4]  # in each of the two precisions
+        read.clear()
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+    one, other = (tmp_path / "2" / name / "a" / "seed-0" for name in ("split_seed-3_batch-10", "split_seed-4_batch-10"))
+    assert (one / "metrics.parquet").read_bytes() != (other / "metrics.parquet").read_bytes()
+
+
+@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
+@pytest.mark.parametrize("obstacle", ["another system", "no room"])
+def test_where_nothing_can_be_shared_workers_read_for_themselves(
+    obstacle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    if obstacle == "no room":
+        monkeypatch.setattr(shelf_module, "SharedData", full)
+    else:
+        monkeypatch.setattr(workers_module, "can_share", lambda: False)
+    scenario = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3})
+    assert run_study(scenario, tmp_path / "2", options=TWO).failures == {}
+    run_study(scenario, tmp_path / "1")
+    assert files(tmp_path / "1") == files(tmp_path / "2")
+
+
+def test_libraries_of_a_worker_start_as_many_threads_as_a_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, str | None]] = []
+    context = Mock(Pipe=multiprocessing.Pipe)
+    context.Process().start.side_effect = lambda: found.append({name: os.environ.get(name) for name in names})
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    monkeypatch.setattr(workers_module, "_CONTEXT", context)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    workers_module._started(3).link.close()
+    assert found == [dict.fromkeys(names, "3")]
+    assert (os.environ["OMP_NUM_THREADS"], os.environ.get("MKL_NUM_THREADS")) == ("7", None)
 
 
 def test_what_cannot_be_handed_to_a_worker_is_said_and_nothing_is_left(tmp_path: Path) -> None:
@@ -286,9 +369,9 @@ def test_who_has_not_begun_is_not_waited_for(begun: bool) -> None:
 def test_workers_that_cannot_write_end_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario, start = tiny("synchronous", seeds=[0, 1], stop={"rounds": 3}), workers_module._started
 
-    def spoilt() -> workers_module._Member:  # before the first order is sent: no worker can be faster
+    def spoilt(threads: int) -> workers_module._Member:  # before the first order is sent: no worker can be faster
         (tmp_path / "out" / "synchronous").write_text("no folder")
-        return start()
+        return start(threads)
 
     monkeypatch.setattr(workers_module, "_started", spoilt)
     with pytest.raises(ResultsError, match=r"synchronous/\.?seed-\d.*: cannot be written: "):

@@ -163,6 +163,12 @@ class LoadedData:
         """Training rows."""
         return len(self.labels["train"])
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all features, labels and marks of absent rows."""
+        held = (self.joint, self.labels, self.present or {})
+        return sum(tensor.nbytes for tensors in held for tensor in tensors.values())
+
 
 class Windows(Sequence[dict[Split, torch.Tensor]]):
     """Each client's features of every split: its columns of the joint ones, made when they are asked for."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from vflsim.errors import ProtocolError
 from vflsim.files import machine_memory
+from vflsim.learning.data.shared import can_share
+from vflsim.learning.data.shelf import Shelf
 from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.models.aggregates import AGGREGATES
 from vflsim.learning.models.build import least_batch, mixes_rows, seeded
@@ -33,14 +35,17 @@ from vflsim.vocabulary.imported import origin, reason
 from vflsim.vocabulary.plain_yaml import Location
 
 
-def read_and_check(scenario: Scenario, workers: int = 1, *, training: bool = True) -> ScenarioData:
+def read_and_check(
+    scenario: Scenario, workers: int = 1, *, training: bool = True, shelf: Shelf | None = None
+) -> ScenarioData:
     """Load the data of ``scenario`` and check every protocol against them.
 
-    The machine must have the memory of ``workers`` concurrent runs; without ``training``, only that of features and
-    weights. Code from outside is not tried out here (``studies.tryout``). Raises ``DataError``, and ``ScenarioError``
-    with every misfit, its file, line and key.
+    Data that are on the ``shelf`` are not loaded again. The machine must have the memory of ``workers`` concurrent
+    runs, which share their features; without ``training``, only that of features and weights. Code from
+    outside is not tried out here (``studies.tryout``). Raises ``DataError``, and ``ScenarioError`` with every misfit,
+    its file, line and key.
     """
-    data = ScenarioData(scenario)
+    data = ScenarioData(scenario, shelf)
     loaded = {name: data.of(scenario.training_of(name)) for name in scenario.protocols}
     first = next(iter(loaded.values()))
     if problems := list(problems_in(scenario, first.task.name, first.outputs)):
@@ -132,9 +137,14 @@ def _sizes(scenario: Scenario, settings: Mapping[str, Setting], workers: int, tr
             remedy = "keep views of fewer rows (record.views.rows), end earlier, or write `keep: last`"
         takes = f"{largest} needs about {quantity(needed[largest], 'B')} ({sizes[largest].told})"
         yield Problem(("models",), takes, allowed, remedy)
-    elif at_a_time * needed[largest] > there:
-        total, most = quantity(at_a_time * needed[largest], "B"), int(there // needed[largest])
-        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each)"
+        return
+    data = {id(each.data.joint["train"]): each.data.nbytes for each in settings.values()}
+    shared = sum(data.values()) if can_share() else 0  # workers map the same features and labels
+    own = needed[largest] - (sizes[largest].parts["features"] if can_share() else 0)
+    if at_a_time > 1 and shared + at_a_time * own > there:
+        total, most = quantity(shared + at_a_time * own, "B"), max(1, int((there - shared) // own))
+        once = "; features once" if shared else ""
+        takes = f"{at_a_time} runs of {largest} at a time need about {total} ({sizes[largest].told} each{once})"
         yield Problem(("models",), takes, allowed, f"give at most --workers {most}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from vflsim.learning.data.shared import can_share
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.calibrate import Speed, study_s
 from vflsim.studies.checks.expected import TRIAL_STEPS, Expectation
@@ -47,6 +48,8 @@ def expectation_table(
         f"Memory of a run, about: {largest.protocol} takes {largest.size.told}.",
         *map(target_note, scenario.targets),
     ]
+    if workers > 1 and can_share():
+        notes.insert(3, _memory_of_workers(found, min(workers, len(found) * len(scenario.seeds))))
     notes += [_standstill(each) for each in found if each.step_s == 0 and each.rounds > 1]
     notes += [f"{each.protocol}: {each.promise}." for each in found if each.promise]
     notes += [f"{each.protocol}: {each.particulars}." for each in found if each.particulars]
@@ -63,6 +66,16 @@ def expectation_table(
             if scenario.stop_of(each.protocol).precision and each.variation
         ]
     return TextTable(header, rows, notes=notes, left=(0, 1))
+
+
+def _memory_of_workers(found: Sequence[Expectation], workers: int) -> str:
+    """Say what concurrent runs share, and what each of them takes besides."""
+    data = max(each.size.parts["features"] for each in found)
+    own = max(each.size.bytes - each.size.parts["features"] for each in found)
+    return (
+        f"Memory of {workers} workers, about: {quantity(data, 'B')} of features once, and up to {quantity(own, 'B')} a "
+        "worker, beside some 300 MB of the process itself."
+    )
 
 
 def _standstill(expected: Expectation) -> str:

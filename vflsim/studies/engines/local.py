@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Self
 
+from vflsim.learning.data.shelf import Shelf
 from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.engines.base import Reports, Unit
@@ -13,10 +14,12 @@ from vflsim.studies.runs.spec import StudySpec
 
 
 class Here:
-    """Executes units in this process. It holds the data of one study at a time."""
+    """Executes units in this process. Studies with the same data load them once while they stay on the ``shelf``."""
 
-    def __init__(self, spec: StudySpec | None = None, data: ScenarioData | None = None) -> None:
-        self._spec, self._data = spec, data
+    def __init__(
+        self, spec: StudySpec | None = None, data: ScenarioData | None = None, shelf: Shelf | None = None
+    ) -> None:
+        self._spec, self._data, self._shelf = spec, data, shelf
 
     def __enter__(self) -> Self:
         return self
@@ -34,7 +37,7 @@ class Here:
     def _of(self, spec: StudySpec) -> ScenarioData:
         """Return the data of a study; load them if the study is another than before."""
         if self._spec is not spec or self._data is None:
-            self._spec, self._data = spec, ScenarioData(spec.scenario)
+            self._spec, self._data = spec, ScenarioData(spec.scenario, self._shelf)
         return self._data
 
 

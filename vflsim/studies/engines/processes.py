@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import resource_tracker
@@ -14,12 +15,15 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Self
 
-from vflsim.errors import ResultsError, ScenarioError, VflsimError
+from vflsim.errors import DataError, ResultsError, ScenarioError, VflsimError
+from vflsim.learning.data.shared import SharedData, can_share
+from vflsim.learning.data.shelf import Shelf
+from vflsim.scenario.data import ScenarioData
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.crashed import death, mention_log, report_of_lost, stillborn
 from vflsim.studies.engines.pickling import pickled, without_main_module
-from vflsim.studies.engines.worker import Begun, Order, Word, serve
+from vflsim.studies.engines.worker import Begun, Order, StudyOrder, Word, send_order, serve
 from vflsim.studies.runs.interrupt import SIGNALS, Interrupt
 from vflsim.studies.runs.progress import Report
 from vflsim.studies.runs.spec import StudySpec
@@ -27,6 +31,8 @@ from vflsim.studies.runs.spec import StudySpec
 GRACE_S = 30.0
 """Seconds that workers have to end by themselves."""
 _PAUSE_S = 1.0
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables with the number of threads that PyTorch, NumPy and SciPy start when they are imported."""
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -34,12 +40,14 @@ _CONTEXT = multiprocessing.get_context("spawn")
 class _Member:
     """A worker process, this side's end of its pipe, and its current unit.
 
-    ``spec`` is the study that it holds; ``begun``: it has begun at least one run.
+    ``spec`` is the study that it holds, ``data`` are the keys of the data sets that it has mapped; ``begun``: it has
+    begun at least one run.
     """
 
     process: SpawnProcess
     link: Connection
     spec: StudySpec | None = None
+    data: frozenset[str] = frozenset()
     unit: Unit | None = None
     since: float = 0.0
     latest: Progress | None = None
@@ -49,12 +57,15 @@ class _Member:
 class Crew:
     """Up to ``size`` worker processes, started on demand and reused.
 
+    This process reads the data of a study, unless they are on the ``shelf`` already, and workers map its memory (on
+    Linux; elsewhere each worker reads them by itself). Libraries have as many threads in a worker as a run has.
+
     Invariants: a worker executes at most one run; a run fails if its worker dies; no worker outlives the ``with`` block
     or the process that started it.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, shelf: Shelf | None = None) -> None:
+        self._size, self._shelf = size, shelf
         self._members: list[_Member] = []
 
     def __enter__(self) -> Self:
@@ -69,12 +80,12 @@ class Crew:
         Raises ResultsError if a run cannot be written, ScenarioError if workers cannot read a study, and RunError if
         workers cannot start. After an error, or if the iterator is closed early, all workers end.
         """
-        left = _with_payloads(units)
+        left = self._with_studies(units)
         try:
             while True:
                 interrupt.check()
-                for unit, payload in islice(left, self._size - len(self._busy())):
-                    _send(self._free(), unit, payload)
+                for unit, study in islice(left, self._size - len(self._busy())):
+                    _send(self._free(unit.spec.options.execution.threads), unit, study)
                     unit.watcher.began(unit.run)
                 if not self._busy():
                     break
@@ -119,14 +130,22 @@ class Crew:
     def _busy(self) -> list[_Member]:
         return [member for member in self._members if member.unit is not None]
 
-    def _free(self) -> _Member:
-        """Return an idle worker, or start one: fewer than ``size`` are busy."""
+    def _free(self, threads: int) -> _Member:
+        """Return an idle worker, or start one whose libraries have ``threads``: fewer than ``size`` are busy."""
         self._members = [member for member in self._members if member.unit is not None or member.process.is_alive()]
         for member in self._members:
             if member.unit is None:
                 return member
-        self._members.append(_started())
+        self._members.append(_started(threads))
         return self._members[-1]
+
+    def _with_studies(self, units: Iterable[Unit]) -> Iterator[tuple[Unit, _Study]]:
+        """Yield every unit with its study, made ready once for units that follow each other."""
+        study: _Study | None = None
+        for unit in units:
+            if study is None or unit.spec is not study.spec:
+                study = _Study(unit.spec, pickled(unit.spec), _shared(unit.spec, self._shelf))
+            yield unit, study
 
     def _talking(self) -> list[tuple[_Member, Unit]]:
         """Wait briefly; return the workers that have sent a message or died, and their units."""
@@ -157,14 +176,23 @@ class Crew:
         return report
 
 
-def _started() -> _Member:
+@dataclass(frozen=True, slots=True)
+class _Study:
+    """A study that is ready for workers: pickled, and its data in files, by dtype and each with its key."""
+
+    spec: StudySpec
+    pickled: bytes
+    data: Mapping[str, tuple[str, SharedData]]
+
+
+def _started(threads: int) -> _Member:
     """Start a worker. It inherits blocked signals and gets interrupts through its pipe."""
     ours, its = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=serve, args=(its,), daemon=True)
     resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        with without_main_module():
+        with without_main_module(), _environment(dict.fromkeys(_POOLS, str(threads))):
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -172,12 +200,17 @@ def _started() -> _Member:
     return _Member(process, ours)
 
 
-def _send(member: _Member, unit: Unit, payload: bytes) -> None:
-    known = member.spec is unit.spec
-    order = Order(unit.run, unit.spec.log_of(unit.run), None if known else payload)
-    member.spec, member.unit, member.since, member.latest = unit.spec, unit, time.monotonic(), None
+def _send(member: _Member, unit: Unit, study: _Study) -> None:
+    order, files = None, dict[str, SharedData]()
+    if member.spec is not unit.spec:
+        files = {key: shared for key, shared in study.data.values() if key not in member.data}
+        keys = {dtype: key for dtype, (key, _) in study.data.items()}
+        order = StudyOrder(study.pickled, keys, {key: shared.outline for key, shared in files.items()})
+        member.spec, member.data = unit.spec, frozenset(keys.values())
+    member.unit, member.since, member.latest = unit, time.monotonic(), None
     with contextlib.suppress(OSError):  # a dead worker is noticed later
-        member.link.send(order)
+        descriptors = [shared.descriptor for shared in files.values()]
+        send_order(member.link, Order(unit.run, unit.spec.log_of(unit.run), order), descriptors)
 
 
 def _heard(member: _Member) -> Word | None:
@@ -189,10 +222,30 @@ def _heard(member: _Member) -> Word | None:
     return word
 
 
-def _with_payloads(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes]]:
-    """Yield every unit with its pickled study, pickled once for units that follow each other."""
-    spec, payload = None, b""
-    for unit in units:
-        if unit.spec is not spec:
-            spec, payload = unit.spec, pickled(unit.spec)
-        yield unit, payload
+def _shared(spec: StudySpec, shelf: Shelf | None) -> dict[str, tuple[str, SharedData]]:
+    """Return the data of a study in files for workers; none where they cannot be read, so that every run reports it.
+
+    Without room for the files, too, workers read the data by themselves.
+    """
+    if not can_share():
+        return {}
+    protocols = dict.fromkeys(protocol for protocol, _ in spec.runs)
+    try:
+        return ScenarioData(spec.scenario, shelf).shared(protocols)
+    except (DataError, OSError):
+        return {}
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that processes started meanwhile inherit."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflsim.errors import ScenarioError
+from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.lock import locked
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
@@ -86,13 +87,14 @@ def work_on(
             for study in plan.head.studies}  # fmt: skip
     studies = [study for study in plan.head.studies if mine[study.folder]]
     specs = [plan.spec(study, folder / study.folder, options, mine[study.folder]) for study in studies]
+    shelf = Shelf()
     for spec in specs:
-        checked(spec.scenario, spec.timing_only)
+        checked(spec.scenario, spec.timing_only, shelf=shelf)
     with (
         locked(folder) if plan.head.keys else contextlib.nullcontext(),
         Interrupt() as interrupt,
-        Pool(specs, lambda position: watcher_of(studies[position]), data_of=lambda _: None) as pool,
-        engine_of(options, len(units)) as engine,
+        Pool(specs, lambda position: watcher_of(studies[position])) as pool,
+        engine_of(options, len(units), shelf) as engine,
     ):
         for spec in specs:
             refuse_another(spec.folder, spec.text)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vflsim.errors import ScenarioError
 from vflsim.files import text as text_of
+from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.write import run_folder
 from vflsim.scenario.load import load
 from vflsim.scenario.models import FolderName, Scenario, Seed
@@ -176,11 +177,12 @@ class UnitPlan:
 
     def sweep(self) -> SweepPlan:
         """Return the sweep that this is a plan of. Raises ScenarioError and DataError."""
-        timing_only = self.head.timing_only
+        timing_only, shelf = self.head.timing_only, Shelf()
         points = (
-            checked_point(self.scenario(study), timing_only, study.folder, study.values) for study in self.head.studies
+            checked_point(self.scenario(study), timing_only, study.folder, study.values, shelf=shelf)
+            for study in self.head.studies
         )
-        return SweepPlan(self.head.keys, tuple(points), timing_only)
+        return SweepPlan(self.head.keys, tuple(points), timing_only, shelf)
 
 
 def _unit(keys: Sequence[str], study: PlannedStudy, protocol: str, seed: int) -> PlannedUnit:

@@ -44,7 +44,7 @@ def expected_runs(plan: SweepPlan, options: RunOptions) -> Iterator[ExpectedRuns
     budget_s = min(BUDGET_S, _ALL_S / len(set(zip(owners.values(), (name for _, name in owners), strict=True))))
     found: dict[tuple[int, str], ExpectedRuns] = {}
     for position, point in enumerate(plan.points):
-        scenario, data = point.scenario, ScenarioData(point.scenario)
+        scenario, data = point.scenario, ScenarioData(point.scenario, plan.shelf)
         for name in scenario.protocols:
             owner = owners[position, name]
             if owner == position:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vflsim.errors import ScenarioError
+from vflsim.learning.data.shelf import Shelf
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 from vflsim.scenario.emit import flow
 from vflsim.scenario.load import load
@@ -35,12 +36,13 @@ _INSTEAD = {
 class SweepPlan:
     """A sweep before its first run: one point for every combination of values, in the order of their runs.
 
-    A study is a sweep of one point, without keys.
+    A study is a sweep of one point, without keys. ``shelf`` has the data of the latest points.
     """
 
     keys: tuple[str, ...]
     points: tuple[StudySpec, ...]
     timing_only: bool
+    shelf: Shelf = field(default_factory=Shelf, repr=False, compare=False)
 
     @property
     def page(self) -> SweepPage:
@@ -98,27 +100,33 @@ def planned(
     zipped: bool = False,
     overrides: Sequence[str] = (),
     timing_only: bool = False,
+    shelf: Shelf | None = None,
 ) -> SweepPlan:
     """Plan a scenario's sweep over the grid of all values, or with ``zipped`` over first, second, … values together.
 
-    Checks every point, with its data. Raises ScenarioError and DataError, also for keys that cannot be swept over,
-    repeated values, and zipped lists of different lengths.
+    Checks every point, with its data, which go to the ``shelf``. Raises ScenarioError and DataError, also for keys that
+    cannot be swept over, repeated values, and zipped lists of different lengths.
     """
     _check(over, zipped)
     combinations = list(zip(*(axis.values for axis in over), strict=True) if zipped else _grid(over))
     keys = tuple(axis.key for axis in over)
-    points = []
+    points, shelf = [], shelf or Shelf()
     for values, folder in zip(combinations, folder_names(keys, combinations), strict=True):
-        points.append(_point(source, over, values, overrides, folder, timing_only))
-    return SweepPlan(keys, tuple(points), timing_only)
+        points.append(_point(source, over, values, overrides, folder, timing_only, shelf))
+    return SweepPlan(keys, tuple(points), timing_only, shelf)
 
 
 def checked_point(
-    scenario: Scenario, timing_only: bool, folder: str = "", values: tuple[Any, ...] = (), path: PathWish = "auto"
+    scenario: Scenario,
+    timing_only: bool,
+    folder: str = "",
+    values: tuple[Any, ...] = (),
+    path: PathWish = "auto",
+    shelf: Shelf | None = None,
 ) -> StudySpec:
-    """Check the scenario of a point with its data. Raises ScenarioError and DataError."""
+    """Check the scenario of a point with its data, which go to the ``shelf``. Raises ScenarioError and DataError."""
     paths = choices(scenario, path, timing_only)
-    lines = tuple(described(scenario, checked(scenario, timing_only)))
+    lines = tuple(described(scenario, checked(scenario, timing_only, shelf=shelf)))
     return StudySpec(scenario, Path(folder), paths, timing_only, values=values, described=lines)
 
 
@@ -195,12 +203,13 @@ def _point(
     overrides: Sequence[str],
     folder: str,
     timing_only: bool,
+    shelf: Shelf,
 ) -> StudySpec:
     """Load and check the scenario of a point; its errors name ``--over``."""
     pairs = [(key, flow(value)) for axis, value in zip(over, values, strict=True) for key in axis.keys]
     try:
         scenario = load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)])
-        return checked_point(scenario, timing_only, folder, values)
+        return checked_point(scenario, timing_only, folder, values, shelf=shelf)
     except ScenarioError as error:
         what, where = error.what, error.where
         for key, _ in pairs:

@@ -10,12 +10,14 @@ from vflsim.errors import VflsimError
 from vflsim.results.store.lock import locked
 from vflsim.results.sweeps.axis import setting_of
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.studies.engines.base import Engine
 from vflsim.studies.pool import Pool, Study
 from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Watcher
+from vflsim.studies.runs.spec import StudySpec
 from vflsim.studies.study import engine_of
 from vflsim.studies.sweeps.folder import SweepRoom
 from vflsim.studies.sweeps.plan import SweepPlan
@@ -94,6 +96,9 @@ def run_sweep(
             room.finished(position)
             watcher.ended(steps[position], study)
 
+        def data_of(spec: StudySpec) -> ScenarioData:
+            return ScenarioData(spec.scenario, plan.shelf)
+
         def watcher_of(position: int) -> Watcher:
             return watcher.watching(steps[position])
 
@@ -106,8 +111,8 @@ def run_sweep(
                 watcher.grown(room.stay, gone, room.aside)
             with (
                 Interrupt() as interrupt,
-                Pool(specs, watcher_of, plan.owners(), room.opened, finished) as pool,
-                engine or engine_of(options, plan.runs) as executing,
+                Pool(specs, watcher_of, plan.owners(), room.opened, finished, data_of) as pool,
+                engine or engine_of(options, plan.runs, plan.shelf) as executing,
             ):
                 pool.run(executing, interrupt)
         except BaseException:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from vflsim.errors import ScenarioError
+from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.write import write_file
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.sweeps.tuning import COMMON, OWN, PREFIX, TUNING, Score, Tuning, main_validation_metric
@@ -73,9 +74,11 @@ def tune_protocols(
     tuned = load(source, only)
     _check(scenario, tuned, keys, values, score)
     only += _without_targets(tuned)
-    metric = _metric(load(source, only), metric)
+    shelf = Shelf()
+    metric = _metric(load(source, only), metric, shelf)
     folder = Path(out) if out is not None else default_folder(scenario)
-    done = run_sweep(planned(source, [axis], overrides=only), folder, options=options, watcher=watcher)
+    plan = planned(source, [axis], overrides=only, shelf=shelf)
+    done = run_sweep(plan, folder, options=options, watcher=watcher)
     tuning = Tuning(Sweep.open(folder), metric, score)
     candidates = [load(source, [*overrides, *(f"{each}={emit.flow(value)}" for each in keys)]) for value in values]
     texts = {OWN: own_text(scenario, candidates, keys, tuning)}
@@ -185,10 +188,10 @@ def _without_targets(scenario: Scenario) -> list[str]:
     ]
 
 
-def _metric(scenario: Scenario, metric: str | None) -> str:
+def _metric(scenario: Scenario, metric: str | None, shelf: Shelf) -> str:
     """Return the metric to score; ScenarioError if the data's task does not have it."""
     training = scenario.training_of(next(iter(scenario.protocols)))
-    names = checked(scenario, timing_only=False).of(training).task.metric_names
+    names = checked(scenario, timing_only=False, shelf=shelf).of(training).task.metric_names
     known = tuple(f"{PREFIX}{name}" for name in ("loss", *names, *scenario.metrics))
     if metric is not None and metric not in known:
         what = f"{metric!r} is no metric of this task's validation rows"
