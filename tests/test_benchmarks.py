@@ -101,3 +101,17 @@ def test_the_benchmark_of_easter_compares_what_computes_the_same(
             for one, other in zip((party.embedding, party.predictor), nets, strict=True):
                 for ours, theirs in zip(one.module.parameters(), other.parameters(), strict=True):
                     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
+def test_the_benchmark_of_workers_measures_their_memory_and_their_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers on a small scenario: they map data, and take processor time."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import workers
+    from tiny_worlds import raw
+
+    found = workers.measure(raw("synchronous", seeds=[0, 1], stop={"rounds": 20}), [], 2)
+    assert len(found["starts_s"]) == 2
+    assert min(found["starts_s"]) > 0
+    assert 0 < found["most"]["data"] < found["most"]["anonymous"] < found["most"]["pss"]
+    assert found["rate"] > 0
