@@ -27,6 +27,7 @@ def check(
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
     loaded = load(scenario, overrides, seeds)
+    from vflsim.learning.learners.embedding_table import reusing_memory
     from vflsim.results.tables.conditions import conditions_table
     from vflsim.simulation.execution import patient_collector
     from vflsim.studies.checks.calibrate import ALL_S, BUDGET_S, Speed, calibrated
@@ -57,7 +58,7 @@ def check(
     speeds: dict[str, Speed] | None = None if quick else {}
     if speeds is not None:
         budget_s = min(BUDGET_S, ALL_S / len(found))
-        with page.status("measuring …") if page.is_terminal else nullcontext():
+        with page.status("measuring …") if page.is_terminal else nullcontext(), reusing_memory():
             for each in found:
                 its = data.of(loaded.training_of(each.protocol))
                 speeds[each.protocol] = calibrated(

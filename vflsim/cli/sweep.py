@@ -44,6 +44,7 @@ def sweep(
     execution: ExecutionOptions,
 ) -> None:
     """Run a scenario with every combination of values of its keys, and compare round times."""
+    from vflsim.learning.learners.embedding_table import reusing_memory
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
@@ -63,7 +64,9 @@ def sweep(
         say(note)
     plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
     if dry_run:
-        page.print(expected_runs_table(plan, [*expected_runs(plan, options)], options.workers))
+        with reusing_memory():
+            found = [*expected_runs(plan, options)]
+        page.print(expected_runs_table(plan, found, options.workers))
         return
     if (same := plan.runs - plan.different_runs) and not options.resume:
         say(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")

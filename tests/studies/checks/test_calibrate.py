@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tiny_worlds import data_of, tiny
 
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.learners.embedding_table import EmbeddingTable
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
@@ -245,3 +247,19 @@ def test_runs_in_which_no_time_passes_are_measured_by_a_few_rounds(monkeypatch: 
     timed = tiny("synchronous", stop={"rounds": 10})
     other = " ".join(expectation_table(timed, [expectation(timed, "synchronous", data_of(timed))]).notes)
     assert "no time passes" not in other
+
+
+def test_trials_leave_no_tables_behind_even_before_the_collector_comes() -> None:
+    scenario = tiny({"own": {"kind": "asynchronous"}}, stop={"rounds": 20})
+    data = data_of(scenario)
+    expected = expectation(scenario, "own", data, steps=2)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(issubclass(type(each), EmbeddingTable) for each in gc.get_objects())
+        calibrated(scenario, "own", data, expected=expected, budget_s=0.01)
+        left = sum(issubclass(type(each), EmbeddingTable) for each in gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert left == 0
+    assert gc.get_freeze_count() == 0

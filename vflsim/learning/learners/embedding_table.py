@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.learning.batches import CPU, Batch
 
 Arrived: TypeAlias = tuple[int, Batch, Tensor]
 """The place of a party, a batch, and the party's embeddings of it, (rows, width)."""
+
+
+_LARGE = 2**24
+"""Bytes of a table from which on its memory is worth keeping."""
+_pool: ContextVar[_Pool | None] = ContextVar("_pool", default=None)
 
 
 class EmbeddingTable:
@@ -62,7 +72,52 @@ class EmbeddingTable:
 
 
 def zeros(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on the CPU memory is taken when it is first written."""
-    if device == CPU:
-        return torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
-    return torch.zeros(shape, dtype=dtype, device=device)
+    """Return zeros; on the CPU memory is taken when it is first written, or is that of a table that has gone."""
+    if device != CPU:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    of = torch.empty(0, dtype=dtype).numpy().dtype
+    pool = _pool.get()
+    return torch.from_numpy(np.zeros(shape, of) if pool is None else pool.zeros(shape, of))
+
+
+@contextmanager
+def reusing_memory() -> Iterator[None]:
+    """Let large tables take the memory of earlier ones that nobody holds any more, until the body ends.
+
+    The system zeroes fresh memory page by page, which takes longer than the few rounds of a trial.
+    """
+    before = _pool.set(_Pool())
+    try:
+        yield
+    finally:
+        _pool.reset(before)
+
+
+class _Pool:
+    """Memory of tables, each with a reference to the latest array that was made of it."""
+
+    def __init__(self) -> None:
+        self._lent: list[tuple[NDArray[np.uint8], Callable[[], NDArray[Any] | None]]] = []
+
+    def zeros(self, shape: tuple[int, int], of: np.dtype[Any]) -> NDArray[Any]:
+        """Return zeros, in the smallest memory that is free and large enough; without any, in new memory.
+
+        Free memory that is too small goes then: tables of one scenario are mostly of one size.
+        """
+        size = math.prod(shape) * of.itemsize
+        if size < _LARGE:
+            return np.zeros(shape, of)
+        place = min(
+            (place for place, (memory, array) in enumerate(self._lent) if array() is None and len(memory) >= size),
+            key=lambda place: len(self._lent[place][0]),
+            default=None,
+        )
+        if place is None:
+            self._lent = [(memory, array) for memory, array in self._lent if array() is not None]
+            memory = np.zeros(size, np.uint8)
+        else:
+            memory, _ = self._lent.pop(place)
+            memory[:size] = 0
+        array = memory[:size].view(of).reshape(shape)
+        self._lent.append((memory, ref(array)))
+        return array
