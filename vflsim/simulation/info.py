@@ -21,7 +21,10 @@ from vflsim.simulation.heaviest_tail import heaviest
 def run_info(
     scenario: Scenario, name: str, seed: int, error: VflsimError | None, seconds: float = 0.0, **facts: Any
 ) -> RunInfo:
-    """Assemble ``run.json`` of protocol ``name`` after so many ``seconds``; ``facts`` are the fields of the run."""
+    """Assemble ``run.json`` of protocol ``name`` after so many ``seconds``; ``facts`` are the fields of the run.
+
+    The heaviest tail is looked for unless it is among them.
+    """
     protocol, timings = scenario.protocols[name].protocol, party_timings(scenario)
     participants = tuple(participants_of(protocol, scenario.clients, scenario.symbols))
     known = {
@@ -35,10 +38,11 @@ def run_info(
         "installed": packages_of(run_part(scenario, name)),
         "participants": participants,
         "metrics": scenario.metric_facts,
-        "heavy_tail": heaviest(timings, participants, facts["counts"]["rounds"], seconds),
         "network": NetworkFacts.of(scenario.timing.network, [timing.link for timing in timings]),
         **run_facts(protocol),
     }
+    if "heavy_tail" not in facts:
+        known["heavy_tail"] = heaviest(timings, participants, facts["counts"]["rounds"], seconds)
     return RunInfo(**(known | facts))
 
 

@@ -79,12 +79,14 @@ def run_protocol(
     report: Callable[[Progress], None] | None = None,
     execution: Execution = USUAL,
     keeper: CourseKeeper | None = None,
+    with_tails: bool = True,
 ) -> Outcome:
     """Run protocol ``name`` with ``seed`` in ``world`` (default: virtual time) until a stop rule of the scenario.
 
     A failed run keeps its tables; the outcome has the error, which names the party and the virtual time. ``keeper``,
     for training in virtual time, keeps checkpoints and resumes from them: raises ``CheckpointError`` if it cannot, and
-    ``KeyboardInterrupt`` if the keeper is asked to stop.
+    ``KeyboardInterrupt`` if the keeper is asked to stop. Without ``with_tails`` nobody asks for ``info.heavy_tail``, an
+    integral.
     """
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     if not protocol.traits.runs_on_cpu:
@@ -100,7 +102,7 @@ def run_protocol(
     conditions = None if timing_only else conditions_of(protocol, resolved, made.server.learner, learners)
     return run_parties(
         scenario, name, seed, resolved, made, conditions, timing_only=timing_only, report=report, execution=execution,
-        keeper=keeper,
+        keeper=keeper, with_tails=with_tails,
     )  # fmt: skip
 
 
@@ -118,6 +120,7 @@ def run_parties(
     keeper: CourseKeeper | None = None,
     conducting: Callable[..., Conductor] = Conductor,
     path: RunPath = "event",
+    with_tails: bool = True,
 ) -> Outcome:
     """Run the parties that have been made, until a stop rule of the scenario, and gather what they have recorded.
 
@@ -206,6 +209,7 @@ def run_parties(
         stalled=tuple(stalled),
         variation=variation,
         **real,
+        **({} if with_tails else {"heavy_tail": None}),
     )
     weights = {} if timing_only else _weights(made)
     notes = [conductor.ended_because, "" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]

@@ -37,11 +37,17 @@ _PART = 8
 
 
 def run_vectorised(
-    scenario: Scenario, name: str, seed: int, data: LoadedData, report: Callable[[Progress], None] | None = None
+    scenario: Scenario,
+    name: str,
+    seed: int,
+    data: LoadedData,
+    report: Callable[[Progress], None] | None = None,
+    with_tails: bool = True,
 ) -> Outcome:
     """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing only, without events.
 
-    If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``.
+    If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. Without
+    ``with_tails`` nobody asks for ``info.heavy_tail``, an integral.
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
@@ -103,6 +109,7 @@ def run_vectorised(
         counts={"rounds": books.rounds, "updates": books.updates, "events": 0},
         wall_clock_s=time.monotonic() - began,
         variation=variation,
+        **({} if with_tails else {"heavy_tail": None}),
     )
     note = not_ended(stop, variation, info.stop_reason, books.rounds, books.row["time_s"])
     own = OwnTables()
