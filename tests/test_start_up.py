@@ -159,3 +159,21 @@ def test_a_run_and_its_check_import_only_what_they_need(name: str, training: tup
 def test_digits_are_read_without_scikit_learn(training: tuple[Path, dict[str, Ran]]) -> None:
     found = training[1]["check timing/two_clients --quick"]
     assert (found.status, "sklearn" in found.imported) == (0, False)
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["check", "nowhere_at_all"], 2)])
+def test_a_command_ends_at_once_with_its_status_after_what_is_due_at_the_end(arguments: list[str], status: int) -> None:
+    code = (
+        "import atexit, sys\n"
+        "from vflsim.cli import script\n"
+        "class Large:\n"
+        "    def __del__(self): print('taken apart', flush=True)\n"
+        "large = Large()\n"
+        "atexit.register(print, 'at the end')\n"
+        f"sys.argv = ['vflsim', *{arguments!r}]\n"
+        "script()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert done.stdout.endswith("at the end\n")
+    assert ("nowhere_at_all" in done.stderr) == (status == 2)

@@ -1,5 +1,5 @@
 """``python -m vflsim`` is the console script."""
 
-from vflsim.cli import main
+from vflsim.cli import script
 
-main()
+script()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
+import os
 import sys
+import threading
 
 from vflsim.cli import (  # noqa: F401  each registers its commands
     analyze,
@@ -46,3 +50,24 @@ def main() -> None:
         sys.exit(error.exit_code)
     finally:
         gc.set_threshold(*before)
+
+
+def script() -> None:
+    """Run the console script as a process of its own; after a command it ends at once.
+
+    Python takes every object of PyTorch apart before it ends, which is a second of the processor. Functions for the end
+    (``atexit``) run as usual, and output is written first. A process with other threads ends as usual.
+    """
+    status: str | int | None = 0
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code or 0
+    if not isinstance(status, int) or threading.active_count() > 1:
+        sys.exit(status)
+    with contextlib.suppress(OSError):  # a closed pipe
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+    sys.exit(status)
