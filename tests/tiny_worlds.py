@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from vflsim.learning.data import load as load_data
@@ -155,9 +157,25 @@ def run(
     if outcome.error is not None:
         raise outcome.error
     assert outcome.info.status == "finished"
-    assert verify_run(outcome.tables, outcome.info) == []
+    assert_sound(outcome)
     assert outcome.info.stalled == ()
     return outcome
+
+
+def assert_sound(outcome: Outcome) -> None:
+    """All invariants hold. Runs that left the same tables and facts, as tests of equal runs make, are checked once."""
+    said = hashlib.blake2b(outcome.info.model_copy(update={"wall_clock_s": 0.0}).model_dump_json().encode())
+    for name, table in outcome.tables.named().items():
+        said.update(name.encode())
+        with pa.ipc.new_stream(sink := pa.BufferOutputStream(), table.schema) as stream:
+            stream.write_table(table)
+        said.update(sink.getvalue())
+    if said.digest() not in _sound:
+        assert verify_run(outcome.tables, outcome.info) == []
+        _sound.add(said.digest())
+
+
+_sound: set[bytes] = set()
 
 
 def metrics(outcome: Outcome) -> pd.DataFrame:
