@@ -52,6 +52,12 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
+TIMED = {
+    "ignore-fastest", "ignore-deadline", "t-synchronous-cancel", "t-synchronous-bounded", "asynchronous-bounded",
+    "fedvs-partial", "vimsgd-exclude", "fdml-exclude", "fedbcd-sequential",
+}  # fmt: skip
+"""They compute what another kind does, at other times or with fewer clients."""
+BATCHED = [name for name in KINDS if is_thorough() or name not in TIMED]
 EAGER = KINDS if is_thorough() else ("synchronous", "asynchronous", "fedvs", "easter", "vimadmm", "c_vfl")
 
 
@@ -70,7 +76,7 @@ def rehearse(entry: dict[str, Any], *, eager: bool = False) -> tuple[Outcome, Re
 
 
 @pytest.mark.parametrize(
-    ("name", "eager"), [*((name, False) for name in (*KINDS, *PARTS)), *((name, True) for name in (*EAGER, *PARTS))]
+    ("name", "eager"), [*((name, False) for name in (*BATCHED, *PARTS)), *((name, True) for name in (*EAGER, *PARTS))]
 )
 def test_every_kind_runs_away_from_the_cpu_and_reads_what_is_documented(name: str, eager: bool) -> None:
     outcome, rehearsal = rehearse({**KINDS, **PARTS}[name], eager=eager)
