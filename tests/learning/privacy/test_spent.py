@@ -192,6 +192,7 @@ def calibrated(protocol: str = "synchronous", secret: bool = False, **said: Any)
     return tiny(entry, **{"training__sampling": "uniform" if secret else "shuffled", **said})
 
 
+@pytest.mark.usefixtures("few_orders")
 @in_turn(secret={"known": False, "secret": True}, stop={"rounds": {"rounds": 12}, "epochs": {"epochs": 2.4}})
 def test_the_noise_is_planned_for_the_rounds_that_the_stop_rules_allow(secret: bool, stop: dict[str, Any]) -> None:
     scenario = calibrated(secret=secret, stop=stop)
@@ -204,6 +205,7 @@ def test_the_noise_is_planned_for_the_rounds_that_the_stop_rules_allow(secret: b
         assert facts.noise_multiplier == noise_multiplier_for(3, 1e-5, 3)
 
 
+@pytest.mark.usefixtures("few_orders")
 def test_a_run_that_would_exceed_its_plan_ends_with_an_error_and_with_stop_epsilon_without_one() -> None:
     short = {"mechanism": {"rounds": 7}, "stop": {"rounds": 12}}
     for secret, what in ((False, "for 2 releases of a sample"), (True, "for 7 mini-batches of a client")):
