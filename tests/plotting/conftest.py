@@ -5,9 +5,18 @@ import pytest
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]  # toy_runs; story, closed_curves
 
+from thorough import is_thorough
 from toy_runs import toy_results
 
+from vflsim.plotting import style
 from vflsim.results import Results
+
+
+@pytest.fixture
+def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw a sixteenth of the pixels: for tests that do not look at them."""
+    if not is_thorough():
+        monkeypatch.setattr(style, "DPI", style.DPI // 4)
 
 
 @pytest.fixture(scope="session")

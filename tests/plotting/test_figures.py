@@ -32,6 +32,7 @@ OF_THEIR_OWN = (
     "rounding_tables",
 )
 """Scripts that draw (or print) sweeps, evaluations, one particular scenario, or all pictures of the gallery."""
+pytestmark = pytest.mark.usefixtures("few_pixels")
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"
 
 
@@ -40,12 +41,36 @@ def texts(figure: mpl.figure.Figure) -> str:
     return " | ".join([*axes, *(t.get_text() for legend in figure.legends for t in legend.get_texts())])
 
 
+LABELS = {
+    "time": "virtual time [s]",
+    "rounds": "server steps",
+    "epsilon": "ε spent",
+    "bytes": "bytes sent by all parties",
+    "energy": "energy of all parties [J]",
+    "durations": "round duration [s]",
+    "survival": "share of rounds that last longer",
+    "speedup": "mean round: times faster",
+    "waited": "client",
+    "breakdown": "share of the average client's time",
+    "staleness": "client age [server steps]",
+    "utilisation": "virtual time [s]",
+    "target": "time to target [s]",
+    "timeline": "virtual time [s]",
+}
+"""What the axes of each figure show, and in which unit."""
+
+
 @pytest.mark.parametrize("kind", PLOTS)
-def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes(results: Results, kind: str):
+def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes_and_touches_no_global_state(
+    results: Results, kind: str
+):
+    before = dict(mpl.rcParams)
     figure = plot(results, kind)
+    assert LABELS[kind] in texts(figure)
     png = figure.png()
     assert png.startswith(b"\x89PNG")
     assert plot(results, kind).png() == png
+    assert dict(mpl.rcParams) == before
     assert all(axes.get_xlabel() for axes in figure.axes[-1:])
     renderer = figure.canvas.get_renderer()
     for legend in figure.legends:
@@ -53,29 +78,6 @@ def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes(resu
         assert not any(box.overlaps(axes.get_tightbbox(renderer)) for axes in figure.axes)
         assert figure.bbox.containsx(box.x0)
         assert figure.bbox.containsx(box.x1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "label"),
-    [
-        ("time", "virtual time [s]"),
-        ("rounds", "server steps"),
-        ("epsilon", "ε spent"),
-        ("bytes", "bytes sent by all parties"),
-        ("energy", "energy of all parties [J]"),
-        ("durations", "round duration [s]"),
-        ("survival", "share of rounds that last longer"),
-        ("speedup", "mean round: times faster"),
-        ("waited", "client"),
-        ("breakdown", "share of the average client's time"),
-        ("staleness", "client age [server steps]"),
-        ("utilisation", "virtual time [s]"),
-        ("target", "time to target [s]"),
-        ("timeline", "virtual time [s]"),
-    ],
-)
-def test_axes_say_what_they_show_and_in_which_unit(results: Results, kind: str, label: str):
-    assert label in texts(plot(results, kind))
 
 
 def test_every_figure_has_the_colours_of_the_protocols_kinds(results: Results):
@@ -219,11 +221,7 @@ def test_failed_and_absent_runs_do_not_stop_the_others(toy_folder: Path, tmp_pat
     assert "wait, seed 1" in texts(plot(results, "timeline"))
 
 
-def test_figures_touch_no_global_state(results: Results):
-    before = dict(mpl.rcParams)
-    for kind in PLOTS:
-        plot(results, kind)
-    assert dict(mpl.rcParams) == before
+def test_figures_import_no_pyplot():
     for path in Path(vflsim.plotting.__file__).parent.glob("*.py"):
         assert "pyplot" not in {
             alias.name.rpartition(".")[2]

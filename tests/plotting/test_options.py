@@ -17,6 +17,8 @@ from vflsim.plotting.options import OPTIONS, given
 from vflsim.plotting.theme import STYLES, size_of
 from vflsim.results import NotRecordedError, Results
 
+pytestmark = pytest.mark.usefixtures("few_pixels")
+
 
 def legends(figure) -> list[str]:
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
