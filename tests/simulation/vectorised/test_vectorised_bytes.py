@@ -163,7 +163,7 @@ def test_every_protocol_with_every_delay_writes_the_same_bytes(kind: type, proto
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_random_scenarios_write_the_same_bytes(protocol: str) -> None:
-    @settings(CALM, max_examples=examples(5))
+    @settings(CALM, max_examples=examples(12))
     @given(
         st.sampled_from(["exponential", "gamma", "mixture", "constant"]).flatmap(
             lambda name: scenarios(PROTOCOLS[protocol], {"kind": name, **EXAMPLES[name]})
