@@ -47,6 +47,7 @@ _PROTOCOL = (
     "OwnEvaluation",
     "OwnNodes",
     "LabelSharing",
+    "Peering",
     "OwnFacts",
     "BatchPlan",
     "Synchronous",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsim.coding.limbs import product
@@ -16,6 +17,13 @@ MERSENNE_31: Final = 2**31 - 1
 MERSENNE_61: Final = 2**61 - 1
 
 _LOW_30, _LOW_31 = 2**30 - 1, 2**31 - 1
+
+
+class Words(Protocol):
+    """A source of random 64-bit words: a bit generator of numpy, say."""
+
+    def random_raw(self, size: int) -> NDArray[np.uint64]:
+        """Return ``size`` words."""
 
 
 @final
@@ -113,7 +121,7 @@ class PrimeField:
         """
         return product(_int64(a), _int64(b), self.p)
 
-    def uniform(self, shape: Sequence[int], bits: np.random.BitGenerator) -> Tensor:
+    def uniform(self, shape: Sequence[int], bits: Words) -> Tensor:
         """Draw independent uniform elements on the CPU: low bits of raw 64-bit words, rejecting values from p on.
 
         They keep the order of their words, and no surplus words are drawn. Raises ValueError for MT19937,

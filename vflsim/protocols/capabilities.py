@@ -248,6 +248,34 @@ class LabelSharing(ABC):
         """Whether clients also hold the labels of training rows, in addition to the server."""
 
 
+class Peering:
+    """A protocol whose clients send each other messages, too: in a live run they connect to each other.
+
+    What its parties must know of everybody's data before a run are ``public_facts``: numbers by name, told by each
+    client to all others in a live run. They are in ``setting.public`` then, and leak nothing else.
+
+    Example::
+
+        class Neighbours(Peering, Protocol):
+            kind: Literal["neighbours"] = "neighbours"
+            facts_told: ClassVar[tuple[str, ...]] = ("largest",)
+
+            def public_facts(self, setting: Setting, client: int) -> Mapping[str, float]:
+                return {"largest": float(setting.data.features[client - 1]["train"].abs().max())}
+    """
+
+    facts_told: ClassVar[tuple[str, ...]] = ()
+    """The names of all public facts."""
+
+    def public_facts(self, setting: Setting, client: int) -> Mapping[str, float]:
+        """Return the facts about the training data of ``client`` that all parties must know: finite numbers."""
+        return {}
+
+    def needs_one_process(self) -> str:
+        """Say why it cannot run live with these keys, and which it can; empty if it can."""
+        return ""
+
+
 class OwnFacts(ABC):
     """A protocol whose keys decide fields of ``run.json``.
 
@@ -279,5 +307,6 @@ CAPABILITIES: tuple[type, ...] = (
     OwnEvaluation,
     OwnNodes,
     LabelSharing,
+    Peering,
     OwnFacts,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,7 +32,8 @@ class Setting:
     client m at m − 1, participant or not. ``active_model`` embeds the server's own features, if it holds any.
     ``predictors`` has the prediction net of client m at m − 1, for protocols where every party has one.
     ``evaluation_takes_time``: evaluation is part of the run's virtual time. ``context`` binds masks to what the run
-    depends on.
+    depends on. ``public`` is what clients have told of their data (``Protocol`` with ``Peering``), in a live run alone:
+    there ``data`` holds one party's.
 
     Example::
 
@@ -53,6 +55,7 @@ class Setting:
     blinding: Blinding | None = None
     predictors: tuple[ServerModel, ...] = ()
     context: str = ""
+    public: Mapping[int, Mapping[str, float]] | None = None
 
     @property
     def dtype(self) -> torch.dtype:

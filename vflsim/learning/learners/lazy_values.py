@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsim.errors import RunError
 from vflsim.learning.batches import Batch
 
 Plain: TypeAlias = Any
@@ -53,6 +54,15 @@ class KeptValue(ABC):
     def rows_at(self, places: NDArray[np.int64]) -> Tensor | None:
         """Return some rows of the tensor that its receiver would compute, for views; None if it has no rows."""
         return None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a party in a process of its own computes it with its operation; otherwise when it is sent."""
+        return True
+
+    def on_wire(self) -> Tensor:
+        """Compute the tensor that goes to another process. Raises ``RunError`` for a value that never leaves."""
+        raise RunError(f"a value {self.recipe!r} sent to another process", allowed="values that are sent as tensors")
 
     @abstractmethod
     def written(self, writer: RecipeWriter) -> Plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -22,6 +23,7 @@ from vflsim.learning.learners.releases import Release
 from vflsim.learning.learners.remembered import as_state, from_state, tensors_in
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Optimizer
+from vflsim.learning.privacy.blinding.keys import KEY_BYTES
 from vflsim.learning.privacy.releases import Releases
 from vflsim.learning.privacy.releases import Rows as ReleasedRows
 from vflsim.learning.states import State, named, of_modules, under
@@ -270,6 +272,14 @@ class PartyLearner:
         """Return the loss and the task's metrics of predictions for all rows of a split."""
         task, target = _held(self.held.task, "task", self.party), self.labels(split)
         return task.scores(prediction, target)
+
+    def draw_secrets(self) -> None:
+        """Have secrets of the operating system's generator in place of those that follow from the public seed.
+
+        A live run calls it once, before the party does anything. Weights must not depend on these secrets.
+        """
+        if self.blinder is not None:
+            self.blinder.has(os.urandom(KEY_BYTES))
 
     # --- being interrupted ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, UnsuitableError
-from vflsim.protocols.capabilities import Analysable, Choices, Remembering
+from vflsim.protocols.capabilities import Analysable, Choices, Peering, Remembering
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedvs.acts import coded_acts, data_acts
 from vflsim.protocols.fedvs.answers import Answers
@@ -23,7 +23,7 @@ from vflsim.protocols.fedvs.keys import CodedKeys
 from vflsim.protocols.fedvs.learning.learners import coded_learners
 from vflsim.protocols.fedvs.learning.segments import SegmentedPlan
 from vflsim.protocols.fedvs.rounds import coded
-from vflsim.protocols.fedvs.scales import coding_plan, expanded_columns
+from vflsim.protocols.fedvs.scales import MAGNITUDE, coding_plan, expanded_columns, magnitude
 from vflsim.protocols.fedvs.stages import CodedStages
 from vflsim.protocols.traits import Traits
 from vflsim.protocols.vectorisable import Vectorisable
@@ -41,7 +41,7 @@ FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
 
 
-class FedVS(Analysable, Vectorisable, Remembering, CodedKeys):
+class FedVS(Analysable, Vectorisable, Remembering, Peering, CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest answers.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
@@ -62,6 +62,7 @@ class FedVS(Analysable, Vectorisable, Remembering, CodedKeys):
         refuses_absent_rows="a coded sum is over the embeddings of all clients, and none can be left out of it",
     )
 
+    facts_told: ClassVar[tuple[str, ...]] = (MAGNITUDE,)
     vectorised_keys: ClassVar[frozenset[str]] = frozenset(CodedKeys.model_fields)
 
     # --- the server -------------------------------------------------------------------------------------------------
@@ -108,6 +109,16 @@ class FedVS(Analysable, Vectorisable, Remembering, CodedKeys):
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make learners that share data and models, compute on shares, and decode."""
         return coded_learners(setting, coding_plan(self, setting, seed), seed)
+
+    def public_facts(self, setting: Setting, client: int) -> Mapping[str, float]:
+        """Return the bound of a client's features from which, with all others, the scales follow (Sec. 5.2)."""
+        return {MAGNITUDE: magnitude(setting, client)}
+
+    def needs_one_process(self) -> str:
+        """Refuse decoding in the clear, which reads everybody's data and models."""
+        if self.arithmetic == "coded":
+            return ""
+        return "arithmetic: decoded computes from the data and models behind the shares; allowed: arithmetic: coded"
 
     def extra_bytes(self, setting: Setting) -> int:
         """Count quantised features, masks of computed shares, rounded weights with draws, and a round's answers."""

@@ -31,6 +31,8 @@ PRIMES: dict[str, tuple[int, ...]] = {
 """The fields that ``prime`` allows: the first with enough bits is used, else the last."""
 ENOUGH_BITS = 16
 """Total bits of both scales for which ``prime: auto`` accepts the smaller field."""
+MAGNITUDE = "magnitude"
+"""The public fact about a client's data: the scales follow from everybody's."""
 _ROWS = 4096
 
 
@@ -52,7 +54,7 @@ def coding_plan(protocol: CodedKeys, setting: Setting, seed: int) -> CodingPlan:
     Raises ValueError if no scales, or not the given ones, keep sums from wrapping, and for a batch that is too large.
     """
     clients, models, data = setting.clients, setting.models, setting.data
-    found = {client: _magnitude(data, client, models[client - 1]) for client in clients}
+    found = {client: _magnitude_in(setting, client) for client in clients}
     quantiser = _quantiser(protocol, found)
     return CodingPlan(
         code=LagrangeCode(quantiser.field, protocol.K, protocol.T, len(clients)),
@@ -66,6 +68,18 @@ def coding_plan(protocol: CodedKeys, setting: Setting, seed: int) -> CodingPlan:
         arithmetic=protocol.arithmetic,
         seed=seed,
     )
+
+
+def magnitude(setting: Setting, client: int) -> float:
+    """Bound Σ_c |x̂_rc| over the training rows of a client's expanded features. Raises ValueError if it overflows."""
+    return _magnitude(setting.data, client, setting.models[client - 1]).largest
+
+
+def _magnitude_in(setting: Setting, client: int) -> _Magnitude:
+    """Return what a client has told of its data, or compute it."""
+    if setting.public is None:
+        return _magnitude(setting.data, client, setting.models[client - 1])
+    return _Magnitude(setting.public[client][MAGNITUDE], columns_of(setting, client))
 
 
 def _magnitude(data: LoadedData, client: int, model: ClientModel) -> _Magnitude:

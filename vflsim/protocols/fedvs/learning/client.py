@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from vflsim.errors import NonFiniteError, WeightBoundError
 from vflsim.learning.batches import Batch
@@ -16,7 +17,16 @@ from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.protocols.fedvs.learning.plan import CodingPlan, flops
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
-from vflsim.protocols.fedvs.learning.shares import CodedSum, DataSecret, HeldData, HeldModel, ModelSecret
+from vflsim.protocols.fedvs.learning.shares import (
+    CodedSum,
+    DataSecret,
+    HeldData,
+    HeldModel,
+    ModelSecret,
+    Sources,
+    SystemWords,
+    seeded_words,
+)
 from vflsim.protocols.fedvs.learning.work import ShareWork
 from vflsim.streams import generator, party_name
 
@@ -37,9 +47,9 @@ class CodedClientLearner(ClientLearner):
     """Makes the operations of one client of a coded run.
 
     The client's model is h = X̂ Ŵ with expanded features X̂ and stacked weights Ŵ (the biases b^i add up to one row). It
-    trains on the rounded data X̂' = 2^{-l_x} X̄ (Sec. 5.2), straight through the rounding of the weights. Invariants: the
-    shares of a round depend only on weights, seed and round, so that repeated shares are equal; a client shares no
-    weights whose sums could wrap.
+    trains on the rounded data X̂' = 2^{-l_x} X̄ (Sec. 5.2), straight through the rounding of the weights. Invariants:
+    repeated shares of a round are equal; in a simulation they depend only on weights, seed and round; a client shares
+    no weights whose sums could wrap.
     """
 
     def __init__(self, parts: ClientParts, plan: CodingPlan, powers: int, bias: bool) -> None:
@@ -47,7 +57,9 @@ class CodedClientLearner(ClientLearner):
         self.plan = plan
         self._powers, self._bias = powers, bias
         self._place, self._columns = plan.places[parts.party], plan.columns[parts.party]
-        self.data_shares: dict[int, Handle[HeldData]] = {}
+        self.words: Sources = seeded_words(plan.seed, parts.party)
+        """Random words of the masks of its shares."""
+        self.data_shares: dict[int, Handle[Any]] = {}
         """The received data shares by client, and this client's share of its own data."""
         self.given: Mapping[int, Handle[HeldData]] = {}
         """The shares of this client's data by receiver, once made."""
@@ -56,7 +68,13 @@ class CodedClientLearner(ClientLearner):
     def data_secret(self) -> DataSecret:
         """X̄_n, made when first needed."""
         x = expanded(self.parts.features["train"], self._powers, self._bias)
-        return DataSecret(self.plan, self.party, self._narrow(self.plan.quantiser.data(x)))
+        return DataSecret(self.plan, self.party, self._narrow(self.plan.quantiser.data(x)), self.words)
+
+    @override
+    def draw_secrets(self) -> None:
+        """Have masks of the operating system's generator: the sums over shares do not depend on them."""
+        super().draw_secrets()
+        self.words = lambda _: SystemWords()
 
     def share_data(self) -> Operation[dict[int, Handle[HeldData]]]:
         """Make the shares of this client's data by receiver: each (n/K, columns) (Eq. 2)."""
@@ -107,7 +125,7 @@ class CodedClientLearner(ClientLearner):
     def coded_embed(self, batch: SegmentedBatch, models: Mapping[int, Handle[HeldModel]]) -> Operation[Handle[Any]]:
         """Compute H̃ = Σ_n X̃_n[B] W̃_n over the clients in ``models``, in client order: (|B|, h) (Eq. 5).
 
-        The value is a lazy ``CodedSum``, which is computed only if the server decodes with it.
+        The value is a lazy ``CodedSum``, which a simulation computes only if the server decodes with it.
         """
         data = {client: self.data_shares[client] for client in sorted(models)}
         result = self._share((len(batch.positions), self.width))
@@ -181,7 +199,7 @@ class CodedClientLearner(ClientLearner):
 
     def give_shares(self, shares: Mapping[int, Handle[HeldModel]], round_: int, quantised: Tensor) -> None:
         """Set the handles of the shares of a round's rounded weights."""
-        secret = ModelSecret(self.plan, self.party, round_, quantised)
+        secret = ModelSecret(self.plan, self.party, round_, quantised, self.words)
         for client, handle in shares.items():
             handle.set(HeldModel(secret, self.plan.places[client]))
 

@@ -42,7 +42,8 @@ class CodedServerLearner(ServerLearner):
                 total = answers[0].decoded()
             else:
                 holders = tuple(plan.places[message.sender] for message in ordered)
-                values = torch.stack([answer.evaluate(holders) for answer in answers])
+                sums = [each.long() if isinstance(each, Tensor) else each.evaluate(holders) for each in answers]
+                values = torch.stack(sums)
                 field = plan.quantiser.field
                 total = field.signed(plan.code.decode(values, holders)).reshape(-1, plan.embedding)
             mean = plan.quantiser.mean(total, count)

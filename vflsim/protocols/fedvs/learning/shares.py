@@ -1,19 +1,22 @@
 """Secrets and their shares: a client's data, once, and its model, every round (FedVS Eq. 2, 4).
 
-A share evaluates a polynomial with coefficients from the secret and from seeded masks. It is computed at its first
-use; unused shares are never computed.
+A share evaluates a polynomial with coefficients from the secret and from masks. In a simulation it is computed at its
+first use; unused shares are never computed. In a live run it is a tensor, which its owner has computed and sent.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflsim.coding.field import Words
 from vflsim.learning.learners.lazy_values import KeptValue, Plain, RecipeReader, RecipeWriter
 from vflsim.protocols.fedvs.learning.plan import CodingPlan
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
@@ -21,18 +24,34 @@ from vflsim.streams import generator
 
 Holders = tuple[int, ...]
 """Places among the shares."""
+Sources: TypeAlias = Callable[[str], Words]
+"""Gives the random words of a client's masks for a purpose."""
+
+
+def seeded_words(seed: int, client: int) -> Sources:
+    """Return words that depend on seed, client and purpose alone, so that repeated shares are equal."""
+    return lambda purpose: generator(seed, client, purpose).bit_generator
+
+
+class SystemWords:
+    """Words of the operating system's generator, which nobody can derive from a seed. Each is drawn once."""
+
+    def random_raw(self, size: int) -> NDArray[np.uint64]:
+        """Return ``size`` words."""
+        return np.frombuffer(os.urandom(8 * size), np.uint64)
 
 
 class DataSecret:
     """X̄_n: a client's quantised features, padded with zeros to K segments, and their T masks.
 
-    ``quantised`` is (rows, columns), integers. Masks depend on (seed, client) alone, so that repeated shares are equal.
+    ``quantised`` is (rows, columns), integers. Masks are drawn once, so that repeated shares are equal.
     """
 
-    def __init__(self, plan: CodingPlan, client: int, quantised: Tensor) -> None:
+    def __init__(self, plan: CodingPlan, client: int, quantised: Tensor, words: Sources) -> None:
         self.plan, self.client = plan, client
         padding = plan.segments * plan.segment_rows - len(quantised)
         self.quantised = torch.cat([quantised, quantised.new_zeros(padding, quantised.shape[1])])
+        self._words = words
         self._masks: Tensor | None = None
         self._latest: tuple[SegmentedBatch, Holders, Tensor] | None = None
 
@@ -56,23 +75,24 @@ class DataSecret:
     def _mask_rows(self) -> Tensor:
         if self._masks is None:
             plan = self.plan
-            bits = generator(plan.seed, self.client, "data_masks").bit_generator
             shape = plan.masks, plan.segment_rows, self.quantised.shape[1]
-            self._masks = plan.quantiser.field.uniform(shape, bits)
+            self._masks = plan.quantiser.field.uniform(shape, self._words("data_masks"))
         return self._masks
 
 
 class ModelSecret(KeptValue):
     """W̄_n: a client's quantised weights of one round, (columns, h), and their T masks.
 
-    Masks depend on (seed, client, round) alone, so that repeated shares of a round are equal.
+    Repeated shares of a round are equal: seeded masks are drawn anew, and others are kept.
     """
 
     recipe = "model_secret"
 
-    def __init__(self, plan: CodingPlan, client: int, round_: int, quantised: Tensor) -> None:
+    def __init__(self, plan: CodingPlan, client: int, round_: int, quantised: Tensor, words: Sources) -> None:
         self.plan, self.client, self.round = plan, client, round_
         self.quantised = quantised
+        self._words = words
+        self._masks: Tensor | None = None
         self._latest: tuple[Holders, Tensor] | None = None
 
     def written(self, writer: RecipeWriter) -> Plain:
@@ -83,16 +103,25 @@ class ModelSecret(KeptValue):
     def read(cls, reader: RecipeReader, plain: Plain) -> ModelSecret:
         """Read the secret of a client and round."""
         client, round_, quantised = plain
-        return cls(reader.learner(client).plan, client, round_, reader.tensor(quantised))
+        learner = reader.learner(client)
+        return cls(learner.plan, client, round_, reader.tensor(quantised), learner.words)
 
     def shares(self, holders: Holders) -> Tensor:
         """Return the shares of ``holders``, (holders, columns, h) (Eq. 4)."""
         if self._latest is None or self._latest[0] != holders:
             plan, field = self.plan, self.plan.quantiser.field
-            bits = generator(plan.seed, self.client, f"model_masks/{self.round}").bit_generator
-            masks = field.uniform((plan.masks, *self.quantised.shape), bits)
-            self._latest = holders, plan.code.encode_repeated(field.embed(self.quantised), masks, holders)
+            shares = plan.code.encode_repeated(field.embed(self.quantised), self._mask_elements(), holders)
+            self._latest = holders, shares
         return self._latest[1]
+
+    def _mask_elements(self) -> Tensor:
+        if self._masks is not None:
+            return self._masks
+        words = self._words(f"model_masks/{self.round}")
+        masks = self.plan.quantiser.field.uniform((self.plan.masks, *self.quantised.shape), words)
+        if isinstance(words, SystemWords):
+            self._masks = masks
+        return masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +141,15 @@ class HeldData(KeptValue):
         """Read the share of a client's data."""
         client, place = plain
         return cls(reader.learner(client).data_secret, place)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the owner holds this share itself: it keeps its own, and no copy of those that it sends."""
+        return self.place == self.secret.plan.places[self.secret.client]
+
+    def on_wire(self) -> Tensor:
+        """Return the whole share, (rows of a segment, columns)."""
+        return self.rows_at(np.arange(self.secret.plan.segment_rows))
 
     def rows_at(self, places: NDArray[np.int64]) -> Tensor:
         """Return the share's rows at some places, (places, columns), as on the wire."""
@@ -141,6 +179,11 @@ class HeldModel(KeptValue):
         secret, place = plain
         return cls(reader.shared(ModelSecret, secret), place)
 
+    def on_wire(self) -> Tensor:
+        """Return the share, (columns, h); those of all holders are computed together."""
+        plan = self.secret.plan
+        return self.tensor(tuple(range(len(plan.clients)))).to(plan.quantiser.field.wire_dtype).clone()
+
     def tensor(self, among: Holders | None = None) -> Tensor:
         """Return the share, (columns, h); ``among`` lists all needed holders, computed together."""
         among = among or (self.place,)
@@ -149,18 +192,21 @@ class HeldModel(KeptValue):
 
 @dataclass(frozen=True, slots=True)
 class CodedSum(KeptValue):
-    """H̃_{n'}: one client's sum over ``summands``, pairs of data and model share (Eq. 5)."""
+    """H̃_{n'}: one client's sum over ``summands``, pairs of data and model share (Eq. 5).
+
+    In a live run shares are tensors, as on the wire.
+    """
 
     recipe: ClassVar[str] = "coded_sum"
     plan: CodingPlan
     batch: SegmentedBatch
-    summands: tuple[tuple[HeldData, HeldModel], ...]
+    summands: tuple[tuple[HeldData | Tensor, HeldModel | Tensor], ...]
 
     def written(self, writer: RecipeWriter) -> Plain:
         """Write the batch, and every summand."""
         return [
             writer.batch(self.batch),
-            [[data.written(writer), model.written(writer)] for data, model in self.summands],
+            [[data.written(writer), model.written(writer)] for data, model in self._secrets()],
         ]
 
     @classmethod
@@ -170,17 +216,23 @@ class CodedSum(KeptValue):
         summands = tuple((HeldData.read(reader, data), HeldModel.read(reader, model)) for data, model in pairs)
         return cls(summands[0][0].secret.plan, reader.batch(batch), summands)
 
+    def on_wire(self) -> Tensor:
+        """Return the sum, (|B|, h)."""
+        return self.evaluate().to(self.plan.quantiser.field.wire_dtype)
+
     def evaluate(self, among: Holders | None = None) -> Tensor:
         """Compute Σ_n X̃_n[B] W̃_n over F_p, (|B|, h); ``among`` lists the places of all needed answers."""
-        data = torch.cat([share.rows(self.batch, among) for share, _ in self.summands], dim=1)
-        weights = torch.cat([share.tensor(among) for _, share in self.summands])
+        data = torch.cat([self._rows(share, among) for share, _ in self.summands], dim=1)
+        weights = torch.cat(
+            [share.long() if isinstance(share, Tensor) else share.tensor(among) for _, share in self.summands]
+        )
         return self.plan.quantiser.field.matmul(data, weights)
 
     def rows_at(self, places: NDArray[np.int64]) -> Tensor:
         """Return the sum's rows at some places of the batch, (places, h), as on the wire."""
-        field, positions = self.plan.quantiser.field, self.batch.positions[places]
-        data = torch.cat([share.secret.shares_at(positions, (share.place,))[0] for share, _ in self.summands], dim=1)
-        weights = torch.cat([share.tensor() for _, share in self.summands])
+        field, positions, pairs = self.plan.quantiser.field, self.batch.positions[places], self._secrets()
+        data = torch.cat([share.secret.shares_at(positions, (share.place,))[0] for share, _ in pairs], dim=1)
+        weights = torch.cat([share.tensor() for _, share in pairs])
         return field.matmul(data, weights).to(field.wire_dtype)
 
     def decoded(self) -> Tensor:
@@ -188,9 +240,24 @@ class CodedSum(KeptValue):
 
         Exact: in float64 if every partial sum of integers stays below 2^53, else in the field.
         """
-        data = torch.cat([share.secret.rows(self.batch) for share, _ in self.summands], dim=1)
-        weights = torch.cat([share.secret.quantised for _, share in self.summands])
+        pairs = self._secrets()
+        data = torch.cat([share.secret.rows(self.batch) for share, _ in pairs], dim=1)
+        weights = torch.cat([share.secret.quantised for _, share in pairs])
         if self.plan.worst < 2**53:
             return (data.double() @ weights.double()).to(torch.int64)
         field = self.plan.quantiser.field
         return field.signed(field.matmul(field.embed(data.to(torch.int64)), field.embed(weights)))
+
+    def _rows(self, share: HeldData | Tensor, among: Holders | None) -> Tensor:
+        if isinstance(share, Tensor):
+            return share[torch.from_numpy(np.array(self.batch.positions))].long()
+        return share.rows(self.batch, among)
+
+    def _secrets(self) -> list[tuple[HeldData, HeldModel]]:
+        """Return the summands of a simulation, where the secrets behind shares are known."""
+        pairs: list[Any] = []
+        for data, model in self.summands:
+            known = isinstance(data, HeldData) and isinstance(model, HeldModel)
+            assert known, "a live run knows no secrets behind others' shares"
+            pairs.append((data, model))
+        return pairs
