@@ -86,7 +86,8 @@ MUTUAL = [
 ONLY_IN = {
     "simpy": {"world/virtual.py"},
     "asyncio": {
-        *(f"remote/{name}.py" for name in ("admission", "channel", "client", "server", "server_run", "world")),
+        *(f"remote/{name}.py" for name in ("admission", "channel", "client", "client_run", "mesh")),
+        *(f"remote/{name}.py" for name in ("server", "server_run", "world")),
         "world/realtime.py",
     },
 }

@@ -34,11 +34,11 @@ class Admission:
 
     def __init__(self, identity: Path, clients: frozenset[int], digest: str, version: str, most: int, timeout: float):
         self._context = server_context(identity)
-        self._clients, self._digest, self._version = clients, digest, version
+        self.clients, self._digest, self._version = clients, digest, version
         self._most, self._timeout = most, timeout
         self.channels: dict[int, Channel] = {}
         self.refused: Counter[tuple[str, str]] = Counter()
-        self._complete: asyncio.Event = asyncio.Event()
+        self._came: asyncio.Event = asyncio.Event()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._strangers: set[asyncio.Task[None]] = set()
@@ -62,12 +62,16 @@ class Admission:
         self._accepting = [loop.create_task(self._accept(each)) for each in self._sockets]
         return port
 
-    async def all_here(self, within: float) -> None:
-        """Wait for all clients. Raises ``LostError`` that names those who have not come ``within`` so many seconds."""
+    async def all_here(self, within: float, whom: frozenset[int] | None = None) -> None:
+        """Wait ``within`` seconds for all clients, or for some. Raises ``LostError`` that names who is not here."""
+        wanted = self.clients if whom is None else whom
         try:
-            await asyncio.wait_for(self._complete.wait(), within)
+            async with asyncio.timeout(within):
+                while not wanted <= self.channels.keys():
+                    self._came.clear()
+                    await self._came.wait()
         except TimeoutError:
-            absent = ", ".join(map(party_name, sorted(self._clients - self.channels.keys())))
+            absent = ", ".join(map(party_name, sorted(wanted - self.channels.keys())))
             raise LostError(f"{absent} did not connect within {within:.0f} s") from None
 
     async def close(self) -> None:
@@ -126,8 +130,7 @@ class Admission:
             return
         self.channels[party] = Channel(party, reader, writer, self._most, self._timeout)
         self.channels[party].control(Welcome())
-        if self.channels.keys() == self._clients:
-            self._complete.set()
+        self._came.set()
 
     def _refuse(self, address: str, why: str) -> None:
         self.refused[address, why] += 1
@@ -146,7 +149,7 @@ class Admission:
         if party is None or hello.party != party:
             named = "no party" if party is None else party_name(party)
             raise ControlError(f"a greeting of {party_name(hello.party)} with the certificate of {named}")
-        if party not in self._clients:
+        if party not in self.clients:
             raise ControlError(f"{party_name(party)} takes no part in this scenario")
         if party in self.channels:
             raise ControlError(f"{party_name(party)} is connected already")

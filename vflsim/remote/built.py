@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,8 +9,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import Burst, Watch
-from vflsim.learning.privacy.blinding.keys import KEY_BYTES
-from vflsim.protocols.capabilities import OwnNodes
+from vflsim.protocols.capabilities import OwnNodes, Peering
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.made import learners_of
 from vflsim.remote.frames import Reader, kinds_of
@@ -46,7 +44,7 @@ def refuse_unfit(scenario: Scenario) -> None:
         )
     for name in scenario.protocols:
         if why := _unfit(scenario, name):
-            allowed = "protocols whose parties share nothing but messages with the server"
+            allowed = "protocols whose parties share nothing but messages"
             raise ScenarioError(f"{name} cannot run live: {why}", f"protocols.{name}", allowed, "leave it out")
 
 
@@ -59,8 +57,8 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "it is a reference, without parties"
     if isinstance(protocol, OwnNodes):
         return "it places its parties itself (OwnNodes), in one process"
-    if protocol.traits.runs_on_cpu:
-        return "its clients send each other shares, and live clients are connected to the server alone"
+    if isinstance(protocol, Peering) and (why := protocol.needs_one_process()):
+        return why
     if scenario.protocols[name].mechanism is not None:
         return "noise would follow from the scenario's public seed"
     if any(not isinstance(timing.availability, Always) for timing in participants):
@@ -110,8 +108,7 @@ def own_party(
     conditions = conditions_of(protocol, resolved, learners.server, clients)
     learner: PartyLearner = learners.server if party == SERVER else learners.clients[party]
     del learners, clients
-    if learner.blinder is not None:
-        learner.blinder.has(os.urandom(KEY_BYTES))
+    learner.draw_secrets()
     recorder = LiveRecorder(scenario.record.tables, party, world.really)
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)

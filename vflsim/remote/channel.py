@@ -68,6 +68,12 @@ class Channel:
         """The peer in words, for error messages."""
         return party_name(self.peer)
 
+    @property
+    def hosts(self) -> tuple[str, str]:
+        """The addresses of this end and of the other one."""
+        own, other = (self._writer.get_extra_info(name) for name in ("sockname", "peername"))
+        return str(own[0]), str(other[0])
+
     def attend(
         self,
         on_control: Callable[[Control], None],
@@ -165,25 +171,28 @@ def _no_message(_timed: bool, _body: bytes) -> None:
     raise ControlError("a message of the protocol outside a run")
 
 
-async def connected(host: str, port: int, identity: Path, hello: Hello, most: int, timeout: float) -> Channel:
-    """Connect to the server, and return the channel. Raises ``LostError`` if there is none, or it refuses.
+async def connected(
+    host: str, port: int, identity: Path, hello: Hello, most: int, timeout: float, peer: int = SERVER
+) -> Channel:
+    """Connect to the process of ``peer``, and return the channel. Raises ``LostError`` if there is none, or it refuses.
 
     Tries for ``timeout`` seconds: the server may still be starting.
     """
     context, loop = client_context(identity), asyncio.get_running_loop()
+    who = "the server" if peer == SERVER else party_name(peer)
     last = loop.time() + timeout
     while True:
         try:
             reader, writer = await asyncio.open_connection(
-                host, port, ssl=context, server_hostname=host_of(SERVER), ssl_handshake_timeout=HANDSHAKE_S
+                host, port, ssl=context, server_hostname=host_of(peer), ssl_handshake_timeout=HANDSHAKE_S
             )
             break
         except ssl.SSLError as error:
-            what = f"the server at {host}:{port} has no certificate of this authority: {error.reason}"
+            what = f"{who} at {host}:{port} has no certificate of this authority for it: {error.reason}"
             raise LostError(what) from error
         except OSError as error:
             if loop.time() > last:
-                raise LostError(f"no server at {host}:{port}: {error.strerror or error}") from error
+                raise LostError(f"{who} is not at {host}:{port}: {error.strerror or error}") from error
             await asyncio.sleep(0.1)
     try:
         writer.write(frame(CONTROL, packed(hello)))
@@ -193,15 +202,15 @@ async def connected(host: str, port: int, identity: Path, hello: Hello, most: in
         answer = unpacked(await asyncio.wait_for(reader.readexactly(size), timeout))
         if not isinstance(answer, Welcome):
             why = answer.why if isinstance(answer, Refused) else f"it sent a {answer.kind!r} message first"
-            raise LostError(f"the server refuses {party_name(hello.party)}: {why}")
+            raise LostError(f"{who} refuses {party_name(hello.party)}: {why}")
     except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError) as error:
         await ended(writer)
-        what = f"the server refuses the certificate of {party_name(hello.party)}, or went away"
+        what = f"{who} refuses the certificate of {party_name(hello.party)}, or went away"
         raise LostError(what, remedy="make all identities with one vflsim keys init") from error
     except VflsimError:
         await ended(writer)
         raise
-    return Channel(SERVER, reader, writer, most, timeout)
+    return Channel(peer, reader, writer, most, timeout)
 
 
 async def ended(writer: asyncio.StreamWriter, of_use: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Control messages between the server's and a client's process: no part of the protocol, and recorded apart."""
+"""Control messages between processes: no part of the protocol, and recorded apart."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ MOST_BYTES = 65_536
 """The largest control message, in bytes of JSON."""
 _Split = Literal["train", "validation", "test"]
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Port = Annotated[int, Field(ge=1, le=65_535)]
+_Facts = dict[Annotated[str, Field(max_length=64)], Annotated[float, Field(allow_inf_nan=False)]]
 _Text = Annotated[str, Field(max_length=8_192)]
 
 
@@ -69,6 +71,60 @@ class Ready(_Control):
 
     kind: Literal["ready"] = "ready"
     voucher: Voucher | None = None
+
+
+class Introduced(_Control):
+    """A client's facts about its data (``Peering.public_facts``), and the port at which other clients reach it."""
+
+    kind: Literal["introduced"] = "introduced"
+    port: _Port
+    facts: _Facts
+
+
+class Peer(_Control):
+    """The server passes on what another client has said of itself; ``host`` is where it comes from."""
+
+    kind: Literal["peer"] = "peer"
+    party: _Count
+    host: Annotated[str, Field(min_length=1, max_length=256)]
+    port: _Port
+    facts: _Facts
+
+
+class Joined(_Control):
+    """From client to client: what follows belongs to this run."""
+
+    kind: Literal["joined"] = "joined"
+    protocol: _Text
+    seed: _Count
+
+
+class Passing(_Control):
+    """A client has sent another one a message of so many bytes, which goes to it directly: the server times it."""
+
+    kind: Literal["passing"] = "passing"
+    to: _Count
+    message: Annotated[str, Field(min_length=1, max_length=16)]
+    round: Annotated[int, Field(ge=-(2**53), lt=2**53)]
+    size: _Count
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class IsDue(_Control):
+    """The ``number``-th message (from 0) of ``sender``, which comes directly, has arrived in emulated time."""
+
+    kind: Literal["due"] = "due"
+    sender: _Count
+    number: _Count
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Dropped(_Control):
+    """The ``number``-th message of ``sender``, which comes directly, was abandoned on its emulated way."""
+
+    kind: Literal["dropped"] = "dropped"
+    sender: _Count
+    number: _Count
 
 
 class Start(_Control):
@@ -144,8 +200,8 @@ class Bye(_Control):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Refused | Prepare | Voucher | Ready | Start | Counted | Withdrawn | EvaluateNow | Stopped | Done
-    | Written | Failed | Beat | Bye
+    Hello | Welcome | Refused | Prepare | Introduced | Peer | Joined | Voucher | Ready | Start | Counted | Passing
+    | IsDue | Dropped | Withdrawn | EvaluateNow | Stopped | Done | Written | Failed | Beat | Bye
 )  # fmt: skip
 _ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
 

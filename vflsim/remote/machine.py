@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 import vflsim
+from vflsim.protocols.capabilities import Peering
 from vflsim.remote.own_data import OwnData
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import client_models
+from vflsim.scenario.resolve import client_models, setting
 
 _ROOM = 2**20
 
@@ -44,6 +45,24 @@ def largest_frame(scenario: Scenario, data: OwnData) -> int:
         rows = max(len(labels) for labels in loaded.labels.values())
         widths = sum(model.embedding for model in client_models(scenario, name)) + loaded.outputs
         most = max(most, 8 * rows * (4 * widths + 1))
+    return min(most + _ROOM, 2**32 - 1)
+
+
+def largest_between_clients(scenario: Scenario, data: OwnData, client: int) -> int:
+    """Return an upper bound of the bytes of another client's message to this one, over all protocols.
+
+    Where a protocol does not say what such messages contain, that of messages to the server counts.
+    """
+    most = 0
+    for name, said in scenario.protocols.items():
+        if isinstance(said.protocol, Peering):
+            resolved = setting(scenario, name, data.of(name))
+            rows = said.protocol.batch_plan().batches(resolved.data.rows, resolved.training, 0).size
+            others = [other for other in resolved.clients if other != client]
+            contents = [said.protocol.contents(resolved, other, client, rows) for other in others]
+            alternatives = [each for kinds in contents for some in kinds.values() for each in some]
+            sizes = [each.nbytes(resolved.codec, client) for each in alternatives]
+            most = max([most, *sizes] if sizes else [most, largest_frame(scenario, data)])
     return min(most + _ROOM, 2**32 - 1)
 
 

@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from vflsim.errors import RunError
+from vflsim.protocols.capabilities import Peering
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
-from vflsim.remote.control import Bye, Control, Failed, Prepare, Ready, Written
+from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
+from vflsim.remote.facts import Public, checked_facts
 from vflsim.remote.machine import digest_of, largest_frame, version, warm_up
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.server_run import ServerRun
@@ -63,23 +65,40 @@ class LiveServer:
         Raises ``LostError`` if a client is lost before the run begins; errors of the run itself are in the outcome.
         """
         scenario = self.scenario
-        clients = scenario_clients(scenario, name)
-        asked = self._answers(clients, Ready)
+        clients, protocol = scenario_clients(scenario, name), scenario.protocols[name].protocol
+        first = self._answers(clients, Introduced if isinstance(protocol, Peering) else Ready)
         for client in clients:
             self.connected[client].control(Prepare(protocol=name, seed=seed))
+        public, asked = None, first
+        if isinstance(protocol, Peering):
+            introduced = self.loop.run_until_complete(first)
+            asked = self._answers(clients, Ready)
+            public = self._introduced(protocol, introduced)
         ready = self.loop.run_until_complete(asked)
-        vouchers = [each.voucher for each in ready if isinstance(each, Ready) and each.voucher is not None]
+        vouchers = [each.voucher for each in ready.values() if isinstance(each, Ready) and each.voucher is not None]
         for client in clients:
             for voucher in vouchers:
                 if voucher.party != client:
                     self.connected[client].control(voucher)
-        run = ServerRun(self, name, seed)
+        run = ServerRun(self, name, seed, public)
         outcome = run.play(report)
         here = tuple(client for client in clients if self.connected[client].lost is None)
         self.loop.run_until_complete(self._answers(here, Written))
         if outcome.error is not None:
             return outcome
         return run.merged(outcome, self._parts / name / f"seed-{seed}")
+
+    def _introduced(self, protocol: Peering, introduced: Mapping[int, Control]) -> Public:
+        """Tell every client where the others are, and all facts. Raises ``ControlError`` for other facts."""
+        public: dict[int, Mapping[str, float]] = {}
+        for client, said in sorted(introduced.items()):
+            assert isinstance(said, Introduced), "asked for"
+            public[client] = checked_facts(protocol, said.facts)
+            host = self.connected[client].hosts[1]
+            for other in introduced.keys() - {client}:
+                peer = Peer(party=client, host=host, port=said.port, facts=said.facts)
+                self.connected[other].control(peer)
+        return public
 
     def close(self) -> None:
         """Say goodbye to all clients, and end; nothing if it has ended."""
@@ -90,17 +109,17 @@ class LiveServer:
         self.loop.run_until_complete(self.admission.close())
         self.loop.close()
 
-    def _answers(self, clients: tuple[int, ...], kind: type[Control]) -> asyncio.Future[list[Control]]:
+    def _answers(self, clients: tuple[int, ...], kind: type[Control]) -> asyncio.Future[dict[int, Control]]:
         """Return a future of a control message of a kind from each of these clients."""
-        missing, came = set(clients), list[Control]()
-        ended: asyncio.Future[list[Control]] = self.loop.create_future()
+        missing, came = set(clients), dict[int, Control]()
+        ended: asyncio.Future[dict[int, Control]] = self.loop.create_future()
         if not missing:
             ended.set_result(came)
 
         def take(client: int, message: Control) -> None:
             if isinstance(message, kind) and client in missing:
                 missing.discard(client)
-                came.append(message)
+                came[client] = message
             elif isinstance(message, Failed) and not ended.done():
                 ended.set_exception(RunError(message.what, message.where or f"client {client}"))
             if not missing and not ended.done():

@@ -7,15 +7,30 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from vflsim.errors import ResultsError, RunError
 from vflsim.learning.randomness import drawing_from
 from vflsim.remote.built import OwnParty, RemoteBox, emulated, own_party
 from vflsim.remote.channel import Channel
 from vflsim.remote.conductor import LiveConductor
-from vflsim.remote.control import Control, Counted, Done, Failed, Ready, Start, Stopped, Withdrawn, Written
-from vflsim.remote.frames import pack_message
+from vflsim.remote.control import (
+    Control,
+    ControlError,
+    Counted,
+    Done,
+    Dropped,
+    Failed,
+    IsDue,
+    Passing,
+    Ready,
+    Start,
+    Stopped,
+    Withdrawn,
+    Written,
+)
+from vflsim.remote.facts import Public
+from vflsim.remote.frames import own_fields, pack_message
 from vflsim.remote.machine import machine
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import read_part
@@ -49,14 +64,17 @@ class Host(Protocol):
 
 
 class ServerRun:
-    """One live run: the server's party, and what it makes of the clients' frames."""
+    """One live run: the server's party, and what it makes of the clients' frames.
 
-    def __init__(self, host: Host, name: str, seed: int) -> None:
+    ``public``: the facts that all clients have told; None where they are connected to the server alone.
+    """
+
+    def __init__(self, host: Host, name: str, seed: int, public: Public | None = None) -> None:
         self._host, self._name, self._seed = host, name, seed
         scenario = host.scenario
-        self._resolved = setting(scenario, name, host.data.of(name))
+        self._resolved = dataclasses.replace(setting(scenario, name, host.data.of(name)), public=public)
         self._world = world = LiveWorld(host.loop, emulated(self._resolved))
-        taking_part = {client: host.connected[client] for client in self._resolved.clients}
+        taking_part = self._clients = {client: host.connected[client] for client in self._resolved.clients}
         self.channels = list(taking_part.values())
         made: list[OwnParty] = []
 
@@ -166,12 +184,40 @@ class ServerRun:
 
     def _carry(self, client: int, message: Message) -> None:
         """Put an upload on its emulated way."""
-        shared, arriving = self._made.shared, self._arriving[client]
+        self._put_on_its_way(client, message, self._made.shared.wires.size(message), self._arrive)
+
+    def _put_on_its_way(self, client: int, message: Message, size: int, arrive: Callable[[Message], None]) -> None:
+        arriving = self._arriving[client]
         message.sent = self._world.instant
         for number in [number for number, transfer in arriving.items() if not transfer.under_way]:
             del arriving[number]
-        arriving[self._count[client]] = shared.transport.send(message, shared.wires.size(message), self._arrive)
+        arriving[self._count[client]] = self._made.shared.transport.send(message, size, arrive)
         self._count[client] += 1
+
+    def _stands_for(self, client: int, passing: Passing) -> Message:
+        """Return a message without content in place of one that goes to another client directly.
+
+        Raises ``ControlError`` for a message that cannot be.
+        """
+        made_of = self._made.reader.kinds.get(passing.message)
+        if self._resolved.public is None or made_of is None or passing.to not in self._clients.keys() - {client}:
+            what = f"a {passing.message!r} message to party {passing.to}, of which only the time is asked"
+            raise ControlError(what, allowed="a kind of this protocol, to another client")
+        own: dict[str, Any] = {field.name: 0 for field in own_fields(made_of)}
+        message = made_of(round=passing.round, **own)
+        message.sender, message.receiver = client, passing.to
+        return message
+
+    def _pass(self, client: int, message: Message, size: int) -> None:
+        """Put what stands for a message on its emulated way, and tell its receiver when it is due."""
+        number = self._count[client]
+        self._put_on_its_way(client, message, size, partial(self._arrive_at_peer, number))
+
+    def _arrive_at_peer(self, number: int, message: Message) -> None:
+        """Tell a client that a message has arrived, which it has got directly."""
+        if emulated(self._resolved):
+            due = IsDue(sender=message.sender, number=number, at=self._world.instant)
+            self._clients[message.receiver].control(due)
 
     def _arrive(self, message: Message) -> None:
         self._made.recorder.order.arrived(message)
@@ -181,6 +227,9 @@ class ServerRun:
         match message:
             case Counted():
                 self._world.deliver(partial(self._counted, message.updates))
+            case Passing():
+                stands_for = self._stands_for(client, message)
+                self._world.deliver(partial(self._pass, client, stands_for, message.size), message.at)
             case Withdrawn():
                 self._world.deliver(partial(self._withdraw, client, message.number))
             case Failed():
@@ -199,5 +248,9 @@ class ServerRun:
 
     def _withdraw(self, client: int, number: int) -> None:
         transfer = self._arriving[client].pop(number, None)
-        if transfer is not None:
-            self._made.shared.transport.abandon(transfer)
+        if transfer is None:
+            return
+        self._made.shared.transport.abandon(transfer)
+        message = transfer.message
+        if transfer.state == "abandoned" and message.receiver != SERVER and emulated(self._resolved):
+            self._clients[message.receiver].control(Dropped(sender=client, number=number))

@@ -13,6 +13,7 @@ from vflsim.codecs.frame import raw
 from vflsim.codecs.plain import Plain
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Handle
+from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.world.wire import Wires
 
 AS_SENT, FORWARDED, UNCHANGED = 0, 1, 2
@@ -56,5 +57,7 @@ class LiveWires(Wires):
 
     def payload(self, handle: Handle[Any]) -> bytes:
         """Return the bytes of a tensor on the wire."""
-        known = self._payloads.get(handle)
-        return raw(self.executor.force(handle)) if known is None else known
+        if (known := self._payloads.get(handle)) is not None:
+            return known
+        value = self.executor.force(handle)
+        return raw(value.on_wire() if isinstance(value, KeptValue) else value)

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
+from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.world.failures import STANDSTILL, stuck
 from vflsim.world.realtime import RealTimeWorld
 
@@ -47,7 +48,10 @@ def precise_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Timed(ImmediateExecutor):
-    """Notes how long the latest operation took (s): a party's operations run one after the other."""
+    """Notes how long the latest operation took (s): a party's operations run one after the other.
+
+    It computes lazy values with their operation, unless they are computed when they are sent.
+    """
 
     took = 0.0
 
@@ -55,6 +59,9 @@ class _Timed(ImmediateExecutor):
     def submit(self, operation: Operation[Any]) -> None:
         began = time.monotonic()
         super().submit(operation)
+        for handle in operation.promises:
+            if handle.computed and isinstance(value := handle.value, KeptValue) and value.at_once:
+                handle.set(value.on_wire())
         self.took = time.monotonic() - began
 
 

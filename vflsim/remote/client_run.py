@@ -1,0 +1,187 @@
+"""One live run, as a client's process plays it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from vflsim.errors import RunError
+from vflsim.learning.privacy.blinding.keys import public_key
+from vflsim.learning.randomness import drawing_from
+from vflsim.protocols.defaults import evaluation_of
+from vflsim.protocols.made import coroutine_of
+from vflsim.remote.built import OwnParty, RemoteBox, emulated, own_party
+from vflsim.remote.channel import Channel
+from vflsim.remote.control import (
+    Control,
+    Counted,
+    Done,
+    Dropped,
+    EvaluateNow,
+    IsDue,
+    Prepare,
+    Ready,
+    Start,
+    Stopped,
+    Voucher,
+)
+from vflsim.remote.facts import Public
+from vflsim.remote.frames import pack_message
+from vflsim.remote.machine import digest_of, machine
+from vflsim.remote.mesh import Mesh
+from vflsim.remote.outbox import Outbox, unconnected
+from vflsim.remote.own_data import OwnData
+from vflsim.remote.parts import write_part
+from vflsim.remote.peers import PeerMail
+from vflsim.remote.vouchers import VouchedRun, checked, vouch
+from vflsim.remote.world import LiveWorld
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import setting
+from vflsim.simulation.execution import Execution
+from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.world.messages import Message
+from vflsim.world.record import Recorder
+
+
+class ClientHost(Protocol):
+    """What a run asks of the client's process."""
+
+    scenario: Scenario
+    party: int
+    identity: Path
+    data: OwnData
+    loop: asyncio.AbstractEventLoop
+    channel: Channel
+    mesh: Mesh | None
+
+
+class ClientRun:
+    """One run of a client: what it makes of the frames that come.
+
+    ``public``: the facts that all clients have told; None where they are connected to the server alone.
+    """
+
+    def __init__(self, client: ClientHost, prepare: Prepare, public: Public | None) -> None:
+        self._client, self._name, self._seed = client, prepare.protocol, prepare.seed
+        scenario, channel = client.scenario, client.channel
+        self._protocol = scenario.protocols[prepare.protocol].protocol
+        resolved = replace(setting(scenario, self._name, client.data.of(self._name)), public=public)
+        self._world = LiveWorld(client.loop, emulated(resolved))
+        self._mail = PeerMail(self._read, self._deliver, emulated(resolved))
+        mesh = None if public is None else client.mesh
+        made: list[OwnParty] = []
+
+        def pack(message: Message) -> bytes:
+            return pack_message(message, made[0].wires, self._world.instant)
+
+        def hand_over(message: Message) -> None:
+            if message.receiver == SERVER:
+                channel.message(pack(message), timed=False)
+            elif mesh is None:
+                raise unconnected(message)
+            else:
+                mesh.send(message.receiver, pack(message), timed=False)
+
+        to_peer = None if mesh is None else partial(mesh.send, timed=True)
+        box = RemoteBox(self._world, hand_over)
+        with drawing_from(torch_seed(self._seed, SHARED, "learners")):
+            made.append(
+                own_party(
+                    scenario,
+                    self._name,
+                    self._seed,
+                    resolved,
+                    client.party,
+                    self._world,
+                    lambda _: box,
+                    lambda _: Outbox(channel, pack, to_peer),
+                )
+            )
+        self._made = made[0]
+        self._counted = 0
+        self._ended = self._world.signal("the server to end the run")
+        self._made.shared.progressed = self._count
+        channel.attend(self._on_control, self._fail, self._on_message)
+        if mesh is not None:
+            mesh.attend(self._mail.came, self._fail)
+
+    def _fail(self, error: RunError) -> None:
+        self._world.deliver(lambda: self._world.fail(error, "the connection"))
+
+    def play(self) -> None:
+        """Take part in the run until the server has ended it. Raises what ended it otherwise."""
+        client, blinder = self._client, self._made.node.learner.blinder
+        self._run = VouchedRun(digest_of(client.scenario), self._name, self._seed)
+        voucher = None
+        if blinder is not None:
+            blinder.vouched = {}
+            voucher = vouch(client.identity, self._run, client.party, public_key(blinder.private))
+        with Execution(eager=True).settings(), drawing_from(torch_seed(self._seed, SHARED, "protocol"), alone=False):
+            client.channel.control(Ready(voucher=voucher))
+            self._world.run()
+            self._world.conclude(self._until_done())
+
+    def written(self, folder: Path) -> None:
+        """Write this client's part of the results."""
+        write_part(folder, self._made)
+
+    async def _until_done(self) -> None:
+        await self._ended
+
+    def _count(self) -> None:
+        recorder: Recorder = self._made.shared.recorder
+        more, self._counted = recorder.updates - self._counted, recorder.updates
+        if more:
+            self._client.channel.control(Counted(updates=more))
+
+    def _on_message(self, timed: bool, body: bytes) -> None:
+        self._deliver(*self._read(SERVER, body))
+
+    def _read(self, sender: int, body: bytes) -> tuple[Message, float]:
+        return self._made.reader.message(body, sender, self._client.party)
+
+    def _deliver(self, message: Message, at: float) -> None:
+        def arrive() -> None:
+            self._made.recorder.order.arrived(message)
+            self._made.node.state.mailbox.deliver(message)
+
+        self._world.deliver(arrive, at)
+
+    def _on_control(self, message: Control) -> None:
+        match message:
+            case EvaluateNow():
+                self._world.deliver(lambda: self._answer(message))
+            case Start():
+                loop = self._client.loop
+                same = message.machine == machine()
+                self._world.begin_at(message.at if same else loop.time() + message.in_s, self._begin)
+            case Voucher():
+                self._trust(message)
+            case Stopped():
+                self._world.deliver(lambda: self._world.finish(message.reason))
+            case IsDue() | Dropped():
+                self._mail.told(message)
+            case Done():
+                self._world.deliver(self._ended.set)
+            case _:
+                raise RunError(f"the server sent a {message.kind!r} message in a run")
+
+    def _trust(self, voucher: Voucher) -> None:
+        """Note the key of another client, once its signature has been checked."""
+        blinder = self._made.node.learner.blinder
+        if blinder is not None and blinder.vouched is not None:
+            blinder.vouched[voucher.party] = checked(voucher, self._client.identity, self._run)
+
+    def _begin(self) -> None:
+        party = self._client.party
+        self._world.spawn(coroutine_of(self._protocol, "client", party, self._made.node), party_name(party), party)
+
+    def _answer(self, asked: EvaluateNow) -> None:
+        node = self._made.node.free(wired=asked.wired) if asked.free else self._made.node
+        answering = coroutine_of(
+            evaluation_of(self._protocol), "answer_evaluation", node.party, node, asked.splits, asked.number
+        )
+        self._world.spawn(answering, f"{party_name(node.party)} (evaluation)", node.party, observer=asked.free)
