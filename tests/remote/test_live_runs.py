@@ -24,13 +24,14 @@ from tiny_worlds import RANDOM_TIMING, raw
 from vflsim.remote.keys import make_identities
 
 BLINDED = {"kind": "synchronous", "blinding": "on", "models": {"aggregate": "mean"}}
+CODED = {"kind": "fedvs", "K": 1}
 LOSSY = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser", "bits": 4}}
 
 
-def stored(folder: Path, **changes: Any) -> Path:
+def stored(folder: Path, clients: int = 2, **changes: Any) -> Path:
     said = raw({"wait": "synchronous"} | changes.pop("more", {}), timing=RANDOM_TIMING, **changes)
     said["protocols"]["wait"] = {"kind": "synchronous"}
-    said["partition"]["clients"] = 2
+    said["partition"]["clients"] = clients
     said["training"]["dtype"] = "float64"
     said["record"] = "events"
     file = folder / "scenario.yaml"
@@ -43,21 +44,24 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 
 
 def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
-    scenario = stored(tmp_path, more={"lossy": LOSSY, "blinded": BLINDED}, stop={"rounds": 6})
+    more = {"lossy": LOSSY, "blinded": BLINDED, "coded": CODED}
+    scenario = stored(tmp_path, clients=3, more=more, stop={"rounds": 6})
     live, simulated = tmp_path / "live", tmp_path / "simulated"
     ended = vflsim("live", scenario, "--out", live, "--no-report")
     assert ended.status == 0, ended.err
     assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
     assert vflsim("verify", live).status == 0
     assert vflsim("compare", live, simulated).status == 0
-    for name in ("wait", "lossy", "blinded"):
+    for name in ("wait", *more):
         one, other = live / name / "seed-0", simulated / name / "seed-0"
         weights, wanted = load_file(one / "weights.safetensors"), load_file(other / "weights.safetensors")
         assert weights.keys() == wanted.keys()
         assert all(torch.equal(weights[key], wanted[key]) for key in wanted)
         info = json.loads((one / "run.json").read_text())
         assert (info["path"], info["reproducible"], info["counts"]["rounds"]) == ("live", False, 6)
-        assert table(one, "metrics")["bytes_up"].iloc[-1] == table(other, "metrics")["bytes_up"].iloc[-1]
+        counts = [table(run, "metrics")[["bytes_up", "bytes_peer"]].iloc[-1] for run in (one, other)]
+        assert counts[0].equals(counts[1])
+        assert (counts[0]["bytes_peer"] > 0) == (name == "coded")
         keys = ["party", "kind", "peer", "round", "index"]
         done = [table(run, "events").query("outcome == 'done'") for run in (one, other)]
         both = done[0].merge(done[1], on=keys, suffixes=("_live", "_simulated"))
@@ -75,7 +79,9 @@ def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsi
 
 ACTIVE = frozenset({"easter", "easter-clear", "pyvertical", "agg_vfl", "agg_vfl-sum"})
 ORDERED = frozenset(
-    kind for kind in LIVE if kind.startswith(("t-synchronous", "asynchronous", "ignore-")) and kind != "ignore-exclude"
+    kind
+    for kind in LIVE
+    if kind.startswith(("t-synchronous", "asynchronous", "ignore-", "fedvs-partial")) and kind != "ignore-exclude"
 )
 """Kinds that step on whoever arrives first: live another order can come, and other weights."""
 

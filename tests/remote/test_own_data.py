@@ -4,9 +4,11 @@ import asyncio
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from live_kinds import LIVE
@@ -15,16 +17,20 @@ from tiny_worlds import data_of, tiny
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.data.loaded import LoadedData
+from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.blinding.keys import private_key
 from vflsim.protocols.capabilities import Peering
 from vflsim.protocols.defaults import participants_of
+from vflsim.protocols.fedvs.messages import DataShare, ModelShare
 from vflsim.remote.built import OwnParty, own_party, refuse_unfit
+from vflsim.remote.frames import pack_message
 from vflsim.remote.own_data import OwnData, label_splits, own_data
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.world.mailbox import Mailbox
+from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
 
 MARK = 1000.0
@@ -96,6 +102,71 @@ def test_no_party_can_reach_the_features_of_another(kind: str, party: int) -> No
     found = marks(reachable(made(kind, party, data).node.learner))
     own = {MARK + party} if party or data.active is not None else set()
     assert found == own
+
+
+def sent(owner: OwnParty, receiver: OwnParty, message: Message) -> Message:
+    """What a client gets of another's message, by way of its bytes."""
+    message.sender, message.receiver = owner.node.party, receiver.node.party
+    body = pack_message(message, owner.wires, 0.0)
+    return receiver.reader.message(body, message.sender, message.receiver)[0]
+
+
+def performed(party: OwnParty, operation: Operation[Any]) -> Any:
+    party.shared.world.executor.submit(operation)
+    if operation.commit is not None:
+        operation.commit()
+    return operation.result
+
+
+def test_a_client_holds_shares_of_others_and_nothing_that_they_are_shares_of() -> None:
+    data = marked(data_of(scenario_of("fedvs")))
+    parties = {client: made("fedvs", client, data) for client in (1, 2, 3, 4)}
+    mine, others = parties[2], {client: party for client, party in parties.items() if client != 2}
+    batch, models = mine.node.batch(0), {}
+    performed(mine, mine.node.learner.share_data())
+    models[2] = performed(mine, mine.node.learner.share_model(0))[2]
+    for client, party in others.items():
+        shares = performed(party, party.node.learner.share_data())
+        mine.node.learner.keep(sent(party, mine, DataShare(value=shares[2])))
+        share = performed(party, party.node.learner.share_model(0))[2]
+        models[client] = sent(party, mine, ModelShare(value=share, round=0)).value
+    embedding = performed(mine, mine.node.learner.coded_embed(batch, models))
+    assert embedding.value.shape == (len(batch.positions), 6)
+    found = list(reachable((mine.node.learner, models, embedding)))
+    assert marks(found) == {MARK + 2}
+    elements = [each for each in found if isinstance(each, torch.Tensor) and not each.is_floating_point()]
+    secrets = [thing for thing in found if type(thing).__name__ in ("DataSecret", "ModelSecret")]
+    assert {secret.client for secret in secrets} == {2}
+    field = mine.node.learner.plan.quantiser.field
+    for client, party in parties.items():
+        (quantised,) = party.node.learner.data_secret.quantised.unique().tolist()[-1:]
+        values = {quantised, int(field.embed(torch.tensor(quantised)))}
+        assert any(values & set(each.unique().tolist()) for each in elements) == (client == 2)
+
+
+def test_masks_of_shares_are_nobodys_to_compute() -> None:
+    data = data_of(scenario_of("fedvs"))
+    learners = [made("fedvs", 1, data).node.learner for _ in range(2)]
+    seeded = setting(scenario_of("fedvs"), "only", data)
+    learners.append(scenario_of("fedvs").protocols["only"].protocol.learners(seeded, 0).clients[1])
+    places = np.arange(3)
+    drawn, repeated = (
+        [torch.stack([each.data_secret.shares_at(places, (holder,)) for holder in (1, 2)]) for each in learners]
+        for _ in range(2)
+    )
+    assert all(torch.equal(*both) for both in zip(drawn, repeated, strict=True)), "repeated shares are equal"
+    assert not any(torch.equal(one, other) for one, other in combinations(drawn, 2))
+    models = []
+    for learner in learners:
+        operation = learner.share_model(0)
+        operation.run()
+        once, again = (
+            torch.stack([operation.result[client].value.tensor((place, 3)) for place, client in ((1, 2), (2, 3))])
+            for _ in range(2)
+        )
+        assert torch.equal(once, again)
+        models.append(once)
+    assert not any(torch.equal(one, other) for one, other in combinations(models, 2))
 
 
 @pytest.mark.parametrize("kind", LIVE)

@@ -183,16 +183,18 @@ async def connected(
     last = loop.time() + timeout
     while True:
         try:
-            reader, writer = await asyncio.open_connection(
+            opening = asyncio.open_connection(
                 host, port, ssl=context, server_hostname=host_of(peer), ssl_handshake_timeout=HANDSHAKE_S
             )
+            reader, writer = await asyncio.wait_for(opening, timeout)
             break
         except ssl.SSLError as error:
             what = f"{who} at {host}:{port} has no certificate of this authority for it: {error.reason}"
             raise LostError(what) from error
         except OSError as error:
             if loop.time() > last:
-                raise LostError(f"{who} is not at {host}:{port}: {error.strerror or error}") from error
+                why = error.strerror or str(error) or "no answer"
+                raise LostError(f"{who} is not at {host}:{port}: {why}") from error
             await asyncio.sleep(0.1)
     try:
         writer.write(frame(CONTROL, packed(hello)))

@@ -1,0 +1,87 @@
+"""Messages between clients: handed on once, when both their bytes and their time have come."""
+
+from collections.abc import Callable
+
+import pytest
+
+from vflsim.remote import peers
+from vflsim.remote.control import ControlError, Dropped, IsDue
+from vflsim.remote.peers import PeerMail, numbered
+from vflsim.world.messages import Message
+
+Got = list[tuple[int, float]]
+
+
+def read(sender: int, body: bytes) -> tuple[Message, float]:
+    """A message whose round is its body, sent at 0.5 s."""
+    message = Message(round=int(body))
+    message.sender = sender
+    return message, 0.5
+
+
+def mail(emulated: bool = True) -> tuple[PeerMail, Got]:
+    got: Got = []
+    return PeerMail(read, lambda message, at: got.append((message.round, at)), emulated), got
+
+
+def bytes_of(number: int) -> Callable[[PeerMail], None]:
+    return lambda box: box.came(2, True, numbered(number, b"%d" % (100 + number)))
+
+
+def due(number: int, at: float) -> Callable[[PeerMail], None]:
+    return lambda box: box.told(IsDue(sender=2, number=number, at=at))
+
+
+def dropped(number: int) -> Callable[[PeerMail], None]:
+    return lambda box: box.told(Dropped(sender=2, number=number))
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        ([bytes_of(0), due(0, 1.5)], [(100, 1.5)]),
+        ([due(0, 1.5), bytes_of(0)], [(100, 1.5)]),
+        ([bytes_of(0), bytes_of(3), due(3, 2.0), due(0, 2.5)], [(103, 2.0), (100, 2.5)]),
+        ([bytes_of(0), dropped(0), bytes_of(1), due(1, 3.0)], [(101, 3.0)]),
+        ([dropped(0), bytes_of(0)], []),
+        ([bytes_of(0)], []),
+        ([due(0, 1.0)], []),
+    ],
+)
+def test_a_message_is_handed_on_when_it_is_here_and_due(story: list[Callable[[PeerMail], None]], expected: Got) -> None:
+    box, got = mail()
+    for step in story:
+        step(box)
+    assert got == expected
+
+
+def test_without_emulated_delays_and_outside_time_a_message_is_handed_on_at_once() -> None:
+    box, got = mail(emulated=False)
+    bytes_of(0)(box)
+    assert got == [(100, 0.5)]
+    box, got = mail()
+    box.came(3, False, b"7")
+    assert got == [(7, 0.5)]
+
+
+@pytest.mark.parametrize("body", [b"", b"1234567", numbered(4, b"104"), numbered(3, b"103")])
+def test_a_frame_without_a_new_number_is_refused(body: bytes) -> None:
+    box, _ = mail()
+    bytes_of(4)(box)
+    with pytest.raises(ControlError):
+        box.came(2, True, body)
+
+
+def test_a_client_that_sends_far_ahead_of_its_time_is_refused_and_what_was_due_counts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "MOST_WAITING", 25)  # two of these frames
+    box, got = mail()
+    for number in range(10):
+        bytes_of(number)(box)
+        (due(number, float(number)) if number % 2 else dropped(number))(box)
+    assert [at for _, at in got] == [1, 3, 5, 7, 9]
+    bytes_of(10)(box)
+    bytes_of(11)(box)
+    with pytest.raises(ControlError, match="33 bytes wait for their time"):
+        bytes_of(12)(box)
