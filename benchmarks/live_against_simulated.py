@@ -1,10 +1,12 @@
 """How far live runs are from the simulation: rounds and their order, with delays emulated on this machine.
 
-Ten protocols, three clients and the server, each a process, against the simulation with the same draws, in six worlds.
+Eleven protocols, three clients and the server, each a process, against the simulation with the same draws, in six
+worlds.
 A table a world: mean rounds, their ratio, that of the 95th percentiles, and whether weights are equal bit for bit to
 those of `--eager`. Below it: of the pairs of protocols whose mean rounds differ by more than both 95 % intervals, how
 many have the same order; and the machine's load, since on a busy machine processes wait for each other.
-Run: python benchmarks/live_against_simulated.py [--rounds N] [--worlds NAME …] [--figure FILE]
+Run: python benchmarks/live_against_simulated.py [--rounds N] [--worlds NAME …] [--protocols NAME …]
+[--figure FILE]
 """
 
 from __future__ import annotations
@@ -33,20 +35,22 @@ models:
   aggregate: concat
   server: {kind: linear, bias: false}
 training: {batch: 64, dtype: float64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}
-protocols:
-  synchronous: {kind: synchronous}
-  ignore: {kind: ignore, fastest: 2}
-  t_synchronous: {kind: t_synchronous, t: 2}
-  asynchronous: {kind: asynchronous}
-  fedbcd: {kind: fedbcd, local_steps: 2}
-  c_vfl: {kind: c_vfl, local_steps: 2, codec: {kind: scalar_quantiser, bits: 4}}
-  ef_vfl: {kind: ef_vfl, codec: {kind: top_k, fraction: 0.5}}
-  vimsgd: {kind: vimsgd}
-  vimadmm: {kind: vimadmm, rho: 1.0, local_steps: 2}
-  fdml: {kind: fdml}
 evaluate: {every: 100 rounds}
 record: events
 """
+PROTOCOLS = {
+    "synchronous": "{kind: synchronous}",
+    "ignore": "{kind: ignore, fastest: 2}",
+    "t_synchronous": "{kind: t_synchronous, t: 2}",
+    "asynchronous": "{kind: asynchronous}",
+    "fedbcd": "{kind: fedbcd, local_steps: 2}",
+    "c_vfl": "{kind: c_vfl, local_steps: 2, codec: {kind: scalar_quantiser, bits: 4}}",
+    "ef_vfl": "{kind: ef_vfl, codec: {kind: top_k, fraction: 0.5}}",
+    "vimsgd": "{kind: vimsgd}",
+    "vimadmm": "{kind: vimadmm, rho: 1.0, local_steps: 2}",
+    "fdml": "{kind: fdml}",
+    "fedvs": "{kind: fedvs, K: 1, models: {aggregate: mean}}",
+}
 WORLDS = {
     "exponential": """
   server: {compute: 10 ms}
@@ -87,10 +91,11 @@ WORLDS = {
 }
 
 
-def compute(folder: Path, timing: str, rounds: int) -> None:
+def compute(folder: Path, timing: str, rounds: int, names: list[str]) -> None:
     """Run the scenario live and simulated."""
     file = folder / "scenario.yaml"
-    file.write_text(f"{SCENARIO}stop: {{rounds: {rounds}}}\ntiming:{timing}", "utf-8")
+    protocols = "\n".join(["protocols:", *(f"  {name}: {PROTOCOLS[name]}" for name in names)])
+    file.write_text(f"{SCENARIO}{protocols}\nstop: {{rounds: {rounds}}}\ntiming:{timing}", "utf-8")
     for command in (["live"], ["run", "--eager"]):
         out = folder / command[0]
         words = [sys.executable, "-m", "vflsim", *command, str(file), "--out", str(out), "--no-report"]
@@ -147,8 +152,11 @@ def draw(folder: Path, file: Path, title: str) -> None:
     import vflsim
 
     live, simulated = vflsim.open_results(folder / "live"), vflsim.open_results(folder / "run")
-    figure, axes = plt.subplots(2, 5, figsize=(12, 5), sharey=True, layout="constrained")
-    for ax, name in zip(axes.flat, simulated.protocols, strict=True):
+    columns = -(-len(simulated.protocols) // 2)
+    figure, axes = plt.subplots(2, columns, figsize=(12, 5), sharey=True, layout="constrained", squeeze=False)
+    for ax in axes.flat[len(simulated.protocols) :]:
+        ax.set_axis_off()
+    for ax, name in zip(axes.flat, simulated.protocols, strict=False):
         for results, label, style in ((simulated, "simulated", "-"), (live, "live", "--")):
             ax.ecdf(durations(results, name), label=label, linestyle=style)
         ax.set_title(name, fontsize="medium")
@@ -158,7 +166,7 @@ def draw(folder: Path, file: Path, title: str) -> None:
         ax.set_ylabel("share of rounds")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=2)
-    figure.suptitle(f"{title}: rounds of ten protocols", x=0.01, ha="left", fontsize="medium")
+    figure.suptitle(f"{title}: rounds of each protocol", x=0.01, ha="left", fontsize="medium")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=110)
 
@@ -167,11 +175,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=[*WORLDS], metavar="NAME")
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=[*PROTOCOLS], metavar="NAME")
     parser.add_argument("--figure", type=Path, help="draw the rounds of the first world into this file")
     chosen = parser.parse_args()
     for place, world in enumerate(chosen.worlds):
         with tempfile.TemporaryDirectory() as folder:
-            compute(Path(folder), WORLDS[world], chosen.rounds)
+            compute(Path(folder), WORLDS[world], chosen.rounds, chosen.protocols)
             print(f"### {world}\n")
             print("\n".join(table(Path(folder))))
             print(f"\nLoad of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n", flush=True)

@@ -97,6 +97,15 @@ def party(
     overrides: Overrides = None,
     seeds: Seeds = None,
     timeout: Timeout = 30.0,
+    peer_port: Annotated[
+        int,
+        typer.Option(
+            help="Where other clients reach this one, if the protocol has them send each other messages (0: any port).",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+        ),
+    ] = 0,
 ) -> None:
     """Play one client of a live run in this process, until the server says goodbye."""
     host, port = _address(connect, "--connect")
@@ -105,7 +114,7 @@ def party(
 
     if number > loaded.clients:
         raise ScenarioError(f"--party {number}", "vflsim party", f"1 to {loaded.clients}, the clients of the scenario")
-    LiveClient(loaded, number, host, port, identity, parts, timeout).play()
+    LiveClient(loaded, number, host, port, identity, parts, timeout, peer_port=peer_port).play()
 
 
 @app.command()
