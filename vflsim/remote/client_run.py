@@ -69,8 +69,9 @@ class ClientRun:
         scenario, channel = client.scenario, client.channel
         self._protocol = scenario.protocols[prepare.protocol].protocol
         resolved = replace(setting(scenario, self._name, client.data.of(self._name)), public=public)
-        self._world = LiveWorld(client.loop, emulated(resolved))
-        self._mail = PeerMail(self._read, self._deliver, emulated(resolved))
+        waits = emulated(resolved)
+        self._world = LiveWorld(client.loop, waits)
+        self._mail = PeerMail(self._read, self._deliver, waits)
         mesh = None if public is None else client.mesh
         made: list[OwnParty] = []
 

@@ -73,7 +73,8 @@ class ServerRun:
         self._host, self._name, self._seed = host, name, seed
         scenario = host.scenario
         self._resolved = dataclasses.replace(setting(scenario, name, host.data.of(name)), public=public)
-        self._world = world = LiveWorld(host.loop, emulated(self._resolved))
+        self._emulated = emulated(self._resolved)
+        self._world = world = LiveWorld(host.loop, self._emulated)
         taking_part = self._clients = {client: host.connected[client] for client in self._resolved.clients}
         self.channels = list(taking_part.values())
         made: list[OwnParty] = []
@@ -167,7 +168,7 @@ class ServerRun:
     def _slip(self) -> str:
         """Say by how much the machine fell behind the times that it emulates, if it did."""
         slipped = self._world.slipped_s
-        if not slipped or not emulated(self._resolved):
+        if not slipped or not self._emulated:
             return ""
         return f"this machine could not follow: the server's clock slipped by {slipped:.3g} s in all"
 
@@ -215,7 +216,7 @@ class ServerRun:
 
     def _arrive_at_peer(self, number: int, message: Message) -> None:
         """Tell a client that a message has arrived, which it has got directly."""
-        if emulated(self._resolved):
+        if self._emulated:
             due = IsDue(sender=message.sender, number=number, at=self._world.instant)
             self._clients[message.receiver].control(due)
 
@@ -252,5 +253,5 @@ class ServerRun:
             return
         self._made.shared.transport.abandon(transfer)
         message = transfer.message
-        if transfer.state == "abandoned" and message.receiver != SERVER and emulated(self._resolved):
+        if transfer.state == "abandoned" and message.receiver != SERVER and self._emulated:
             self._clients[message.receiver].control(Dropped(sender=client, number=number))
