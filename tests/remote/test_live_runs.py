@@ -84,6 +84,8 @@ ORDERED = frozenset(
     if kind.startswith(("t-synchronous", "asynchronous", "ignore-", "fedvs-partial")) and kind != "ignore-exclude"
 )
 """Kinds that step on whoever arrives first: live another order can come, and other weights."""
+SLOWLY_ANALYSED = frozenset({"fedvs"})
+"""Its closed form for four clients with these delays takes minutes; with three, it is compared above."""
 
 
 @pytest.mark.slow
@@ -91,7 +93,7 @@ ORDERED = frozenset(
 def test_every_kind_runs_live_and_those_that_wait_for_all_equal_the_simulation(
     active: bool, tmp_path: Path, vflsim: Callable[..., Ended]
 ) -> None:
-    kinds = [kind for kind in LIVE if (kind in ACTIVE) is active]
+    kinds = [kind for kind in LIVE if (kind in ACTIVE) is active and kind not in SLOWLY_ANALYSED]
     said = raw({kind: KINDS[kind] for kind in kinds}, timing=RANDOM_TIMING, stop={"rounds": 4})
     if not active:
         said["protocols"]["costly"] = {"kind": "synchronous", "evaluate": {"every": "2 rounds", "costs_time": True}}
