@@ -69,6 +69,13 @@ class PredictionTask(ABC):
         fit = [each.model_fields["kind"].default for each in LOSSES if self.name in each.tasks and each is not Auto]
         return tuple(sorted(fit, key=lambda kind: kind != self.usual_loss.kind))
 
+    def prior(self, target: Tensor, outputs: int) -> Tensor:
+        """The prediction for a row of which nothing is known but the training rows' targets, (outputs,) of float64.
+
+        The logarithms of the classes' shares (each class counted once more, so that no share is 0), or the mean value.
+        """
+        return target.double().mean(0)
+
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss, a scalar: the mean over the rows."""
         return (self.own_loss or self.usual_loss).value(prediction, target)
@@ -107,12 +114,20 @@ class Multiclass(PredictionTask):
         """Class numbers, (n,) of int64, a copy."""
         return torch.tensor(labels, dtype=torch.int64)
 
+    def prior(self, target: Tensor, outputs: int) -> Tensor:
+        """The logarithms of the classes' shares."""
+        return ((torch.bincount(target, minlength=outputs) + 1) / (len(target) + outputs)).double().log()
+
 
 class Binary(PredictionTask):
     """Yes (1) or no (0): binary cross entropy on one logit."""
 
     name = "binary"
     usual_loss = BinaryCrossEntropy()
+
+    def prior(self, target: Tensor, outputs: int) -> Tensor:
+        """The logarithm of the share of yes over that of no."""
+        return ((target.double().sum(0) + 1) / (len(target) + 2)).logit()
 
 
 class Regression(PredictionTask):

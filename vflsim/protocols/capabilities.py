@@ -17,6 +17,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.evaluation import Scores, answer_evaluation
 from vflsim.protocols.vectorisable import Vectorisable
@@ -305,6 +306,7 @@ CAPABILITIES: tuple[type, ...] = (
     Explainable,
     Remembering,
     OwnEvaluation,
+    Answering,
     OwnNodes,
     LabelSharing,
     Peering,

@@ -13,6 +13,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import (
     Analysable,
@@ -34,7 +35,7 @@ class _SplitEvaluation(OwnEvaluation):
         return await evaluate(node, splits, number)
 
 
-_BY_EMBEDDINGS = _SplitEvaluation()
+_BY_EMBEDDINGS, _FROM_WHAT_CAME = _SplitEvaluation(), Answering()
 
 
 def participants_of(protocol: Protocol, clients: int, symbols: Mapping[str, float]) -> list[int]:
@@ -59,6 +60,20 @@ def run_facts(protocol: Protocol) -> Mapping[str, Any]:
 def evaluation_of(protocol: Protocol) -> OwnEvaluation:
     """Return how a protocol's parties evaluate: by embeddings, unless it has an ``OwnEvaluation``."""
     return protocol if isinstance(protocol, OwnEvaluation) else _BY_EMBEDDINGS
+
+
+def answering_of(protocol: Protocol) -> Answering:
+    """Return how a protocol answers queries under a deadline. Raises ``ValueError`` if it cannot."""
+    if protocol.traits.uploads_nothing:
+        raise ValueError(protocol.traits.uploads_nothing)
+    if isinstance(protocol, Answering):
+        return protocol
+    if isinstance(protocol, Predicting | OwnEvaluation):
+        raise ValueError(
+            "it predicts or evaluates in a way of its own, and does not say how from some of the embeddings; "
+            "allowed: protocols derived from Answering"
+        )
+    return _FROM_WHAT_CAME
 
 
 def server_prediction_of(protocol: Protocol, learners: Learners[Any, Any]) -> ServerPrediction:

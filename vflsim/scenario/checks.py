@@ -13,6 +13,7 @@ from vflsim.protocols.base import UnsuitableError
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.signatures import mismatches
 from vflsim.scenario.ending_checks import (
+    deadline_problems,
     end_problems,
     evaluation_problems,
     metric_problems,
@@ -67,6 +68,7 @@ def problems_in(scenario: Scenario, task: str | None = None, classes: int | None
         yield from _loss(scenario, name, task)
         yield from stop_problems(scenario, name, task, waits)
         yield from evaluation_problems(scenario, name)
+        yield from deadline_problems(scenario, name)
 
 
 def _task(scenario: Scenario) -> tuple[str | None, int | None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from vflsim.learning.tasks import task_of
-from vflsim.protocols.defaults import participants_of
+from vflsim.protocols.defaults import answering_of, participants_of
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.problems import Problem
 from vflsim.scenario.resolve import (
@@ -106,12 +106,48 @@ def evaluation_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
         return
     timings, clients = party_timings(scenario), participants_of(protocol, scenario.clients, scenario.symbols)
     for client in clients:
-        availability = timings[client].availability
-        if not isinstance(availability, Always) and availability.interrupted == "lost":
+        if _crashes(timings[client]):
             what = f"an evaluation that takes time cannot wait for client {client}, whose outages lose its work"
             remedy = "set evaluate.costs_time: false, or interrupted: resumed"
             yield Problem(location_of(scenario, name, "evaluate", "costs_time"), what, "false", remedy)
             return
+
+
+def deadline_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
+    """Check that a protocol can answer under ``evaluate.deadline``, and that keys about its answers have one."""
+    asked, entry = scenario.evaluate_of(name), scenario.protocols[name]
+    if asked.deadline is None:
+        nowhere = all(scenario.evaluate_of(each).deadline is None for each in scenario.protocols)
+        own = set[str]() if entry.evaluate is None else entry.evaluate.model_fields_set
+        said = own | (scenario.evaluate.model_fields_set if nowhere else set())
+        for key in sorted({"missing", "query_rows"} & said):
+            what = f"{key} says how queries are answered, and there is no deadline"
+            yield Problem(location_of(scenario, name, "evaluate", key), what, remedy="add `deadline: 50 ms`, say")
+        return
+    loc = location_of(scenario, name, "evaluate", "deadline")
+    remedy = f"give {name!r} its own `evaluate: {{deadline: null}}`"
+    try:
+        crashes = answering_of(entry.protocol).needs_everybody
+    except ValueError as error:
+        why, _, allowed = str(error).partition("; allowed: ")
+        yield Problem(loc, f"protocol {name!r} cannot answer under a deadline: {why}", allowed, remedy)
+        return
+    if scenario.data.align == "outer":
+        what = "parties lack rows (data.align: outer), so there is no saying which embeddings miss a deadline"
+        yield Problem(loc, what, "align: inner or exact", "leave the deadline out")
+    timings, clients = party_timings(scenario), participants_of(entry.protocol, scenario.clients, scenario.symbols)
+    losing = [client for client in clients if _crashes(timings[client])]
+    if crashes and losing:
+        what = f"protocol {name!r} cannot answer while client {losing[0]} loses its work in outages: {crashes}"
+        yield Problem(loc, what, "interrupted: resumed", remedy)
+    if asked.missing == "mean" and entry.mechanism is not None:
+        what = f"mean embeddings of training rows would leave the clients of {name!r} beside their mechanism"
+        yield Problem(location_of(scenario, name, "evaluate", "missing"), what, "absent, zeros")
+
+
+def _crashes(timing: PartyTiming) -> bool:
+    """Return whether outages of this party lose its work."""
+    return not isinstance(timing.availability, Always) and timing.availability.interrupted == "lost"
 
 
 def takes_time(timing: PartyTiming) -> bool:

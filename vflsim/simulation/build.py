@@ -62,7 +62,7 @@ def parties(
     training, rows, timings = setting.training, setting.data.rows, setting.timings
     learners = learners_of(protocol, setting, seed)
     alone = learners.stack(setting, protocol.traits.table) if batched else []
-    outages = None if protocol.traits.reference else _outages(setting, seed)
+    outages = None if protocol.traits.reference else outages_of(setting, seed)
     gates = {} if outages is None else outages.gates()
     recorder.meter = Meter.of(timings, (SERVER, *setting.clients))
     transport = Transport(world, setting.network, [timing.link for timing in timings], seed, recorder, gates)
@@ -121,7 +121,7 @@ def brings_code(protocol: Protocol, setting: Setting) -> bool:
     )
 
 
-def _outages(setting: Setting, seed: int) -> Outages | None:
+def outages_of(setting: Setting, seed: int) -> Outages | None:
     """Make the outages of a run; None if all participants are always available."""
     availabilities = {client: setting.timings[client].availability for client in setting.clients}
     interruptible = {client: each for client, each in availabilities.items() if not isinstance(each, Always)}

@@ -32,6 +32,7 @@ from vflsim.results.store.schema import ENERGY, RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
+from vflsim.simulation.answers import answered
 from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Conductor, Progress
@@ -177,6 +178,7 @@ def run_parties(
     group = resolved.blinded_sum
     blinding = None if group is None else BlindingFacts.of(group, recorder.own.rows.get(MISSING_MASKS, ()))
     codec = None if timing_only else _codec(made)
+    answers, error = answered(scenario.evaluate_of(name), made, resolved, seed, error)
     tables = tables_of(recorder)
     measures, error = measured(scenario.measures, name, seed, tables, error)
     reason = reason if error is None else None
@@ -218,7 +220,7 @@ def run_parties(
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()
-    extra = recorder.own.tables()
+    extra = recorder.own.tables() | answers
     if recorder.meter is not None:
         extra[ENERGY_BY_PARTY] = energy_by_party(recorder.meter.by_party(world.now()))
     return Outcome(tables, weights, info, extra, error, "; ".join(filter(None, notes)), seen)

@@ -13,7 +13,7 @@ import torch
 from vflsim.errors import ProtocolError, VflsimError
 from vflsim.learning.execution.operations import Handle
 
-TABLES = ("metrics", "rounds", "events", "energy_by_party")
+TABLES = ("metrics", "rounds", "events", "energy_by_party", "answers", "arrivals")
 """The tables of vflsim's own."""
 ADDED = ("time_s", "party")
 """The columns that every row gets."""

@@ -233,8 +233,11 @@ class ServerLearner(PartyLearner):
             promises=(result,),
         )
 
-    def predict(self, embeddings: Sequence[Tensor]) -> Tensor:
-        """Predict from the embeddings of all parties, in party order, with a graph: (rows, outputs)."""
+    def predict(self, embeddings: Sequence[Tensor | None]) -> Tensor:
+        """Predict from the embeddings of all parties in party order, None where one is missing: (rows, outputs).
+
+        With a graph. Raises ValueError if all are missing.
+        """
         return self.top(self._joining.combined(embeddings))
 
     def own_embedding(self, split: Split) -> Tensor:

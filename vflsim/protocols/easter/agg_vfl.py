@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
+
+from torch import Tensor
 
 from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.capabilities import Analysable, Predicting
 from vflsim.protocols.contents import Contents
@@ -27,7 +31,7 @@ from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
+class AggVfl(Analysable, Vectorisable, Predicting, Answering, Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. There is no trained model on top.
 
@@ -62,6 +66,11 @@ class AggVfl(Analysable, Vectorisable, Predicting, Protocol):
         """Return the combined predictions of all parties as a function of embeddings."""
         active: WholeActive = learners.server
         return prediction_of(active, active.combined, lambda split: active.whole(active.features(split)))
+
+    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+        """Combine the active party's prediction with those that came."""
+        active: WholeActive = learners.server
+        return active.combined([*embeddings.values()])
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return one prediction up, one gradient down, and one step."""

@@ -179,9 +179,10 @@ class ActiveParty(EasterParty):
         (slopes,) = torch.autograd.grad(mean * len(leaf), leaf)
         return mean.detach(), slopes.unbind()
 
-    def predict_mean(self, embeddings: Sequence[Tensor]) -> Tensor:
-        """Predict from the mean of all parties' embeddings, with a graph."""
-        return self.predictor(torch.stack([*embeddings]).sum(0) / self.parties)
+    def predict_mean(self, embeddings: Sequence[Tensor | None]) -> Tensor:
+        """Predict from the mean of the parties' embeddings, None where one is missing, with a graph."""
+        here = [h for h in embeddings if h is not None]
+        return self.predictor(torch.stack(here).sum(0) / len(here))
 
     def evaluate(
         self, split: Split, mean: Handle[Tensor], theirs: Sequence[Received]

@@ -14,6 +14,7 @@ from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch, Split
 from vflsim.learning.execution.operations import Handle
 from vflsim.learning.privacy.blinding import Blinding
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
 from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting
@@ -36,7 +37,7 @@ from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest
 from vflsim.world.node import Node
 
 
-class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Protocol):
+class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Answering, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
@@ -141,6 +142,11 @@ class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Pro
         """Return the active party's prediction from the mean of all embeddings."""
         active: ActiveParty = learners.server
         return prediction_of(active, active.predict_mean, lambda split: active.embedding(active.features(split)))
+
+    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+        """Return the active party's prediction from the mean of the embeddings that came, its own included."""
+        active: ActiveParty = learners.server
+        return active.predict_mean([*embeddings.values()])
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return the first trip: an embedding up, a gradient down, one step. The second trip swaps the shapes."""

@@ -105,9 +105,9 @@ class WholeActive(TwoNets):
             cost=partial(_forward, self, len(x)),
         )  # fmt: skip
 
-    def combined(self, predictions: Sequence[Tensor]) -> Tensor:
-        """Return the mean, or the sum, of all parties' predictions."""
-        return self._combine(torch.stack([*predictions]), 0)
+    def combined(self, predictions: Sequence[Tensor | None]) -> Tensor:
+        """Return the mean, or the sum, of the parties' predictions, None where one is missing."""
+        return self._combine(torch.stack([o for o in predictions if o is not None]), 0)
 
 
 def _forward(party: TwoNets, rows: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from vflsim.analysis.cycles import Cycles
 from vflsim.analysis.findings import Finding
 from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.capabilities import Analysable, Predicting
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
@@ -23,7 +25,7 @@ from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 
-class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
+class Fdml(Analysable, Vectorisable, Predicting, Answering, LinearHeads):
     """Round t: clients send logits of B(t), the server returns the gradient of the loss by the logits, clients step.
 
     A round sends b d_c numbers up and b d_c down for each client.
@@ -66,6 +68,11 @@ class Fdml(Analysable, Vectorisable, Predicting, LinearHeads):
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """Return the combined logits of the clients as a function of embeddings."""
         return prediction_of(learners.server, learners.server.combined)
+
+    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+        """Combine the logits that came."""
+        combined: Tensor = learners.server.combined([*embeddings.values()])
+        return combined
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return logits up, a gradient down, and one step."""

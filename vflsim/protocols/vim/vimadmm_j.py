@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
 
 from vflsim.codecs.frame import ONLY
+from vflsim.protocols.answering import Answering
 from vflsim.protocols.capabilities import Predicting
 from vflsim.protocols.vim.learning.joint import JointAdmmClient, JointAdmmServer
 from vflsim.protocols.vim.learning.stack import stack_whole
@@ -18,7 +20,7 @@ from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, predic
 from vflsim.world.node import Node
 
 
-class VimAdmmJ(Predicting, Admm):
+class VimAdmmJ(Predicting, Answering, Admm):
     """Round t: clients send logits of B(t), the server updates z and λ, clients take ``local_steps`` of W_k and θ_k.
 
     A round sends b d_c numbers up and 2 b d_c down for each client.
@@ -59,6 +61,11 @@ class VimAdmmJ(Predicting, Admm):
     def prediction(self, learners: Learners[Any, Any]) -> ServerPrediction:
         """Return the combined logits of the clients as a function of embeddings."""
         return prediction_of(learners.server, learners.server.combined)
+
+    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+        """Combine the logits that came."""
+        combined: Tensor = learners.server.combined([*embeddings.values()])
+        return combined
 
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return logits up; λ and s^k down; and τ steps."""

@@ -144,9 +144,9 @@ class LogitsServer(PartyLearner):
         """Return Σ_k o^k, or the mean, of messages in client order."""
         return self.combined([message.value.value for message in messages])
 
-    def combined(self, logits: Sequence[Tensor]) -> Tensor:
-        """Return the sum, or the mean, of all clients' logits."""
-        together = torch.stack([*logits])
+    def combined(self, logits: Sequence[Tensor | None]) -> Tensor:
+        """Return the sum, or the mean, of the clients' logits, None where a client's are missing."""
+        together = torch.stack([o for o in logits if o is not None])
         return together.mean(0) if self._combine == "mean" else together.sum(0)
 
     def evaluate(self, split: Split, answers: Sequence[Received]) -> Operation[Handle[dict[str, float]]]:

@@ -1,0 +1,100 @@
+"""Inference under a deadline: the server asks about rows, clients reply, and it predicts from what has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vflsim.learning.execution.operations import Handle, Operation, nothing
+from vflsim.learning.learners.server import ServerLearner
+from vflsim.setting import Learners, Setting
+from vflsim.world.messages import Message
+from vflsim.world.node import Node
+
+
+@dataclass(slots=True, eq=False)
+class Ask(Message):
+    """The server asks for the embeddings of the rows of query number ``round``."""
+
+    kind: ClassVar[str] = "ask"
+
+
+@dataclass(slots=True, eq=False)
+class Reply(Message):
+    """A client's reply to a query, (rows, embedding). Its upload delay is drawn like that of any embedding."""
+
+    kind: ClassVar[str] = "reply"
+    embedding: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Query ``number`` is about ``rows`` rows; a sampled compute time is that of ``batch`` rows.
+
+    ``dtype`` is that of an uploaded embedding: blinded ones are integers.
+
+    Example::
+
+        Query(number=0, rows=16, batch=64, dtype=torch.float32).rows  # 16
+    """
+
+    number: int
+    rows: int
+    batch: int
+    dtype: torch.dtype
+
+    def embedding(self, learner: Any) -> Operation[Handle[Tensor]]:
+        """Return the operation that embeds the rows, as shapes and costs: (rows, width).
+
+        Its FLOPs are the rows' share of those of the whole test split.
+        """
+        whole = learner.embed_split("test")
+        every, width = whole.result.shape
+        h: Handle[Tensor] = Handle((self.rows, width), self.dtype)
+        return Operation(
+            "embed", learner.party, nothing, h, rows=self.rows, units=self.rows / self.batch, inputs=(), promises=(h,),
+            cost=lambda *_: whole.flops() * self.rows / every,
+        )  # fmt: skip
+
+
+class Answering:
+    """A protocol that says itself how it answers queries under ``evaluate.deadline``.
+
+    Other protocols answer by this class, too, unless they predict or evaluate in a way of their own.
+
+    Example, whose heads predict from the mean of any embeddings::
+
+        class Subsets(Answering, Synchronous):
+            kind: Literal["subsets"] = "subsets"
+
+            def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+                came = [h for h in embeddings.values() if h is not None]
+                return learners.server.top(torch.stack(came).mean(0))
+    """
+
+    needs_everybody: ClassVar[str] = ""
+    """Why no client may crash during a query. Empty if clients may."""
+
+    async def reply(self, node: Node, query: Query) -> None:
+        """Client: embed the rows of the query, and upload a ``Reply``. Only times count: nothing is computed."""
+        h = await node.compute(query.embedding(node.learner))
+        await node.upload("server", Reply(value=h, round=query.number))
+
+    def known(self, setting: Setting, came: Collection[int]) -> Collection[int]:
+        """Return the clients whose embeddings count, once the replies of the clients ``came`` have arrived.
+
+        Those that came; with blinding all or none, since masks cancel in the sum of all alone.
+        """
+        return came if setting.blinding is None or len(came) == len(setting.clients) else ()
+
+    def answer(self, learners: Learners[Any, Any], embeddings: Mapping[int, Tensor | None]) -> Tensor:
+        """Predict from embeddings by party, None where one is missing, in evaluation mode: (rows, outputs).
+
+        They are in party order, that of an active server (party 0) first, and at least one is there.
+        """
+        server: ServerLearner = learners.server
+        return server.predict([*embeddings.values()])

@@ -1,0 +1,288 @@
+"""Inference under deadlines, when training has ended: queries about the test rows, one after the other.
+
+A world of its own times the replies: its clock begins at 0, nothing else is under way, and its draws, of a seed that
+follows from the run's, are the same under every protocol. Training is not touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from vflsim.errors import RunError, VflsimError
+from vflsim.learning.execution.executor import TimingOnlyExecutor
+from vflsim.protocols.answering import Answering, Ask, Query
+from vflsim.protocols.defaults import answering_of, server_prediction_of
+from vflsim.scenario.stop import Evaluate
+from vflsim.setting import Learners, Setting
+from vflsim.simulation.build import Parties, outages_of, party_clock
+from vflsim.streams import SERVER, SHARED, party_name, stream_key, torch_seed
+from vflsim.timing.floats import Floats
+from vflsim.world.node import Node
+from vflsim.world.party import Draws, Party, RunContext
+from vflsim.world.record import Recorder
+from vflsim.world.task import Task
+from vflsim.world.transport import Transport
+from vflsim.world.virtual import VirtualWorld
+from vflsim.world.wire import Wires
+
+_QUANTILE = 0.95
+
+
+def answered(
+    asked: Evaluate, made: Parties, setting: Setting, seed: int, error: VflsimError | None
+) -> tuple[dict[str, pa.Table], VflsimError | None]:
+    """Return the tables ``arrivals`` and ``answers`` of a run, and the run's error: its own, or one found here.
+
+    There are none without deadlines, of a run that failed, without training, and where clients are other processes.
+    """
+    if asked.deadline is None or error is not None or not made.server.world.executor.values or not made.clients:
+        return {}, error
+    try:
+        return answers_of(asked, made, setting, seed), None
+    except VflsimError as failure:
+        return {}, failure
+    except Exception as failure:  # the user's code may raise anything
+        return {}, RunError(f"no answers under evaluate.deadline: {failure}")
+
+
+def answers_of(asked: Evaluate, made: Parties, setting: Setting, seed: int) -> dict[str, pa.Table]:
+    """Return when replies arrive (``arrivals``), and what the server answers by each deadline (``answers``)."""
+    rows, size = len(setting.data.labels["test"]), asked.query_rows or setting.batch
+    queries = [range(start, min(start + size, rows)) for start in range(0, rows, size)]
+    own_seed = torch_seed(seed, SHARED, "inference")
+    arrivals = _Timed(made, setting, own_seed, answering_of(made.protocol)).arrivals(queries)
+    answers = _Answers(asked, made, setting, own_seed, queries, arrivals)
+    return {"arrivals": _arrivals_table(setting, queries, arrivals), "answers": answers.table()}
+
+
+class _Timed:
+    """The timing plane of queries: nodes of the same parties in a new world."""
+
+    def __init__(self, made: Parties, setting: Setting, seed: int, answering: Answering) -> None:
+        self._answering, self._setting = answering, setting
+        self._world = world = VirtualWorld(TimingOnlyExecutor())
+        recorder, outages = Recorder("summary"), outages_of(setting, seed)
+        links = [timing.link for timing in setting.timings]
+        gates = {} if outages is None else outages.gates()
+        self._shared = shared = RunContext(
+            world=world,
+            transport=Transport(world, setting.network, links, seed, recorder, gates),
+            recorder=recorder,
+            wires=Wires(setting.codec, world.executor, seed),
+            clients=setting.clients,
+            sequence=made.shared.sequence,
+            outages=outages,
+            protocol=type(made.protocol).__name__,
+        )
+
+        def node(party: int, learner: Any) -> Node:
+            clock = party_clock(setting.timings[party], seed, party)
+            return Node(Party(party, shared, clock, Draws(seed, party), shared.sequence), learner)
+
+        self._server = node(SERVER, made.server.learner)
+        self._clients = {each.party: node(each.party, each.learner) for each in made.clients}
+
+    def arrivals(self, queries: Collection[range]) -> Floats:
+        """Return when each reply arrives, in seconds since its query, (queries, clients); infinite if never.
+
+        The server asks when all replies to the query before have arrived, but for those of clients that crashed.
+        """
+        arrived = np.full((len(queries), len(self._clients)), math.inf)
+        asked = [
+            Query(number, len(rows), self._setting.batch, self._setting.uploaded) for number, rows in enumerate(queries)
+        ]
+        place = {client: j for j, client in enumerate(self._clients)}
+
+        async def serve() -> None:
+            node = self._server
+            for query in asked:
+                began = node.now
+                for client in node.clients:
+                    await node.send(client, Ask(round=query.number))
+                for reply in await node.gather("reply", senders=node.clients, round=query.number, forgoing=True):
+                    arrived[query.number, place[reply.sender]] = reply.arrived - began
+            node.finish("answered")
+
+        async def attend(node: Node) -> None:
+            while True:
+                ask = await node.recv("ask")
+                await self._answering.reply(node, asked[ask.round])
+
+        def start(client: int) -> Task:
+            return self._world.spawn(attend(self._clients[client]), party_name(client), client)
+
+        self._world.spawn(serve(), "server", SERVER)
+        if self._shared.outages is not None:
+            self._shared.outages.begin(self._shared, {client: partial(start, client) for client in self._clients})
+        else:
+            for client in self._clients:
+                start(client)
+        try:
+            self._world.run()
+        finally:
+            self._world.close()
+        return arrived
+
+
+@dataclass
+class _Answers:
+    """What the server predicts from the replies that have arrived by a deadline."""
+
+    asked: Evaluate
+    made: Parties
+    setting: Setting
+    seed: int
+    queries: list[range]
+    arrivals: Floats
+
+    def table(self) -> pa.Table:
+        """Return a row for each deadline, and one for a server that waits for all that comes."""
+        for learner in (self.made.server.learner, *(client.learner for client in self.made.clients)):
+            for model in learner.models.values():
+                model.module.eval()
+        with torch.no_grad():
+            return pa.Table.from_pylist([self._row(deadline) for deadline in (*(self.asked.deadline or ()), math.inf)])
+
+    def _row(self, deadline: float) -> dict[str, float]:
+        came = [self._clients(np.isfinite(times) & (times <= deadline)) for times in self.arrivals]
+        known = [self._known(each) for each in came]
+        times = np.minimum(deadline, self._complete)
+        times = np.where(np.isfinite(times), times, self._latest)
+        counts, everybody = np.array([*map(len, known)]), len(self.setting.clients)
+        return {
+            "deadline_s": deadline,
+            "queries": len(self.queries),
+            "answer_s_mean": float(times.mean()),
+            "answer_s_median": float(np.median(times)),
+            "answer_s_p95": float(np.quantile(times, _QUANTILE)),
+            "answer_s_max": float(times.max()),
+            "replies_mean": float(np.mean([*map(len, came)])),
+            "embeddings_mean": float(counts.mean()),
+            "complete": float((counts == everybody).mean()),
+            "empty": float((counts == 0).mean()),
+            **{f"test_{name}": value for name, value in self._scores(known).items()},
+        }
+
+    def _clients(self, chosen: Any) -> tuple[int, ...]:
+        return tuple(client for client, each in zip(self.setting.clients, chosen, strict=True) if each)
+
+    def _known(self, came: tuple[int, ...]) -> tuple[int, ...]:
+        known = {*self._answering.known(self.setting, came)}
+        return self._clients(client in known for client in self.setting.clients)
+
+    @cached_property
+    def _complete(self) -> Floats:
+        """When the embeddings of all clients count, in seconds since each query; infinite if they never do."""
+        found = np.full(len(self.queries), math.inf)
+        for query, times in enumerate(self.arrivals):
+            for time in np.sort(times[np.isfinite(times)]):
+                if self._known(self._clients(times <= time)) == self.setting.clients:
+                    found[query] = time
+                    break
+        return found
+
+    @cached_property
+    def _latest(self) -> Floats:
+        """When the last reply arrives that comes at all, in seconds since each query; 0 if none does."""
+        latest: Floats = np.where(np.isfinite(self.arrivals), self.arrivals, 0.0).max(axis=1)
+        return latest
+
+    def _scores(self, known: list[tuple[int, ...]]) -> dict[str, float]:
+        """Score the predictions for all test rows, made together for queries with embeddings of the same clients."""
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for clients, query in zip(known, self.queries, strict=True):
+            alike.setdefault(clients, []).extend(query)
+        server, predicted = self.made.server.learner, self._prior.expand(len(self._labels), -1).clone()
+        for clients, rows in alike.items():
+            chosen = torch.tensor(rows, device=predicted.device)
+            embeddings = self._embeddings(clients, chosen)
+            if any(h is not None for h in embeddings.values()):
+                predicted[chosen] = self._answering.answer(self._learners, embeddings).to(predicted)
+        scores: dict[str, float] = server.scores(predicted, "test")
+        return scores
+
+    def _embeddings(self, clients: Collection[int], rows: Tensor) -> dict[int, Tensor | None]:
+        """Return by party what the server predicts some rows from, in party order; None where nothing stands for it."""
+        own = {} if self._own is None else {SERVER: self._own[rows]}
+        stand_in = self._stand_ins
+        return own | {
+            client: self._arrived[client][rows] if client in clients
+            else None if client not in stand_in else stand_in[client].expand(len(rows), -1)
+            for client in self.setting.clients
+        }  # fmt: skip
+
+    # --- what the answers are made of ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _answering(self) -> Answering:
+        return answering_of(self.made.protocol)
+
+    @cached_property
+    def _learners(self) -> Learners[Any, Any]:
+        return Learners(self.made.server.learner, {client.party: client.learner for client in self.made.clients})
+
+    @property
+    def _labels(self) -> Tensor:
+        return self.setting.data.labels["test"]
+
+    @cached_property
+    def _prior(self) -> Tensor:
+        """The prediction for a row without any embedding, (outputs,): what the training rows' labels say."""
+        data = self.setting.data
+        return data.task.prior(data.labels["train"], data.outputs).to(self.setting.dtype)
+
+    @cached_property
+    def _own(self) -> Tensor | None:
+        """An active server's own embeddings of the test rows, which are there at once."""
+        own = server_prediction_of(self.made.protocol, self._learners).own
+        return None if own is None else own("test")
+
+    @cached_property
+    def _arrived(self) -> dict[int, Tensor]:
+        """What arrives of every client's replies, (test rows, width): each reply passes the codec by itself."""
+        codec, arrived = self.setting.codec.towards(SERVER), {}
+        for client, learner in self._learners.clients.items():
+            h = _embedded(learner, "test")
+            if self.setting.blinding is None and not codec.lossless:
+                keys = [stream_key(self.seed, client, f"codec.reply/{n}") & 2**64 - 1 for n in range(len(self.queries))]
+                parts = zip(self.queries, keys, strict=True)
+                h = torch.cat([codec.keyed(key).through(h[rows.start : rows.stop]) for rows, key in parts])
+            arrived[client] = h
+        return arrived
+
+    @cached_property
+    def _stand_ins(self) -> Mapping[int, Tensor]:
+        """What stands for the embedding of each client that has not come, (width,); empty if nothing does."""
+        if self.asked.missing == "absent":
+            return {}
+        if self.asked.missing == "zeros":
+            return {client: torch.zeros_like(h[0]) for client, h in self._arrived.items()}
+        return {client: _embedded(learner, "train").mean(0) for client, learner in self._learners.clients.items()}
+
+
+def _embedded(learner: Any, split: str) -> Tensor:
+    operation = learner.embed_split(split)
+    operation.run()
+    h: Tensor = operation.result.value
+    return h
+
+
+def _arrivals_table(setting: Setting, queries: list[range], arrivals: Floats) -> pa.Table:
+    """Return a row for every query and client: its rows, and when its reply arrived, null if it never did."""
+    count, clients = len(queries), len(setting.clients)
+    seconds = arrivals.ravel()
+    return pa.table({
+        "query": np.repeat(np.arange(count), clients),
+        "client": np.tile(np.array(setting.clients, np.int32), count),
+        "rows": np.repeat([len(rows) for rows in queries], clients),
+        "arrival_s": pa.array(seconds, mask=~np.isfinite(seconds)),
+    })  # fmt: skip
