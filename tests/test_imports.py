@@ -47,7 +47,10 @@ ROOMS: dict[str, list[set[str]]] = {
         {"batching", "data"},
     ],
     "protocols": [
-        {"blinded", "evaluation", "in_flight", "in_time", "meanwhile", "message_cache", "step_counts", "traits"},
+        {
+            *("answering", "blinded", "evaluation", "in_flight", "in_time"),
+            *("meanwhile", "message_cache", "step_counts", "traits"),
+        },
         {"contents"},
         {"base", "vectorisable"},
         {"capabilities"},

@@ -63,6 +63,7 @@ from vflsim.learning.models.aggregates import Aggregate
 from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.accounting import Released
 from vflsim.learning.privacy.base import Mechanism, Plan
+from vflsim.protocols.answering import Answering, InferenceQuery, Reply
 from vflsim.protocols.base import CheckContext, Protocol, UnsuitableError
 from vflsim.protocols.capabilities import (
     Analysable,
@@ -161,6 +162,7 @@ __all__ = [
     "Acts",
     "Aggregate",
     "Analysable",
+    "Answering",
     "AnyDelay",
     "Availability",
     "Batch",
@@ -201,6 +203,7 @@ __all__ = [
     "InTurn",
     "IncompleteRoundError",
     "Index",
+    "InferenceQuery",
     "Interrupted",
     "LabelSharing",
     "Law",
@@ -239,6 +242,7 @@ __all__ = [
     "Recurrence",
     "Released",
     "Remembering",
+    "Reply",
     "Row",
     "Sampler",
     "ScenarioError",

@@ -32,14 +32,14 @@ class Reply(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """Query ``number`` is about ``rows`` rows; a sampled compute time is that of ``batch`` rows.
+class InferenceQuery:
+    """InferenceQuery ``number`` is about ``rows`` rows; a sampled compute time is that of ``batch`` rows.
 
     ``dtype`` is that of an uploaded embedding: blinded ones are integers.
 
     Example::
 
-        Query(number=0, rows=16, batch=64, dtype=torch.float32).rows  # 16
+        InferenceQuery(number=0, rows=16, batch=64, dtype=torch.float32).rows  # 16
     """
 
     number: int
@@ -79,7 +79,7 @@ class Answering:
     needs_everybody: ClassVar[str] = ""
     """Why no client may crash during a query. Empty if clients may."""
 
-    async def reply(self, node: Node, query: Query) -> None:
+    async def reply(self, node: Node, query: InferenceQuery) -> None:
         """Client: embed the rows of the query, and upload a ``Reply``. Only times count: nothing is computed."""
         h = await node.compute(query.embedding(node.learner))
         await node.upload("server", Reply(value=h, round=query.number))
@@ -98,3 +98,9 @@ class Answering:
         """
         server: ServerLearner = learners.server
         return server.predict([*embeddings.values()])
+
+    def own(self, learners: Learners[Any, Any]) -> Tensor | None:
+        """Embed the server's own features of all test rows, in evaluation mode: (rows, width); None if it has none."""
+        server = learners.server
+        active = isinstance(server, ServerLearner) and server.embedding is not None
+        return server.own_embedding("test") if active else None

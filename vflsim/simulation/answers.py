@@ -1,15 +1,11 @@
-"""Inference under deadlines, when training has ended: queries about the test rows, one after the other.
-
-A world of its own times the replies: its clock begins at 0, nothing else is under way, and its draws, of a seed that
-follows from the run's, are the same under every protocol. Training is not touched.
-"""
+"""Inference under deadlines, when training has ended: what the server answers to queries about the test rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,22 +14,16 @@ import torch
 from torch import Tensor
 
 from vflsim.errors import RunError, VflsimError
-from vflsim.learning.execution.executor import TimingOnlyExecutor
-from vflsim.protocols.answering import Answering, Ask, Query
-from vflsim.protocols.defaults import answering_of, server_prediction_of
+from vflsim.protocols.answering import Answering
+from vflsim.protocols.defaults import answering_of
 from vflsim.scenario.stop import Evaluate
 from vflsim.setting import Learners, Setting
-from vflsim.simulation.build import Parties, outages_of, party_clock
-from vflsim.streams import SERVER, SHARED, party_name, stream_key, torch_seed
+from vflsim.simulation.build import Parties
+from vflsim.simulation.queries import TimedQueries
+from vflsim.streams import SERVER, SHARED, stream_key, torch_seed
 from vflsim.timing.floats import Floats
-from vflsim.world.node import Node
-from vflsim.world.party import Draws, Party, RunContext
-from vflsim.world.record import Recorder
-from vflsim.world.task import Task
-from vflsim.world.transport import Transport
-from vflsim.world.virtual import VirtualWorld
-from vflsim.world.wire import Wires
 
+LIVE = "evaluate.deadline: no queries were answered, as in every live run; simulate the scenario for that"
 _QUANTILE = 0.95
 
 
@@ -59,78 +49,9 @@ def answers_of(asked: Evaluate, made: Parties, setting: Setting, seed: int) -> d
     rows, size = len(setting.data.labels["test"]), asked.query_rows or setting.batch
     queries = [range(start, min(start + size, rows)) for start in range(0, rows, size)]
     own_seed = torch_seed(seed, SHARED, "inference")
-    arrivals = _Timed(made, setting, own_seed, answering_of(made.protocol)).arrivals(queries)
+    arrivals = TimedQueries(made, setting, own_seed).arrivals(queries)
     answers = _Answers(asked, made, setting, own_seed, queries, arrivals)
     return {"arrivals": _arrivals_table(setting, queries, arrivals), "answers": answers.table()}
-
-
-class _Timed:
-    """The timing plane of queries: nodes of the same parties in a new world."""
-
-    def __init__(self, made: Parties, setting: Setting, seed: int, answering: Answering) -> None:
-        self._answering, self._setting = answering, setting
-        self._world = world = VirtualWorld(TimingOnlyExecutor())
-        recorder, outages = Recorder("summary"), outages_of(setting, seed)
-        links = [timing.link for timing in setting.timings]
-        gates = {} if outages is None else outages.gates()
-        self._shared = shared = RunContext(
-            world=world,
-            transport=Transport(world, setting.network, links, seed, recorder, gates),
-            recorder=recorder,
-            wires=Wires(setting.codec, world.executor, seed),
-            clients=setting.clients,
-            sequence=made.shared.sequence,
-            outages=outages,
-            protocol=type(made.protocol).__name__,
-        )
-
-        def node(party: int, learner: Any) -> Node:
-            clock = party_clock(setting.timings[party], seed, party)
-            return Node(Party(party, shared, clock, Draws(seed, party), shared.sequence), learner)
-
-        self._server = node(SERVER, made.server.learner)
-        self._clients = {each.party: node(each.party, each.learner) for each in made.clients}
-
-    def arrivals(self, queries: Collection[range]) -> Floats:
-        """Return when each reply arrives, in seconds since its query, (queries, clients); infinite if never.
-
-        The server asks when all replies to the query before have arrived, but for those of clients that crashed.
-        """
-        arrived = np.full((len(queries), len(self._clients)), math.inf)
-        asked = [
-            Query(number, len(rows), self._setting.batch, self._setting.uploaded) for number, rows in enumerate(queries)
-        ]
-        place = {client: j for j, client in enumerate(self._clients)}
-
-        async def serve() -> None:
-            node = self._server
-            for query in asked:
-                began = node.now
-                for client in node.clients:
-                    await node.send(client, Ask(round=query.number))
-                for reply in await node.gather("reply", senders=node.clients, round=query.number, forgoing=True):
-                    arrived[query.number, place[reply.sender]] = reply.arrived - began
-            node.finish("answered")
-
-        async def attend(node: Node) -> None:
-            while True:
-                ask = await node.recv("ask")
-                await self._answering.reply(node, asked[ask.round])
-
-        def start(client: int) -> Task:
-            return self._world.spawn(attend(self._clients[client]), party_name(client), client)
-
-        self._world.spawn(serve(), "server", SERVER)
-        if self._shared.outages is not None:
-            self._shared.outages.begin(self._shared, {client: partial(start, client) for client in self._clients})
-        else:
-            for client in self._clients:
-                start(client)
-        try:
-            self._world.run()
-        finally:
-            self._world.close()
-        return arrived
 
 
 @dataclass
@@ -243,21 +164,23 @@ class _Answers:
     @cached_property
     def _own(self) -> Tensor | None:
         """An active server's own embeddings of the test rows, which are there at once."""
-        own = server_prediction_of(self.made.protocol, self._learners).own
-        return None if own is None else own("test")
+        return self._answering.own(self._learners)
 
     @cached_property
     def _arrived(self) -> dict[int, Tensor]:
         """What arrives of every client's replies, (test rows, width): each reply passes the codec by itself."""
-        codec, arrived = self.setting.codec.towards(SERVER), {}
-        for client, learner in self._learners.clients.items():
-            h = _embedded(learner, "test")
-            if self.setting.blinding is None and not codec.lossless:
-                keys = [stream_key(self.seed, client, f"codec.reply/{n}") & 2**64 - 1 for n in range(len(self.queries))]
-                parts = zip(self.queries, keys, strict=True)
-                h = torch.cat([codec.keyed(key).through(h[rows.start : rows.stop]) for rows, key in parts])
-            arrived[client] = h
-        return arrived
+        whole = {client: _embedded(learner, "test") for client, learner in self._learners.clients.items()}
+        return {
+            client: torch.cat([self._through(client, f"reply/{n}", h[[*rows]]) for n, rows in enumerate(self.queries)])
+            for client, h in whole.items()
+        }
+
+    def _through(self, client: int, what: str, h: Tensor) -> Tensor:
+        """Return what the server gets of an embedding that a client sends; blinded ones pass no codec."""
+        codec = self.setting.codec.towards(SERVER)
+        if self.setting.blinding is not None or codec.lossless:
+            return h
+        return codec.keyed(stream_key(self.seed, client, f"codec.{what}") & 2**64 - 1).through(h)
 
     @cached_property
     def _stand_ins(self) -> Mapping[int, Tensor]:
@@ -266,7 +189,8 @@ class _Answers:
             return {}
         if self.asked.missing == "zeros":
             return {client: torch.zeros_like(h[0]) for client, h in self._arrived.items()}
-        return {client: _embedded(learner, "train").mean(0) for client, learner in self._learners.clients.items()}
+        means = {client: _embedded(learner, "train").mean(0) for client, learner in self._learners.clients.items()}
+        return {client: self._through(client, "mean", mean[None])[0] for client, mean in means.items()}
 
 
 def _embedded(learner: Any, split: str) -> Tensor:

@@ -72,6 +72,11 @@ class AggVfl(Analysable, Vectorisable, Predicting, Answering, Protocol):
         active: WholeActive = learners.server
         return active.combined([*embeddings.values()])
 
+    def own(self, learners: Learners[Any, Any]) -> Tensor:
+        """Return the active party's prediction from its own features."""
+        active: WholeActive = learners.server
+        return active.whole(active.features("test"))
+
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return one prediction up, one gradient down, and one step."""
         shape = rows, setting.data.outputs

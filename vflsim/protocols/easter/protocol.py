@@ -148,6 +148,11 @@ class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Ans
         active: ActiveParty = learners.server
         return active.predict_mean([*embeddings.values()])
 
+    def own(self, learners: Learners[Any, Any]) -> Tensor:
+        """Return the active party's embedding."""
+        active: ActiveParty = learners.server
+        return active.embedding(active.features("test"))
+
     def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
         """Return the first trip: an embedding up, a gradient down, one step. The second trip swaps the shapes."""
         once = super().exchange(setting, client, rows)

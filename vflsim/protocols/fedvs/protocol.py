@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.codecs import Codec
 from vflsim.coding.field import MERSENNE_31, MERSENNE_61
 from vflsim.learning.batches import Batch
+from vflsim.protocols.answering import Answering, InferenceQuery
 from vflsim.protocols.base import CheckContext, UnsuitableError
 from vflsim.protocols.capabilities import Analysable, Choices, Peering, Remembering
 from vflsim.protocols.contents import Contents
@@ -19,6 +20,7 @@ from vflsim.protocols.fedvs.best_k import choices_of
 from vflsim.protocols.fedvs.coded_rounds import CodedRounds
 from vflsim.protocols.fedvs.contents import coded_contents
 from vflsim.protocols.fedvs.exchange import ShareExchange
+from vflsim.protocols.fedvs.inference import coded_reply
 from vflsim.protocols.fedvs.keys import CodedKeys
 from vflsim.protocols.fedvs.learning.learners import coded_learners
 from vflsim.protocols.fedvs.learning.segments import SegmentedPlan
@@ -41,7 +43,7 @@ FEWEST_CLIENTS = 3
 """R with K = T = 1: the answers of fewer clients decode nothing."""
 
 
-class FedVS(Analysable, Vectorisable, Remembering, Peering, CodedKeys):
+class FedVS(Analysable, Vectorisable, Remembering, Peering, Answering, CodedKeys):
     """Every client shares its data once and its model every round; the server decodes from the R fastest answers.
 
     Any R = 2(K+T−1) + 1 coded embeddings give the exact sum over **all** clients that have shared, stragglers included.
@@ -64,6 +66,7 @@ class FedVS(Analysable, Vectorisable, Remembering, Peering, CodedKeys):
 
     facts_told: ClassVar[tuple[str, ...]] = (MAGNITUDE,)
     vectorised_keys: ClassVar[frozenset[str]] = frozenset(CodedKeys.model_fields)
+    needs_everybody: ClassVar[str] = "its peers compute on shares of the query's rows from every client"
 
     # --- the server -------------------------------------------------------------------------------------------------
 
@@ -103,6 +106,16 @@ class FedVS(Analysable, Vectorisable, Remembering, Peering, CodedKeys):
             gradient = await node.recv("gradient", round=k)
             if gradient.value is not None:
                 await node.compute(node.learner.client_step(batch, gradient))
+
+    # --- inference --------------------------------------------------------------------------------------------------
+
+    async def reply(self, node: Node, query: InferenceQuery) -> None:
+        """Client: share the query's rows, compute on all shares, and upload."""
+        await coded_reply(self, node, query)
+
+    def known(self, setting: Setting, came: Collection[int]) -> Collection[int]:
+        """Return all clients once R replies have come: they decode the sum over all; fewer decode nothing."""
+        return setting.clients if len(came) >= self.threshold else ()
 
     # --- the learning plane -----------------------------------------------------------------------------------------
 

@@ -116,9 +116,9 @@ class CodingPlan:
 
     # --- multiplications of each step (Sec. 5.3, the constant of every O(·) taken as one) -------------------------
 
-    def data_sharing_products(self, client: int) -> float:
-        """Count n d D N log² N / K."""
-        return self.segment_rows * self.columns[client] * self._evaluation
+    def data_sharing_products(self, client: int, places: int | None = None) -> float:
+        """Count n d D N log² N / K, or those of ``places`` rows of a segment."""
+        return (self.segment_rows if places is None else places) * self.columns[client] * self._evaluation
 
     def model_sharing_products(self, client: int) -> float:
         """Count d h D N log² N."""
