@@ -9,6 +9,7 @@ import heapq
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from protocol_facts import protocol_facts
 
 from vflsim.results import Results, RunInfo, RunTables, run_folder, write_file, write_run
@@ -132,8 +133,22 @@ def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, tar
     return RunTables(metrics, table, columns), info
 
 
-def toy_results(folder: Path, *, seeds: int = 3, record: str = "events", **options) -> Path:
-    """A whole results folder of the four protocols."""
+def toy_answers(protocol: str, seed: int) -> pa.Table:
+    """Answers under deadlines of one run: the more, the later, and all without a deadline (after 2 s at most)."""
+    best = (0.85 if protocol == "ignore" else 0.97) - 0.01 * seed
+    deadlines = np.array([0.1, 0.5, 1.0, np.inf])
+    waited = np.minimum(deadlines, 1.5 if protocol == "ignore" else 2.0)
+    whole = (waited / waited.max()) ** 2
+    accuracy = 0.1 + (best - 0.1) * whole
+    return pa.table({
+        "deadline_s": deadlines, "queries": [10] * 4, "answer_s_mean": 0.9 * waited, "answer_s_max": waited,
+        "replies_mean": 8 * whole, "embeddings_mean": 8 * whole, "complete": whole, "test_loss": 2.5 * (1 - accuracy),
+        "test_accuracy": accuracy,
+    })  # fmt: skip
+
+
+def toy_results(folder: Path, *, seeds: int = 3, record: str = "events", answers: bool = False, **options) -> Path:
+    """A whole results folder of the four protocols; with ``answers`` under deadlines if asked for."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +157,8 @@ def toy_results(folder: Path, *, seeds: int = 3, record: str = "events", **optio
     for protocol in ("wait", "ignore", "t-sync", "async"):
         for seed in range(seeds):
             tables, info = toy_run(protocol, seed, **options)
-            write_run(run_folder(folder, protocol, seed), tables, {"server.bias": torch.ones(2)}, info, record)
+            extra = {"answers": toy_answers(protocol, seed)} if answers else {}
+            write_run(run_folder(folder, protocol, seed), tables, {"server.bias": torch.ones(2)}, info, record, extra)
     list_runs(folder)
     return folder
 

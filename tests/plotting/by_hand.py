@@ -40,6 +40,28 @@ def interval(
     return max(low, least), min(high, greatest)
 
 
+# --- answers under deadlines ----------------------------------------------------------------------------------------
+
+
+def answers(results: Results, metric: str = "test_accuracy") -> dict[str, pd.DataFrame]:
+    means, seeds = [], []
+    for protocol, own in runs(results, "answers").items():
+        rows = [(run.seed, row) for run in own for row in table(run, "answers")]
+        seeds += [(protocol, seed, row["deadline_s"], row["answer_s_mean"], row[metric]) for seed, row in rows]
+        for deadline in sorted({row["deadline_s"] for _, row in rows}):
+            alike = [row for _, row in rows if row["deadline_s"] == deadline]
+            firsts = [
+                np.mean([row[name] for row in alike]) for name in ("answer_s_mean", "complete", "embeddings_mean")
+            ]
+            values = [row[metric] for row in alike]
+            means.append((protocol, deadline, *firsts, np.mean(values), *interval(values, 0, 1), len(values)))
+    columns = ["protocol", "deadline_s", "answer_s", "complete", "embeddings", "mean", "low", "high", "n"]
+    return {
+        "means": pd.DataFrame(means, columns=columns),
+        "seeds": pd.DataFrame(seeds, columns=["protocol", "seed", "deadline_s", "answer_s_mean", metric]),
+    }
+
+
 # --- metrics ------------------------------------------------------------------------------------------------------
 
 

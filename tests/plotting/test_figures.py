@@ -53,6 +53,7 @@ LABELS = {
     "waited": "client",
     "breakdown": "share of the average client's time",
     "staleness": "client age [server steps]",
+    "answers": "mean time of an answer [s]",
     "utilisation": "virtual time [s]",
     "target": "time to target [s]",
     "timeline": "virtual time [s]",
@@ -205,7 +206,7 @@ def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
         tables = run.tables()
         bare = tables.metrics.drop_columns(["test_accuracy", "test_loss"])
         write_run(run.folder, RunTables(bare, tables.rounds, tables.events), {}, run.info)
-    trained = {"time", "rounds", "bytes", "energy", "epsilon", "target"}
+    trained = {"time", "rounds", "bytes", "energy", "epsilon", "target", "answers"}
     assert [path.stem for path in save_all(Results.open(folder))] == [name for name in PLOTS if name not in trained]
 
 

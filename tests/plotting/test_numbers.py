@@ -34,7 +34,7 @@ PROTOCOLS = {
     "t-sync": {"kind": "t_synchronous", "t": 2},
     "async": {"kind": "asynchronous", "max_staleness": 6},
     "private": {"kind": "synchronous", "mechanism": PRIVATE},
-    "reference": {"kind": "centralised"},
+    "reference": {"kind": "centralised", "evaluate": {"deadline": None}},
     "coded": CODED,
     "finish": CODED | {"late": "finished"},
     "sharers": CODED | {"sharers": 3},
@@ -60,7 +60,7 @@ def trained(tmp_path_factory) -> Path:
     said = raw(PROTOCOLS, timing=TIMING, models=MODELS)
     said |= {"record": "events", "seeds": [0, 1, 2], "stop": {"rounds": 6, "target": {"test_accuracy": TARGET}}}
     folder = tmp_path_factory.mktemp("numbers") / "trained"
-    vflsim.run(said | {"evaluate": {"every": "2 rounds"}}, out=folder)
+    vflsim.run(said | {"evaluate": {"every": "2 rounds", "deadline": ["8 ms", "20 ms"], "query_rows": 40}}, out=folder)
     return folder
 
 
@@ -124,6 +124,7 @@ BY_HAND: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
     "waited": by_hand_events.waited,
     "breakdown": by_hand_events.breakdown,
     "staleness": by_hand.staleness,
+    "answers": by_hand.answers,
     "utilisation": by_hand_events.utilisation,
     "timeline": by_hand_events.timeline,
 }

@@ -166,7 +166,8 @@ def test_an_option_that_a_figure_lacks_is_refused_with_the_figures_that_have_it(
     with pytest.raises(ResultsError, match="'target' has no --metric") as caught:
         given(results, ["target"], {"metric": "test_loss"})
     assert caught.value.allowed == "--protocol, --size, --title, --style"
-    assert caught.value.remedy.endswith("--kind time --kind rounds --kind bytes --kind energy --kind epsilon")
+    expected = "--kind time --kind rounds --kind bytes --kind energy --kind epsilon --kind answers"
+    assert caught.value.remedy.endswith(expected)
     assert given(results, ["time"], {"metric": "test_loss", "start": None}) == {"metric": "test_loss"}
 
 

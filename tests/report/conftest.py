@@ -20,7 +20,7 @@ EVIL_NAME = "</title><script>alert('name')</script>"
 
 @pytest.fixture(scope="session")
 def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_results(tmp_path_factory.mktemp("report") / "toy", horizon=12)
+    return toy_results(tmp_path_factory.mktemp("report") / "toy", horizon=12, answers=True)
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,13 @@ def test_it_has_the_scenario_the_digests_and_the_command_that_repeats_it(toy_pag
     assert digest in html
 
 
+def test_answers_under_deadlines_have_a_figure_and_a_table(toy_page: Path) -> None:
+    html = toy_page.read_text()
+    assert "What the servers answer by a deadline" in html
+    table = html.partition("<summary>Answers under deadlines</summary>")[2].partition("</table>")[0]
+    assert "900\u00a0ms" in table
+
+
 def test_several_folders_make_one_report(tmp_path: Path) -> None:
     folders = [toy_results(tmp_path / name / "toy", seeds=1, record="summary", horizon=6) for name in ("one", "two")]
     page = markdown_page("attacks", [TextTable(("protocol", "R²"), [("wait", "0.5")], title="Reconstruction")], {})

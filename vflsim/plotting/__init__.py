@@ -9,6 +9,7 @@ from typing import Any
 
 from vflsim.errors import ResultsError
 from vflsim.plotting.ages import staleness
+from vflsim.plotting.answers import answers_under_deadlines
 from vflsim.plotting.breakdown import time_breakdown
 from vflsim.plotting.costs import costs_to_target
 from vflsim.plotting.curves import (
@@ -46,6 +47,7 @@ PLOTS: dict[str, Callable[..., Picture]] = {
     "waited": waited_for,
     "breakdown": time_breakdown,
     "staleness": staleness,
+    "answers": answers_under_deadlines,
     "utilisation": link_utilisation,
     "timeline": timeline,
 }
@@ -143,6 +145,7 @@ __all__ = [
     "SWEEP_PLOTS",
     "Picture",
     "Results",
+    "answers_under_deadlines",
     "costs_to_target",
     "figure_of",
     "link_utilisation",

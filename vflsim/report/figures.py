@@ -24,6 +24,7 @@ CAPTIONS = {
     "waited": "Which clients the rounds waited for",
     "survival": "How rare long rounds are",
     "speedup": "How many times faster each protocol is",
+    "answers": "What the servers answer by a deadline",
     "staleness": "How old the clients’ contributions are",
     "epsilon": "The metric against the privacy spent",
     "utilisation": "How busy the links are",

@@ -69,6 +69,7 @@ def section(results: Results, ink: Ink, key: str, brief: bool, share: float) -> 
         tables.closed_forms(results),
         tables.left_out(results),
         _energy(results),
+        tables.answers(results),
         tables.measures(results, summary),
         tables.differences(results, summary),
     ]

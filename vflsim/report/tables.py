@@ -16,6 +16,7 @@ from vflsim.report.waits import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, pooled_mean
+from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.comparison import costs_to_target, describe
 from vflsim.results.tables.footnotes import round_measure
 from vflsim.text_table import TextTable
@@ -115,6 +116,12 @@ def closed_forms(results: Results) -> Sheet | None:
         "“a … b” are bounds, where the distribution itself is not known.",
     )
     return Sheet("Closed forms beside the simulation", ("protocol", *header), tuple(rows), notes)
+
+
+def answers(results: Results) -> Sheet | None:
+    """Make the table of answers under deadlines; None where no run answered."""
+    table = answers_table(results)
+    return None if table is None else Sheet.of(table)
 
 
 def left_out(results: Results) -> Sheet | None:

@@ -106,6 +106,16 @@ class RunSet:
         """Activities of all parties in all runs. Large: ``run(protocol, seed).frame("events")`` reads one run."""
         return self._frame("events")
 
+    @property
+    def answers(self) -> pd.DataFrame:
+        """What servers answer under ``evaluate.deadline``: a row per run and deadline, see ``docs/inference.md``."""
+        return self._frame("answers")
+
+    @property
+    def arrivals(self) -> pd.DataFrame:
+        """When replies to the queries of ``answers`` arrive: protocol, seed, query, client, rows, arrival_s."""
+        return self._frame("arrivals")
+
     @cached_property
     def energy(self) -> pd.DataFrame:
         """Energy of all runs by party and state: protocol, seed, and the columns of ``energy_by_party.parquet``.

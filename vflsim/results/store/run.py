@@ -75,11 +75,10 @@ class StoredRun:
         if not self.has(name):
             if name == "metrics":  # which every run keeps
                 raise damaged(self._path(name), "no such file")
-            raise NotRecordedError(
-                f"the {name} of this run were not kept",
-                where=str(self.folder),
-                remedy="run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)",
-            )
+            remedy = "run the scenario with record: events (rounds keeps metrics and rounds, summary metrics alone)"
+            if name in ("answers", "arrivals"):
+                remedy = "train with evaluate: {deadline: [10 ms, 50 ms]}, say"
+            raise NotRecordedError(f"the {name} of this run were not kept", where=str(self.folder), remedy=remedy)
         try:
             with opened(self._path(name)) as file:
                 table = pq.read_table(file, partitioning=None, columns=columns and list(columns))

@@ -28,7 +28,8 @@ Record = Literal["events", "rounds", "summary"]
 
 Age = Literal["client_age", "row_age"]
 
-TableName = Literal["metrics", "rounds", "events"]
+TableName = Literal["metrics", "rounds", "events", "answers", "arrivals"]
+"""The tables that vflsim writes: three of every run, and two of runs that answer under deadlines."""
 
 SimulationPath = Literal["event", "vectorised"]
 RunPath = SimulationPath | Literal["live"]
@@ -97,6 +98,13 @@ EVENTS = _schema(
 links."""
 
 
+_OF_ANSWERS: Mapping[str, tuple[str, ...]] = {
+    "answers": ("deadline_s", "queries", "answer_s_mean", "replies_mean", "embeddings_mean", "complete", "test_loss"),
+    "arrivals": ("query", "client", "rows", "arrival_s"),
+}
+"""Columns of the tables of answers; metrics of the task come on top."""
+
+
 def metrics_schema(names: Iterable[str]) -> pa.Schema:
     """Make the schema of a metrics table with these columns: the fixed ones around the evaluated ones.
 
@@ -116,7 +124,9 @@ def rounds_schema(names: Iterable[str]) -> pa.Schema:
 
 
 def columns_of(table: TableName, there: Iterable[str]) -> list[str]:
-    """Name the columns that a table must have, given the columns ``there``."""
+    """Name the columns that a table must have; for metrics and rounds, given the columns ``there``."""
+    if table in _OF_ANSWERS:
+        return list(_OF_ANSWERS[table])
     if table == "events":
         return list(EVENTS.names)
     return list((rounds_schema if table == "rounds" else metrics_schema)(there).names)

@@ -14,6 +14,7 @@ from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
 from vflsim.results.statistics.ratios import ratio
 from vflsim.results.statistics.summary import outcomes, summarise, to_table
 from vflsim.results.store.write import write_file
+from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.conditions import conditions_of_results
 from vflsim.results.tables.energy import energy_table
 from vflsim.results.tables.footnotes import baseline_of, final_label, notes, round_measure, select, targets_in
@@ -73,9 +74,10 @@ def markdown(results: RunSet, summary: pd.DataFrame) -> str:
     if (conditions := conditions_of_results(results)) is not None:
         lines += ["", f"## {conditions.title}", "", *markdown_table(conditions.header, conditions.rows), ""]
         lines += [f"- {note}" for note in conditions.notes]
-    if (energy := energy_table(results)) is not None:
-        lines += ["", f"## {energy.title}", "", *markdown_table(energy.header, energy.rows), ""]
-        lines += [f"- {note}" for note in energy.notes]
+    for more in (energy_table(results), answers_table(results)):
+        if more is not None:
+            lines += ["", f"## {more.title}", "", *markdown_table(more.header, more.rows), ""]
+            lines += [f"- {note}" for note in more.notes]
     lines += round_sections(results)
     return "\n".join(lines) + "\n"
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from vflsim.results.facts.stalled import stalled_note
 from vflsim.results.facts.variation import lacking
+from vflsim.results.statistics.answers import answered
 from vflsim.results.statistics.estimates import GEOMETRIC
 from vflsim.results.statistics.heavy_tail_note import heavy_tail_note
 from vflsim.results.statistics.near_plateau import near_plateau_note
@@ -77,6 +78,8 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
         yield "“× narrower”: than the interval that two independent sets of runs would give."
     if differ:
         yield from results.remarks()
+    if answered(results):
+        yield "Trained servers answered queries under deadlines: summary.md has their table, --kind answers the figure."
     yield from _privacy(results)
     for run in results.runs:
         if run.info.stalled:
