@@ -25,7 +25,16 @@ class Ask(Message):
 
 @dataclass(slots=True, eq=False)
 class Reply(Message):
-    """A client's reply to a query, (rows, embedding). Its upload delay is drawn like that of any embedding."""
+    """A client's reply to a query, (rows, embedding). Its upload delay is drawn like that of any embedding.
+
+    Without a value it says that there will be no embedding.
+
+    Example::
+
+        async def reply(self, node: ClientNode, query: InferenceQuery) -> None:
+            h = await node.compute(query.embedding(node.learner))
+            await node.upload("server", Reply(value=h, round=query.number))
+    """
 
     kind: ClassVar[str] = "reply"
     embedding: ClassVar[bool] = True

@@ -170,17 +170,25 @@ class _Answers:
     def _arrived(self) -> dict[int, Tensor]:
         """What arrives of every client's replies, (test rows, width): each reply passes the codec by itself."""
         whole = {client: _embedded(learner, "test") for client, learner in self._learners.clients.items()}
+        if self._sent_as_it_is:
+            return whole
+        places = [(f"reply/{n}", slice(rows.start, rows.stop)) for n, rows in enumerate(self.queries)]
         return {
-            client: torch.cat([self._through(client, f"reply/{n}", h[[*rows]]) for n, rows in enumerate(self.queries)])
+            client: torch.cat([self._through(client, what, h[rows]) for what, rows in places])
             for client, h in whole.items()
         }
 
+    @property
+    def _sent_as_it_is(self) -> bool:
+        """Whether embeddings lose nothing on their way: blinded ones are integers, which no codec changes."""
+        return self.setting.blinding is not None or self.setting.codec.towards(SERVER).lossless
+
     def _through(self, client: int, what: str, h: Tensor) -> Tensor:
-        """Return what the server gets of an embedding that a client sends; blinded ones pass no codec."""
-        codec = self.setting.codec.towards(SERVER)
-        if self.setting.blinding is not None or codec.lossless:
+        """Return what the server gets of an embedding that a client sends."""
+        if self._sent_as_it_is:
             return h
-        return codec.keyed(stream_key(self.seed, client, f"codec.{what}") & 2**64 - 1).through(h)
+        key = stream_key(self.seed, client, f"codec.{what}") & 2**64 - 1
+        return self.setting.codec.towards(SERVER).keyed(key).through(h)
 
     @cached_property
     def _stand_ins(self) -> Mapping[int, Tensor]:

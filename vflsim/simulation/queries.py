@@ -29,7 +29,7 @@ class TimedQueries:
     """Queries of a server, one after the other, to clients that do nothing else.
 
     A world of its own times them: its clock begins at 0, and its draws, of a seed that follows from the run's, are the
-    same under every protocol. Outages, bursts and capacities of links go on as in training, activations play no part.
+    same under every protocol. Outages, bursts and capacities of links begin anew, and activations play no part.
     """
 
     def __init__(self, made: Parties, setting: Setting, seed: int) -> None:
@@ -73,7 +73,8 @@ class TimedQueries:
                 for client in node.clients:
                     await node.send(client, Ask(round=query.number))
                 for reply in await node.gather("reply", senders=node.clients, round=query.number, forgoing=True):
-                    arrived[query.number, place[reply.sender]] = reply.arrived - began
+                    if reply.value is not None:
+                        arrived[query.number, place[reply.sender]] = reply.arrived - began
             node.finish("answered")
 
         async def attend(node: Node) -> None:

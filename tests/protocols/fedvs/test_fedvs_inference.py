@@ -60,6 +60,17 @@ def test_replies_wait_for_every_share_and_answers_for_the_third_reply() -> None:
     assert found["test_loss"].tolist()[1:] == pytest.approx([last["test_loss"]] * 2, rel=1e-12)
 
 
+def test_no_coded_reply_comes_once_a_client_is_down_for_good() -> None:
+    """Client 2 pauses for ever in the second query."""
+    away = {"availability": {"kind": "intervals", "down": [[0.17, "inf"]], "interrupted": "resumed"}}
+    evaluate = {"deadline": "1 s", "query_rows": ROWS}
+    outcome = run(tiny({"it": {**CODED, "K": 1}}, timing=timing(**away), evaluate=evaluate, stop={"rounds": 1}))
+    arrivals = outcome.extra["arrivals"].to_pandas().pivot(index="query", columns="client", values="arrival_s")
+    assert max(by_hand()) < 0.17 < 2 * min(by_hand())
+    assert arrivals.notna().all(axis=1).tolist() == [True, False, False]
+    assert arrivals.loc[2].isna().all()
+
+
 def test_a_client_that_loses_its_work_is_refused() -> None:
     away = {"availability": {"kind": "intervals", "down": [[1, 2]], "interrupted": "lost"}}
     said = raw({"it": {**CODED, "K": 1}}, timing=timing(**away), evaluate={"deadline": "1 s"})

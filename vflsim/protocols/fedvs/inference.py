@@ -35,7 +35,10 @@ async def coded_reply(keys: CodedKeys, node: Node, query: InferenceQuery) -> Non
     for peer in peers:
         share: Handle[Any] = Handle((places, plan.columns[node.party]), element)
         await node.send(peer, QueryShare(value=share, round=query.number))
-    await node.gather("query_share", senders=peers, round=query.number)
+    shares = await node.gather("query_share", senders=peers, round=query.number, forgoing=True)
+    if len(shares) < len(peers):  # somebody is down for good: the sum over all cannot be computed
+        await node.send("server", Reply(round=query.number))
+        return
     await node.compute(_made(node, "coded_embed", plan.coded_embedding_products(places)))
     await node.upload("server", Reply(value=Handle((places, plan.embedding), element), round=query.number))
 
