@@ -55,6 +55,11 @@ def test_constant_rounds_keep_their_duration() -> None:
     assert with_open(runs[0]) == pytest.approx(np.full(7, 1.5))
 
 
+def test_constant_rounds_after_a_shorter_first_one_are_not_doubted() -> None:
+    runs = [stopped(np.concatenate([[1.2], np.full(200, 1.5)]), time) for time in (100.0, 133.3)]
+    assert doubts(runs) == ""
+
+
 def test_without_open_rounds_every_run_has_its_own_mean() -> None:
     runs = [Rounds(np.array([1.0, 2.0]), np.nan), Rounds(np.array([5.0]), np.nan)]
     assert means(runs).tolist() == [1.5, 5.0]

@@ -138,8 +138,11 @@ def doubts(runs: Sequence[Rounds], variation: Variation | None = None) -> str:
         return f"a round in progress at the end, {ages.max():.3g} s so far, had outlasted all complete ones"
     if known := lacking(variation, len(complete), math.inf):
         return known
-    centred = complete - complete.mean()
-    spread = float(np.sqrt((centred**2).mean()))
+    later = np.concatenate(
+        [run.complete[1:] for run in runs]
+    )  # a first round lacks a gradient: it differs by no chance
+    centred = later - later.mean() if len(later) else later
+    spread = float(np.sqrt((centred**2).mean())) if len(later) else 0.0
     skewness = float(((centred / spread) ** 3).mean()) if spread > 0 else 0.0
     needed = SKEWED * skewness * skewness
     if len(complete) < needed:
