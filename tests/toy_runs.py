@@ -110,7 +110,6 @@ def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, tar
         own = [event for event in transfers if (event[5] == "server") is up]
         metrics[name] = np.array([sum(event[6] for event in own if event[1] <= t) for t in every[:rows]])
     metrics["bytes_peer"] = np.zeros(rows, dtype=int)
-    metrics["energy_j"] = 3.5 * metrics["time_s"]
     for age in ("row_age", "client_age"):
         metrics[f"{age}_mean"] = [float(np.mean(ages[n - 1])) if n else np.nan for n in taken[:rows]]
         metrics[f"{age}_max"] = [float(np.max(ages[n - 1])) if n else np.nan for n in taken[:rows]]
@@ -147,8 +146,10 @@ def toy_answers(protocol: str, seed: int) -> pa.Table:
     })  # fmt: skip
 
 
-def toy_results(folder: Path, *, seeds: int = 3, record: str = "events", answers: bool = False, **options) -> Path:
-    """A whole results folder of the four protocols; with ``answers`` under deadlines if asked for."""
+def toy_results(
+    folder: Path, *, seeds: int = 3, record: str = "events", answers: bool = False, energy: bool = False, **options
+) -> Path:
+    """A whole results folder of the four protocols; with ``answers`` under deadlines, and ``energy``, if asked for."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -157,6 +158,8 @@ def toy_results(folder: Path, *, seeds: int = 3, record: str = "events", answers
     for protocol in ("wait", "ignore", "t-sync", "async"):
         for seed in range(seeds):
             tables, info = toy_run(protocol, seed, **options)
+            if energy:
+                tables.metrics["energy_j"] = 3.5 * tables.metrics["time_s"]
             extra = {"answers": toy_answers(protocol, seed)} if answers else {}
             write_run(run_folder(folder, protocol, seed), tables, {"server.bias": torch.ones(2)}, info, record, extra)
     list_runs(folder)

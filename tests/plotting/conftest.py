@@ -21,7 +21,7 @@ def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_results(tmp_path_factory.mktemp("figures") / "toy", horizon=40, answers=True)
+    return toy_results(tmp_path_factory.mktemp("figures") / "toy", horizon=40, answers=True, energy=True)
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def test_censored_costs_are_hatched_and_counted(results: Results):
 
 
 def test_a_diverged_run_is_among_those_that_did_not_reach_the_target(tmp_path: Path):
-    folder = toy_results(tmp_path / "toy", horizon=40)
+    folder = toy_results(tmp_path / "toy", horizon=40, energy=True)
     tables, info = toy_run("async", 1, horizon=4)
     page = info.model_copy(update={"status": "diverged", "stop_reason": None, "error": "the loss is nan"})
     write_run(run_folder(folder, "async", 1), tables, {}, page)
@@ -191,7 +191,7 @@ def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_pat
 
 @pytest.mark.usefixtures("unrendered")
 def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
-    folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, record="summary")
+    folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, record="summary", energy=True)
     assert [path.stem for path in save_all(Results.open(folder))] == [
         "time", "rounds", "bytes", "energy", "epsilon", "target", "speedup"
     ]  # fmt: skip
@@ -201,7 +201,7 @@ def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
 
 @pytest.mark.usefixtures("unrendered")
 def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
-    folder = toy_results(tmp_path / "toy", seeds=1, horizon=10)
+    folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, energy=True)
     for run in Results.open(folder).runs:
         tables = run.tables()
         bare = tables.metrics.drop_columns(["test_accuracy", "test_loss"])

@@ -20,7 +20,7 @@ EVIL_NAME = "</title><script>alert('name')</script>"
 
 @pytest.fixture(scope="session")
 def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_results(tmp_path_factory.mktemp("report") / "toy", horizon=12, answers=True)
+    return toy_results(tmp_path_factory.mktemp("report") / "toy", horizon=12, answers=True, energy=True)
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +33,8 @@ def toy_page(toy_folder: Path) -> Path:
 def studies(toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three studies: one with events, one of later seeds (so that no run is paired), one that was only timed."""
     place = tmp_path_factory.mktemp("studies")
-    later = toy_results(place / "later", seeds=2, record="summary", horizon=40)
-    timed = toy_results(place / "timed", seeds=2, record="summary", horizon=6)
+    later = toy_results(place / "later", seeds=2, record="summary", horizon=40, energy=True)
+    timed = toy_results(place / "timed", seeds=2, record="summary", horizon=6, energy=True)
     changed = {later: {"name": "later"}, timed: {"name": "timed", "stop": {"time": 120}}}
     for folder, words in changed.items():
         said = read_scenario(folder / "scenario.yaml")

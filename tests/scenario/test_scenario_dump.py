@@ -109,7 +109,7 @@ def keys_of(raw: object, loc: tuple[str | int, ...] = ()) -> list[tuple[str | in
 def test_the_schema_knows_every_key_of_the_shipped_scenarios(path: Path) -> None:
     raw = load(path).document.raw
     known = Known(raw, schema)
-    free = {"constants", "protocols", "target"}  # mappings whose keys the user chooses
+    free = {"constants", "operations", "protocols", "target"}  # mappings whose keys the user chooses
     for loc in keys_of(raw):
         if isinstance(loc[-1], str) and not free & set(loc[-2:-1]):
             assert loc[-1] in known.keys(loc[:-1]), loc
@@ -117,7 +117,7 @@ def test_the_schema_knows_every_key_of_the_shipped_scenarios(path: Path) -> None
 
 def test_the_schema_shows_entries_and_overrides() -> None:
     known = Known({"protocols": {"p": {"kind": "asynchronous"}}}, schema)
-    timing = {"select", "compute", "link", "upload_delay", "activation", "availability"}
+    timing = {"select", "compute", "link", "upload_delay", "activation", "availability", "energy"}
     assert timing == set(known.keys(("timing", "clients", 0)))
     assert {"training", "stop", "evaluate", "kind", "max_staleness"} <= set(known.keys(("protocols", "p")))
     assert "t" not in known.keys(("protocols", "p"))
