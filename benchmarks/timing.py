@@ -53,6 +53,7 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "agg_vfl": ({"kind": "agg_vfl"}, ACTIVE),
     "fedbcd": ({"kind": "fedbcd", "local_steps": 2}, {}),
     "fedbcd, in turn": ({"kind": "fedbcd", "local_steps": 2, "order": "sequential"}, {}),
+    "laser_vfl": ({"kind": "laser_vfl"}, {}),
     "easter": ({"kind": "easter", "blinding": "off"}, ACTIVE),
     "local": ({"kind": "local"}, ACTIVE),
     "t-sync": ({"kind": "t_synchronous", "t": "N/2"}, {}),
@@ -62,7 +63,7 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "vimadmm_j": ({"kind": "vimadmm_j", "rho": 2, "local_steps": 2}, CONCAT),
 }
 """Every protocol with a recurrence, with what else it needs."""
-TOO_MANY_VALUES = {"c_vfl", "fedvs"}
+TOO_MANY_VALUES = {"c_vfl", "fedvs", "flex_vfl"}
 """Protocols with the square of a million values: each client gets all embeddings, or a share from each other one."""
 
 

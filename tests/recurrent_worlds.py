@@ -15,8 +15,8 @@ def _exponential(mean: str) -> dict[str, Any]:
     return {"kind": "exponential", "mean": mean}
 
 
-def _protocol(pick: random.Random, clients: int) -> dict[str, Any]:
-    """One protocol of any kind with a recurrence, with any of the keys that it understands."""
+def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
+    """One protocol of each kind with a recurrence in turn, with any of the keys that it understands."""
     some, steps = pick.randint(1, clients), pick.randint(1, 3)
     fill = pick.choice(["zeros", "upload"])
     blinding = pick.choice(["on", "off"]) if clients > 2 else "off"  # masks need two who take part
@@ -35,6 +35,12 @@ def _protocol(pick: random.Random, clients: int) -> dict[str, Any]:
         {"kind": "agg_vfl", "combine": pick.choice(["mean", "sum"])},
         {"kind": "pyvertical"},
         {"kind": "c_vfl", "local_steps": steps},
+        {"kind": "flex_vfl", "local_steps": [pick.randint(1, 3), *[steps] * clients]},
+        {
+            "kind": "laser_vfl",
+            "models": {"aggregate": "mean"},
+            **pick.choice([{}, {"fastest": some}, {"deadline": "9 ms"}]),
+        },
         {"kind": "ef_vfl", "labels": pick.choice(["shared", "private"]), "local_steps": steps},
         {"kind": "fedbcd", "local_steps": steps, "server_steps": pick.randint(1, 3), "order": "sequential"},
         {"kind": "fedbcd", "local_steps": steps, "gradients": pick.choice(["held", "recomputed"])},
@@ -44,7 +50,7 @@ def _protocol(pick: random.Random, clients: int) -> dict[str, Any]:
         {"kind": "fdml"},
         _coded(pick, clients) if clients > 2 else {"kind": "synchronous"},  # no fewer can be decoded
     ]
-    return pick.choice(kinds)
+    return kinds[turn % len(kinds)]
 
 
 def _coded(pick: random.Random, clients: int) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def world(number: int) -> Scenario:
     """World ``number``: a scenario of one protocol, called ``it``, without any obstacle to the vectorised path."""
     pick = random.Random(number)
     clients = pick.randint(1, 6)
-    protocol = _protocol(pick, clients)
+    protocol = _protocol(pick, clients, number)
     kind = protocol["kind"]
     of_all, of_some = _party(pick, "m"), _party(pick, "i")
     own_pace = kind == "asynchronous" or (kind == "t_synchronous" and "cancel" not in protocol)

@@ -44,7 +44,7 @@ def test_no_cost_is_below_zero() -> None:
         ("time_to_target", "a", seed, value, False) for seed, value in enumerate((0.0, 1.0, 40.0))
     ]  # arithmetic: 0 has no logarithm
     measured = pd.DataFrame(rows, columns=["measure", "protocol", "seed", "value", "censored"])
-    costs = _costs(measured, ["a"])
+    costs = _costs(measured, ["a"], [("time_to_target", "time to target", "s")])
     assert t_interval([0, 1, 40]).low < 0
     assert costs["low"].iloc[0] == 0
     assert costs["high"].iloc[0] == pytest.approx(t_interval([0, 1, 40]).high)

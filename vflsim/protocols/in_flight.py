@@ -11,7 +11,7 @@ from vflsim.world.messages import Message
 from vflsim.world.node import ClientNode
 
 
-class Reply(NamedTuple):
+class AnsweredBatch(NamedTuple):
     """The reply to the embedding of ``batch``; ``stale``: the client has stepped since it embedded the batch."""
 
     batch: Batch
@@ -54,7 +54,7 @@ class InFlight:
             self._uploading = True
             self._node.start(self._upload_in_turn())
 
-    async def replies(self) -> AsyncIterator[Reply]:
+    async def replies(self) -> AsyncIterator[AnsweredBatch]:
         """Yield the replies to step on before the next batch: those that are here, and those that must be awaited."""
         while self._waiting:
             batch, round_, replies = self._waiting[0]
@@ -64,7 +64,7 @@ class InFlight:
             reply = here[0] if here else await self._node.recv(self._kind, round=round_)
             self._waiting.popleft()
             stale, self._replies = self._replies > replies, self._replies + 1
-            yield Reply(batch, reply, stale)
+            yield AnsweredBatch(batch, reply, stale)
 
     async def _upload_in_turn(self) -> None:
         while self._uploads:

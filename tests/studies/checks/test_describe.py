@@ -96,7 +96,7 @@ def test_classes_absent_from_a_split_are_a_warning(split: str, kind: str, meanin
     assert not any(line.startswith("warning") for line in described(scenario, data))
     loaded = data.of(scenario.training)
     without = loaded.labels[split] % 8  # 8 and 9 become 0 and 1
-    data._loaded[scenario.training.dtype] = replace(loaded, labels={**loaded.labels, split: without})
+    data.shelf._kept[data._key(scenario.training)] = replace(loaded, labels={**loaded.labels, split: without})
     (warning,) = [line for line in described(scenario, data) if line.startswith("warning")]
     assert warning.startswith(f"warning: 2 of 10 classes (8, 9) without {kind} rows: {meaning}; look at data.split")
     assert rows_by_class(data.of(scenario.training), split)[8:] == [0, 0]

@@ -100,7 +100,7 @@ def _file(outline: Outline, data: LoadedData) -> int:
     """Write all tensors to a new file that nobody can change then; return its descriptor. Raises OSError."""
     descriptor = os.memfd_create("vflsim-data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        with open(descriptor, "wb", closefd=False) as file:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
             for place, (_, _, tensor) in zip(outline.places, _tensors(data), strict=True):
                 file.seek(place.start)
                 file.write(tensor.contiguous().numpy().data.cast("B") if tensor.numel() else b"")
