@@ -36,11 +36,7 @@ def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
         {"kind": "pyvertical"},
         {"kind": "c_vfl", "local_steps": steps},
         {"kind": "flex_vfl", "local_steps": [pick.randint(1, 3), *[steps] * clients]},
-        {
-            "kind": "laser_vfl",
-            "models": {"aggregate": "mean"},
-            **pick.choice([{}, {"fastest": some}, {"deadline": "9 ms"}]),
-        },
+        {"kind": "laser_vfl", **pick.choice([{}, {"fastest": some}, {"deadline": "9 ms"}])},
         {"kind": "ef_vfl", "labels": pick.choice(["shared", "private"]), "local_steps": steps},
         {"kind": "fedbcd", "local_steps": steps, "server_steps": pick.randint(1, 3), "order": "sequential"},
         {"kind": "fedbcd", "local_steps": steps, "gradients": pick.choice(["held", "recomputed"])},
@@ -105,6 +101,7 @@ def world(number: int) -> Scenario:
     of_all, of_some = _party(pick, "m"), _party(pick, "i")
     own_pace = kind == "asynchronous" or (kind == "t_synchronous" and "cancel" not in protocol)
     waits_for_all = kind not in {"ignore", "t_synchronous", *KNOWS_NO_ACTIVATION} or "exclude" in protocol
+    waits_for_all = waits_for_all and not {"fastest", "deadline"} & set(protocol)
     if own_pace or waits_for_all:
         of_all["activation"] = pick.choice(["immediate", "immediate", {
             "kind": "poisson", "rate": "300 /s", "busy": pick.choice(["skip", "queue"])}])  # fmt: skip
@@ -112,7 +109,7 @@ def world(number: int) -> Scenario:
         for party in (of_all, of_some):
             party["availability"] = pick.choice(["always", "always", "always", *OUTAGES])
     aggregate = pick.choice(["mean", "sum"]) if protocol.get("blinding") == "on" else pick.choice(["mean", "concat"])
-    models: dict[str, Any] = {"models__aggregate": "mean" if kind in {"easter", "fedvs"} else aggregate}
+    models: dict[str, Any] = {"models__aggregate": "mean" if kind in {"easter", "fedvs", "laser_vfl"} else aggregate}
     if kind == "pyvertical":
         models["models__aggregate"] = "concat"
     if kind.startswith("vim") or kind == "fdml":
