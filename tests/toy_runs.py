@@ -31,7 +31,13 @@ EMBED, STEP, LATENCY, TRANSFER, BYTES = 0.02, 0.01, 0.05, 0.1, 8192
 
 
 def toy_run(
-    protocol: str = "t-sync", seed: int = 0, *, horizon: float = 120.0, clients: int = 8, target: float = 0.9
+    protocol: str = "t-sync",
+    seed: int = 0,
+    *,
+    horizon: float = 120.0,
+    clients: int = 8,
+    target: float = 0.9,
+    energy: bool = False,
 ) -> tuple[RunTables, RunInfo]:
     """One run of wait (all clients), ignore (the fast half), t-sync (the first half) or async (one by one)."""
     participants = range(1, (clients // 2 if protocol == "ignore" else clients) + 1)
@@ -83,10 +89,12 @@ def toy_run(
             name = f"client-{m}"
             got = message(now, "server", name, "gradient", number)
             upload(m, activity(got, EMBED, name, "compute.client_step", number, drawn=EMBED), number + 1)
-    return _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, target)
+    return _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, target, energy)
 
 
-def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, target) -> tuple[RunTables, RunInfo]:
+def _cut(
+    protocol, seed, events, rounds, steps, ages, participants, horizon, target, energy
+) -> tuple[RunTables, RunInfo]:
     """End the run at the first evaluation (every 2 s) that reaches the target, or at the horizon."""
     every = np.arange(0.0, horizon + 1, 2.0)
     done = np.array([end for end, _ in steps])
@@ -110,6 +118,8 @@ def _cut(protocol, seed, events, rounds, steps, ages, participants, horizon, tar
         own = [event for event in transfers if (event[5] == "server") is up]
         metrics[name] = np.array([sum(event[6] for event in own if event[1] <= t) for t in every[:rows]])
     metrics["bytes_peer"] = np.zeros(rows, dtype=int)
+    if energy:
+        metrics["energy_j"] = 3.5 * metrics["time_s"]
     for age in ("row_age", "client_age"):
         metrics[f"{age}_mean"] = [float(np.mean(ages[n - 1])) if n else np.nan for n in taken[:rows]]
         metrics[f"{age}_max"] = [float(np.max(ages[n - 1])) if n else np.nan for n in taken[:rows]]
@@ -157,9 +167,7 @@ def toy_results(
     write_file(folder / "scenario.yaml", text)
     for protocol in ("wait", "ignore", "t-sync", "async"):
         for seed in range(seeds):
-            tables, info = toy_run(protocol, seed, **options)
-            if energy:
-                tables.metrics["energy_j"] = 3.5 * tables.metrics["time_s"]
+            tables, info = toy_run(protocol, seed, energy=energy, **options)
             extra = {"answers": toy_answers(protocol, seed)} if answers else {}
             write_run(run_folder(folder, protocol, seed), tables, {"server.bias": torch.ones(2)}, info, record, extra)
     list_runs(folder)
