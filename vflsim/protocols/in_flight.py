@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from vflsim.learning.batches import Batch
-from vflsim.world.messages import Message
+from vflsim.world.messages import Embedding, Message
 from vflsim.world.node import ClientNode
 
 
@@ -70,3 +70,21 @@ class InFlight:
         while self._uploads:
             await self._node.upload("server", self._uploads.popleft())
         self._uploading = False
+
+
+async def train_in_flight(node: ClientNode, depth: int, steps: int, kind: str = "gradient") -> None:
+    """Client: embed and upload each batch; take ``steps`` on each reply that is here or that the window makes it await.
+
+    If the client has stepped since it embedded a batch, the first step embeds the batch anew; the others always do.
+    """
+    in_flight = InFlight(node, depth, kind)
+    for k in node.rounds():
+        await node.activated()
+        batch = node.batch(k)
+        h = await node.compute(node.learner.embed(batch))
+        await in_flight.upload(Embedding(batch, h, round=k))
+        async for embedded, reply, stale in in_flight.replies():
+            first = node.learner.step_again if stale else node.learner.client_step
+            await node.compute(first(embedded, reply))
+            for _ in range(steps - 1):
+                await node.compute(node.learner.step_again(embedded, reply))

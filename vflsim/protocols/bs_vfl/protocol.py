@@ -10,11 +10,11 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.bs_vfl.formulas import pipelined
 from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.in_flight import InFlight
+from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits, replace
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count, Index
-from vflsim.world.messages import Embedding, Gradient, Message
+from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
@@ -53,17 +53,7 @@ class BsVfl(Analysable, Protocol):
 
     async def client(self, node: ClientNode) -> None:
         """Embed, upload; step Q times on every gradient that is here, or that the window makes the client await."""
-        in_flight = InFlight(node, self.window)
-        for k in node.rounds():
-            await node.activated()
-            batch = node.batch(k)
-            h = await node.compute(node.learner.embed(batch))
-            await in_flight.upload(Embedding(batch, h, round=k))
-            async for embedded, gradient, stale in in_flight.replies():
-                step = node.learner.step_again if stale else node.learner.client_step
-                await node.compute(step(embedded, gradient))
-                for _ in range(self.local_steps - 1):
-                    await node.compute(node.learner.step_again(embedded, gradient))
+        await train_in_flight(node, self.window, self.local_steps)
 
     # --- facts that need no run --------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
+from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits
 from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
@@ -81,10 +82,8 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
             await self.step_further(node, embeddings)
 
     async def parallel_client(self, node: ClientNode) -> None:
-        """Send h_m of B(t); take Q steps of θ_m with ∂ℓ/∂h_m fixed."""
-        for t in node.rounds():
-            await node.activated()
-            await self.exchange_and_step(node, t)
+        """Send h_m of B(t); take Q steps of θ_m with ∂ℓ/∂h_m fixed: a window of no batch in flight."""
+        await train_in_flight(node, 0, self.local_steps, self.reply)
 
     # --- in turn ----------------------------------------------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
         batch = node.batch(t)
         h = await node.compute(node.learner.embed(batch))
         await node.upload("server", Embedding(batch, h, round=t))
-        gradient = await node.recv("gradient" if self.gradients == "held" else "shared_values", round=t)
+        gradient = await node.recv(self.reply, round=t)
         await node.compute(node.learner.client_step(batch, gradient))
         for _ in range(self.local_steps - 1):
             await node.compute(node.learner.step_again(batch, gradient))
@@ -135,6 +134,11 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
         """Server: take all steps of the round except one."""
         for _ in range(self.further_steps):
             await node.compute(node.learner.local_step(embeddings))
+
+    @property
+    def reply(self) -> str:
+        """The kind of the message that a client steps on."""
+        return "gradient" if self.gradients == "held" else "shared_values"
 
     @property
     def further_steps(self) -> int:
