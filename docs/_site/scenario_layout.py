@@ -16,8 +16,8 @@ from vflsim.scenario.recording import Recording, ViewRecording
 from vflsim.scenario.split_model import Models, ModelsOverride
 from vflsim.scenario.stop import Evaluate, Precision, Stop
 from vflsim.timing.delays import State
-from vflsim.timing.energy import Energy
 from vflsim.timing.link import Link
+from vflsim.timing.power import Power
 from vflsim.vocabulary import Part
 from vflsim.vocabulary.targets import Targets
 from vflsim.world.networks import LatencyMatrix
@@ -89,7 +89,7 @@ PAGES = {
             "timing.clients": ClientTiming,
             "Compute models": "computes",
             "link": Link,
-            "energy": Energy,
+            "power": Power,
             "Networks": "networks",
             "latency of a network": LatencyMatrix,
             "Capacities of links": "capacities",

@@ -45,7 +45,7 @@ TIMING = {
     "clients": [
         {"select": "all", "compute": "2 ms", "upload_delay": {"kind": "exponential", "mean": "(3*m) ms"}},
         {"select": "all", "link": {"up": "5 Mbps", "down": "20 Mbps", "latency": "1 ms"}},
-        {"select": "all", "energy": {"idle": "2 W", "compute": "6 W", "radio": "1 W"}},
+        {"select": "all", "power": {"idle": "2 W", "compute": "6 W", "radio": "1 W"}},
     ],
 }
 COMES_AND_GOES = {

@@ -22,10 +22,10 @@ from vflsim.studies.study import run_study
 POWERS = {"idle": "2 W", "compute": "6 W", "radio": "1 W"}
 
 
-def study(folder: Path, energy: dict[str, Any]) -> Results:
+def study(folder: Path, power: dict[str, Any]) -> Results:
     """Two protocols with two seeds, of which one reaches a low accuracy soon."""
     delay = {"kind": "exponential", "mean": "5 ms"}
-    clients = {"select": "all", "compute": "2 ms", "upload_delay": delay, **energy}
+    clients = {"select": "all", "compute": "2 ms", "upload_delay": delay, **power}
     timing = {"server": {"compute": "1 ms"}, "clients": clients}
     protocols = {"wait": {"kind": "synchronous"}, "async": {"kind": "asynchronous"}}
     said = raw(protocols, timing=timing, seeds=[0, 1], record="rounds", evaluate={"every": "2 rounds"})
@@ -38,7 +38,7 @@ def study(folder: Path, energy: dict[str, Any]) -> Results:
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return study(tmp_path_factory.mktemp("energy") / "counted", {"energy": POWERS})
+    return study(tmp_path_factory.mktemp("energy") / "counted", {"power": POWERS})
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ def test_the_schema_knows_every_key_of_the_shipped_scenarios(path: Path) -> None
 
 def test_the_schema_shows_entries_and_overrides() -> None:
     known = Known({"protocols": {"p": {"kind": "asynchronous"}}}, schema)
-    timing = {"select", "compute", "link", "upload_delay", "activation", "availability", "energy"}
+    timing = {"select", "compute", "link", "upload_delay", "activation", "availability", "power"}
     assert timing == set(known.keys(("timing", "clients", 0)))
     assert {"training", "stop", "evaluate", "kind", "max_staleness"} <= set(known.keys(("protocols", "p")))
     assert "t" not in known.keys(("protocols", "p"))

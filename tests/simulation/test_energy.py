@@ -11,12 +11,12 @@ from vflsim.simulation.run import Outcome
 
 LINK = {"up": "8160 bps", "down": "8160 bps"}
 """An embedding of 20 rows, 1020 bytes, moves in 1 s."""
-SERVER = {"compute": "1 s", "link": LINK, "energy": {"idle": "8 W", "compute": "16 W", "radio": "4 W"}}
+SERVER = {"compute": "1 s", "link": LINK, "power": {"idle": "8 W", "compute": "16 W", "radio": "4 W"}}
 CLIENTS = {
     "select": "all",
     "compute": "(2*m) s",
     "upload_delay": "0.5 s",
-    "energy": {"idle": "(2*m) W", "compute": "(8*m) W", "radio": "1 W"},
+    "power": {"idle": "(2*m) W", "compute": "(8*m) W", "radio": "1 W"},
 }
 
 
@@ -71,7 +71,7 @@ def test_asynchronous_steps_by_hand() -> None:
 
 def test_bytes_and_operations_count_where_they_have_an_energy() -> None:
     each = {"per_byte": "1 uJ", "per_flop": "2 nJ"}
-    outcome = timed("synchronous", {"compute": "1 s", "energy": each}, {"compute": "1 s"})
+    outcome = timed("synchronous", {"compute": "1 s", "power": each}, {"compute": "1 s"})
     table = outcome.extra["energy_by_party"].to_pandas()
     assert table["party"].unique().tolist() == ["client-1", "client-2"]
     # Two embeddings up and one gradient down; 20 rows of 32 features to 6 values: 2 · 20 · 32 · 6 operations forward,
@@ -86,7 +86,7 @@ def test_bytes_and_operations_count_where_they_have_an_energy() -> None:
 def test_work_that_is_cut_short_counts_as_far_as_it_got() -> None:
     energy = {"idle": "1 W", "compute": "2 W", "per_flop": "1 J"}
     protocol = {"kind": "t_synchronous", "t": 1, "cancel": True}
-    clients = [{"select": "all", "compute": "1 s"}, {"select": 2, "compute": "100 s", "energy": energy}]
+    clients = [{"select": "all", "compute": "1 s"}, {"select": 2, "compute": "100 s", "power": energy}]
     outcome = timed(protocol, clients, {"compute": "0 s"}, network="fifo", stop={"rounds": 1})
     (cut,) = events(outcome, "compute.embed", "client-2").itertuples()
     assert cut.end_s == 1
@@ -109,7 +109,7 @@ def test_a_party_that_is_down_draws_nothing(interrupted: str) -> None:
 
 
 def test_energy_that_nobody_states_leaves_no_trace() -> None:
-    silent = {key: value for key, value in CLIENTS.items() if key != "energy"}
+    silent = {key: value for key, value in CLIENTS.items() if key != "power"}
     outcome = timed("synchronous", silent, {"compute": "1 s", "link": LINK})
     assert outcome.extra == {}
     assert "energy_j" not in metrics(outcome)

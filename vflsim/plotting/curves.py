@@ -120,7 +120,7 @@ def _curves(results: Results, horizontal: Horizontal, metric: str | None, window
         raise ResultsError(f"{metric!r} was not evaluated", str(results.folder), ", ".join(results.evaluated))
     curves = {name: found for name in results.protocols if (found := runs_of(results, name, horizontal.column, metric))}
     if not curves:
-        of = {SPENT: " of a protocol with a mechanism", JOULES: " in which a party says what it draws (`energy`)"}
+        of = {SPENT: " of a protocol with a mechanism", JOULES: " in which a party says what it draws (`power`)"}
         what = f"no finished run{of.get(horizontal, '')}"
         raise NotRecordedError(what, str(results.folder))
     costs = horizontal in (TIME, BYTES, JOULES)

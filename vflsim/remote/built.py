@@ -35,11 +35,11 @@ from vflsim.world.transport import Transport
 
 def refuse_unfit(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` for energy, which live runs do not count, and the first protocol that cannot run live."""
-    if any(timing.energy is not None for timing in party_timings(scenario)):
+    if any(timing.power is not None for timing in party_timings(scenario)):
         raise ScenarioError(
             "a live run counts no energy: the machines that it runs on have one of their own",
             "timing",
-            "timing without the key energy",
+            "timing without the key power",
             "leave the key out, or say --delays none",
         )
     for name in scenario.protocols:

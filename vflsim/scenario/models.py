@@ -27,9 +27,9 @@ from vflsim.timing.activation import AnyActivation
 from vflsim.timing.availability import AnyAvailability
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
-from vflsim.timing.energy import Energy
 from vflsim.timing.link import Link
 from vflsim.timing.party import PartyTiming
+from vflsim.timing.power import Power
 from vflsim.vocabulary.base import Part, Shorthand, kind_from_text
 from vflsim.vocabulary.entries import Entry, OneOrMany, PerClient
 from vflsim.vocabulary.measures import AnyMeasure, MeasureName
@@ -98,7 +98,7 @@ Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 class ServerTiming(Part):
     """Compute times, link and energy of the server.
 
-    Example: ``{compute: {kind: flops, rate: 10 GFLOPS}, link: {up: 300 Mbps, down: 300 Mbps}, energy: {idle: 60 W,
+    Example: ``{compute: {kind: flops, rate: 10 GFLOPS}, link: {up: 300 Mbps, down: 300 Mbps}, power: {idle: 60 W,
     compute: 200 W}}``
     """
 
@@ -106,7 +106,7 @@ class ServerTiming(Part):
     """How long each computation of the server takes."""
     link: Link = Link()
     """The server's connection to the network; by default without limits."""
-    energy: Energy | None = None
+    power: Power | None = None
     """What the server draws; without it, nothing is counted."""
 
 
@@ -117,7 +117,7 @@ class ClientTiming(Part):
 
     Example: ``{compute: 2 ms, link: {up: 20 Mbps, down: 100 Mbps, latency: 5 ms}, upload_delay: {kind:
     exponential, mean: 100 ms}, activation: {kind: poisson, rate: 2 /s}, availability: {kind: alternating, up: 60
-    s, down: 5 s, interrupted: lost}, energy: {idle: 2 W, compute: 6 W, radio: 1.2 W}}``
+    s, down: 5 s, interrupted: lost}, power: {idle: 2 W, compute: 6 W, radio: 1.2 W}}``
     """
 
     compute: AnyCompute | None = None
@@ -130,7 +130,7 @@ class ClientTiming(Part):
     """When the client may begin its next step; by default as soon as it is free."""
     availability: AnyAvailability | None = None
     """When the client is up; by default always."""
-    energy: Energy | None = None
+    power: Power | None = None
     """What the client draws; without it, nothing is counted."""
 
 

@@ -31,7 +31,7 @@ def _party_timings(timing: Timing, clients: int) -> tuple[PartyTiming, ...]:
     timings = [PartyTiming()] * (clients + 1)
     kept: list[PartyTiming] = []
     # Copied, not validated again: pydantic may swallow a Ctrl-C during validation.
-    timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link, "energy": server.energy})
+    timings[0] = timings[0].model_copy(update={"compute": server.compute, "link": server.link, "power": server.power})
     for entry in timing.clients:
         done: dict[tuple[int, int], PartyTiming] = {}  # equal timings of many clients stay one object
         links: dict[tuple[int, int], Link] = {}

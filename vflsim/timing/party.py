@@ -8,8 +8,8 @@ from vflsim.timing.activation import AnyActivation, Immediate
 from vflsim.timing.availability import Always, AnyAvailability
 from vflsim.timing.compute import AnyCompute
 from vflsim.timing.delays import AnyDelay, Constant
-from vflsim.timing.energy import Energy
 from vflsim.timing.link import Link
+from vflsim.timing.power import Power
 from vflsim.vocabulary.base import Part
 
 
@@ -29,7 +29,7 @@ class PartyTiming(Part):
     upload_delay: AnyDelay = Constant(value=0.0)
     activation: AnyActivation = Immediate()
     availability: AnyAvailability = Always()
-    energy: Energy | None = None
+    power: Power | None = None
 
     def refined(self, by: Part, links: dict[tuple[int, int], Link] | None = None) -> PartyTiming:
         """Replace the fields that ``by``, a part with some of these fields, sets; refine the link key by key.

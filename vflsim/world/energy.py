@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vflsim.streams import party_name
-from vflsim.timing.energy import Energy
 from vflsim.timing.party import PartyTiming
+from vflsim.timing.power import Power
 
 STATES = ("idle", "compute", "radio")
 _MANY = 256
@@ -64,8 +64,8 @@ class Span:
 class _Drawing:
     """One party: what it does now, and the sums that this counts for. A party that is down draws nothing."""
 
-    def __init__(self, energy: Energy, shared: Mapping[str, Span]) -> None:
-        self.energy, self.shared = energy, shared
+    def __init__(self, power: Power, shared: Mapping[str, Span]) -> None:
+        self.power, self.shared = power, shared
         self.own = {state: Span() for state in STATES}
         self._idle, self._compute, self._radio = ((self.own[state], shared[state]) for state in STATES)
         self._up, self._working, self._on_air = True, 0, 0
@@ -115,28 +115,28 @@ class _Drawing:
 
 
 class Meter:
-    """Sums the energy of the parties that have an ``Energy``, while these tell what they begin and end.
+    """Sums the energy of the parties that have a ``Power``, while these tell what they begin and end.
 
     A party draws ``compute`` while it computes, else ``idle``, and ``radio`` besides while it waits for its upload
     delay or a message moves from it or to it; nothing while it is down. Bytes and operations count when their message
     or computation ends, those of one that was cut short as far as it got. All times are seconds since the start.
     """
 
-    def __init__(self, energies: Mapping[int, Energy]) -> None:
+    def __init__(self, powers: Mapping[int, Power]) -> None:
         self._spans: dict[tuple[str, float], Span] = {}
         """By state and power: the total needs no sum over parties that are alike."""
-        self._parties = {party: _Drawing(energy, self._shared(energy)) for party, energy in energies.items()}
+        self._parties = {party: _Drawing(power, self._shared(power)) for party, power in powers.items()}
         self._amounts: dict[float, int] = {}
         """Bytes and operations, by the joules of each."""
 
     @classmethod
     def of(cls, timings: Sequence[PartyTiming], parties: Iterable[int]) -> Meter | None:
         """Make the meter of these parties; None if none of them says what it draws."""
-        energies = {party: energy for party in parties if (energy := timings[party].energy) is not None}
-        return cls(energies) if energies else None
+        powers = {party: power for party in parties if (power := timings[party].power) is not None}
+        return cls(powers) if powers else None
 
-    def _shared(self, energy: Energy) -> dict[str, Span]:
-        powers = zip(STATES, (energy.idle, energy.computing, energy.radio), strict=True)
+    def _shared(self, power: Power) -> dict[str, Span]:
+        powers = zip(STATES, (power.idle, power.computing, power.radio), strict=True)
         return {state: self._spans.setdefault((state, watts), Span()) for state, watts in powers}
 
     @property
@@ -168,13 +168,13 @@ class Meter:
 
     def counts_flops(self, party: int) -> bool:
         """Whether the operations of a party have an energy."""
-        return (own := self._parties.get(party)) is not None and own.energy.per_flop > 0
+        return (own := self._parties.get(party)) is not None and own.power.per_flop > 0
 
     def performed(self, party: int, flops: int) -> None:
         """Count operations of a party whose operations have an energy."""
         own = self._parties[party]
         own.flops += flops
-        self._count(own.energy.per_flop, flops)
+        self._count(own.power.per_flop, flops)
 
     def moves(self, sender: int, receiver: int, now: float) -> None:
         """Note that a message begins to move."""
@@ -187,9 +187,9 @@ class Meter:
         for party in (sender, receiver):
             if (own := self._parties.get(party)) is not None:
                 own.silent(now)
-                if own.energy.per_byte:
+                if own.power.per_byte:
                     own.bytes += sent
-                    self._count(own.energy.per_byte, sent)
+                    self._count(own.power.per_byte, sent)
 
     def sends(self, party: int, now: float) -> None:
         """Note that an upload delay begins: the radio is on."""
@@ -221,11 +221,11 @@ class Meter:
         """
         columns: dict[str, list[Any]] = {name: [] for name in BY_PARTY}
         for party, own in self._parties.items():
-            energy = own.energy
+            power = own.power
             each = {
-                "idle": (energy.idle, 0.0, 0),
-                "compute": (energy.computing, energy.per_flop, own.flops),
-                "radio": (energy.radio, energy.per_byte, own.bytes),
+                "idle": (power.idle, 0.0, 0),
+                "compute": (power.computing, power.per_flop, own.flops),
+                "radio": (power.radio, power.per_byte, own.bytes),
             }
             for state, (watts, joules, amount) in each.items():
                 seconds = own.own[state].seconds(now)

@@ -24,12 +24,12 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two clients that crash or pause, and work that is cut short."""
     away = {"kind": "alternating", "up": "30 ms", "down": "5 ms"}
     clients = [
-        {"select": "all", "compute": "2 ms", "upload_delay": {"kind": "exponential", "mean": "3 ms"}, "energy": ENERGY},
+        {"select": "all", "compute": "2 ms", "upload_delay": {"kind": "exponential", "mean": "3 ms"}, "power": ENERGY},
         {"select": "all", "link": {"up": "5 Mbps", "down": "5 Mbps", "latency": "1 ms"}},
         {"select": 2, "availability": {**away, "interrupted": "lost"}},
         {"select": 3, "availability": {**away, "interrupted": "resumed"}},
     ]
-    timing = {"server": {"compute": "1 ms", "energy": {"idle": "9 W"}}, "clients": clients}
+    timing = {"server": {"compute": "1 ms", "power": {"idle": "9 W"}}, "clients": clients}
     protocol = {"kind": "t_synchronous", "t": 2, "cancel": True}
     scenario = load(raw({"it": protocol}, timing=timing, stop={"rounds": 12}, evaluate={"every": "4 rounds"}))
     folder = tmp_path_factory.mktemp("energy") / "study"

@@ -26,10 +26,10 @@ def metered(number: int) -> Scenario:
     timing["clients"] = timing["clients"] if isinstance(timing["clients"], list) else [timing["clients"]]
     for entry in timing["clients"]:
         entry.pop("availability", None)
-    powers = [{"select": "all", "energy": {"idle": 0.1, "compute": "(0.3*m) W"}}, {"select": "N", "energy": ENERGY}]
+    powers = [{"select": "all", "power": {"idle": 0.1, "compute": "(0.3*m) W"}}, {"select": "N", "power": ENERGY}]
     timing["clients"] += [power for power in powers if pick.random() < 0.8]
     if pick.random() < 0.7:
-        timing.setdefault("server", {})["energy"] = {"idle": "7 W", "compute": "20 W", "radio": "3 W"}
+        timing.setdefault("server", {})["power"] = {"idle": "7 W", "compute": "20 W", "radio": "3 W"}
     return load(said)
 
 
@@ -57,10 +57,10 @@ AWAY = {"kind": "alternating", "up": "9 ms", "down": "3 ms", "interrupted": "res
 @pytest.mark.parametrize(
     ("kind", "clients", "key", "what"),
     [
-        ("synchronous", {"energy": {"per_byte": "1 uJ"}}, "energy", "an energy for each byte or operation"),
-        ("synchronous", {"energy": ENERGY, "availability": AWAY}, "availability", "says what it draws, and pauses"),
-        ("ignore", {"energy": ENERGY}, "energy", "work is abandoned, or clients are passed over"),
-        ("centralised", {"energy": {"per_flop": "1 pJ"}}, "energy", "an energy for each byte or operation"),
+        ("synchronous", {"power": {"per_byte": "1 uJ"}}, "power", "an energy for each byte or operation"),
+        ("synchronous", {"power": ENERGY, "availability": AWAY}, "availability", "says what it draws, and pauses"),
+        ("ignore", {"power": ENERGY}, "power", "work is abandoned, or clients are passed over"),
+        ("centralised", {"power": {"per_flop": "1 pJ"}}, "power", "an energy for each byte or operation"),
     ],
 )
 def test_what_the_vectorised_path_cannot_count(kind: str, clients: dict[str, Any], key: str, what: str) -> None:
@@ -72,6 +72,6 @@ def test_what_the_vectorised_path_cannot_count(kind: str, clients: dict[str, Any
 
 def test_outages_of_a_party_that_draws_nothing_are_no_obstacle() -> None:
     clients = [{"select": "all", "compute": "2 ms"}, {"select": 1, "availability": AWAY}]
-    timing = {"server": {"compute": "1 ms", "energy": ENERGY}, "clients": clients}
+    timing = {"server": {"compute": "1 ms", "power": ENERGY}, "clients": clients}
     outcome = assert_same_bytes(quick({"kind": "synchronous"}, timing=timing))
     assert outcome.extra["energy_by_party"]["party"].to_pylist() == 3 * ["server"]

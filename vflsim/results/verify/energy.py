@@ -15,7 +15,7 @@ from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import ENERGY, SERVER
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames
 from vflsim.setting import Setting
-from vflsim.timing.energy import Energy
+from vflsim.timing.power import Power
 from vflsim.world.energy import STATES, Meter
 
 
@@ -35,13 +35,13 @@ def energy_problems(run: StoredRun, frames: Frames, setting: Setting | None) -> 
         yield f"{path.name}: its rows are not {', '.join(STATES)} of each party"
         return
     yield from _of_table(table, frames)
-    powers = {_number(str(party)): _energy(own) for party, own in table.groupby("party", sort=False)}
+    powers = {_number(str(party)): _power(own) for party, own in table.groupby("party", sort=False)}
     timings = () if setting is None else setting.timings
-    for party, energy in powers.items():
-        stated = timings[party].energy if party < len(timings) else energy
-        if stated is None or _rates(stated) != _rates(energy):
+    for party, power in powers.items():
+        stated = timings[party].power if party < len(timings) else power
+        if stated is None or _rates(stated) != _rates(power):
             said = "nothing" if stated is None else _rates(stated)
-            yield f"{path.name}: party {party} draws {_rates(energy)}; the scenario says {said}"
+            yield f"{path.name}: party {party} draws {_rates(power)}; the scenario says {said}"
     if frames.rounds is not None and ENERGY not in frames.rounds:
         yield f"rounds have no column {ENERGY}, and the metrics have one"
         return
@@ -100,24 +100,24 @@ def _number(party: str) -> int:
     return 0 if party == SERVER else int(party.removeprefix("client-"))
 
 
-def _energy(rows: pd.DataFrame) -> Energy:
+def _power(rows: pd.DataFrame) -> Power:
     """Return what a party draws by its rows of the table."""
     watts, each = (dict(zip(rows["state"], rows[name], strict=True)) for name in ("watts", "joules_each"))
-    return Energy.model_construct(
+    return Power.model_construct(
         **{state: watts[state] for state in STATES}, per_byte=each["radio"], per_flop=each["compute"]
     )
 
 
-def _rates(energy: Energy) -> str:
-    each = f"{energy.per_byte:g} J a byte, {energy.per_flop:g} J an operation"
-    return f"{energy.idle:g} W idle, {energy.computing:g} W computing, {energy.radio:g} W radio, {each}"
+def _rates(power: Power) -> str:
+    each = f"{power.per_byte:g} J a byte, {power.per_flop:g} J an operation"
+    return f"{power.idle:g} W idle, {power.computing:g} W computing, {power.radio:g} W radio, {each}"
 
 
 @final
 class _Metered:
     """A meter that is told again what the events tell."""
 
-    def __init__(self, events: pd.DataFrame, powers: dict[int, Energy]) -> None:
+    def __init__(self, events: pd.DataFrame, powers: dict[int, Power]) -> None:
         self.meter = Meter(powers)
         names = {name for column in ("party", "peer") for name in events[column].cat.categories}
         numbers = {name: _number(str(name)) for name in names}

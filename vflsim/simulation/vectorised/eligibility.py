@@ -26,7 +26,7 @@ from vflsim.world.networks import NETWORKS
 
 _KNOWN: Mapping[type[Part], frozenset[str]] = {
     Timing: frozenset({"network", "server", "clients"}),
-    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "energy"}),
+    PartyTiming: frozenset({"compute", "link", "upload_delay", "activation", "availability", "power"}),
     **dict.fromkeys(NETWORKS, frozenset({"kind", "latency"})),
     Link: frozenset({"up", "down", "latency"}),
     Stop: frozenset({"time", "target", "rounds", "updates", "epochs", "precision", "rules"}),
@@ -82,7 +82,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     yield from _unknown(timing, lambda key: ("timing", key))
     if protocol.traits.reference:  # only the server's work takes time
         for party in (0, *participants):
-            yield from _energy(timings[party], ("timing", "clients" if party else "server"), "a party", None)
+            yield from _power(timings[party], ("timing", "clients" if party else "server"), "a party", None)
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         yield from _compute(timings[0], ("timing", "server"), "the server")
         return
@@ -91,7 +91,7 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     seen = set[object]()
     for parties in by_timing(timings, participants):
         its = timings[parties[0]]
-        sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation), id(its.energy)
+        sort = id(its.compute), its.upload_delay.in_time, id(its.link), id(its.activation), id(its.power)
         if (key := (*sort, id(its.availability))) not in seen:
             seen.add(key)
             yield from _party(its, ("timing", "clients"), f"client {parties[0]}", knows)
@@ -128,16 +128,16 @@ def _party(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]
         why = "loses its work in outages, and begins anew" if lost else "pauses, and others need not wait for it"
         allowed = "always, or interrupted: resumed" if lost and "pauses" in knows else "always"
         yield Problem((*place, "availability"), f"{who} {why} ({away.kind})", allowed)
-    yield from _energy(timing, place, who, knows)
+    yield from _power(timing, place, who, knows)
     yield from _unknown(timing, lambda key: (*place, key))
     yield from _unknown(timing.link, lambda key: (*place, "link", key))
 
 
-def _energy(timing: PartyTiming, place: Location, who: str, knows: frozenset[str] | None) -> Iterator[Problem]:
-    energy, loc = timing.energy, (*place, "energy")
-    if energy is None:
+def _power(timing: PartyTiming, place: Location, who: str, knows: frozenset[str] | None) -> Iterator[Problem]:
+    power, loc = timing.power, (*place, "power")
+    if power is None:
         return
-    if energy.per_byte or energy.per_flop:
+    if power.per_byte or power.per_flop:
         what = f"{who} has an energy for each byte or operation, which the vectorised path does not count by party"
         yield Problem(loc, what, "idle, compute and radio", "leave out --path vectorised")
     if knows is not None and "energy" not in knows:
@@ -151,7 +151,7 @@ def _energy(timing: PartyTiming, place: Location, who: str, knows: frozenset[str
 def _compute(timing: PartyTiming, place: Location, who: str) -> Iterator[Problem]:
     if isinstance(timing.compute, ComputeModel) and not timing.compute.proportional:
         what = f"{who}'s compute model ({timing.compute.kind}) turns a draw into time in a way of its own"
-        allowed = "delays, flops, affine, and compute models whose seconds are proportional to the draw"
+        allowed = "delays, flops, and compute models whose seconds are proportional to the draw"
         own = not isinstance(timing.compute, ByOperation)
         remedy = "set proportional = True in the class if they are" if own else "leave out --path vectorised"
         yield Problem((*place, "compute"), what, allowed, remedy)

@@ -10,7 +10,7 @@ from vflsim.vocabulary import Joules, Part, Watts
 
 
 @final
-class Energy(Part):
+class Power(Part):
     """The power that a party draws by what it does, and the energy of each byte and each operation; all add up.
 
     Examples: ``{idle: 2 W, compute: 6 W, radio: 1.2 W}``, ``{per_byte: 0.1 uJ, per_flop: 50 pJ}``
