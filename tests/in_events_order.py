@@ -7,23 +7,8 @@ from typing import Any
 
 import torch
 from plain_training import Plain
-from tiny_worlds import events, raw
+from tiny_worlds import events
 from torch import Tensor
-
-MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
-MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
-
-
-def three_clients(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A scenario of three clients with momentum, as a mapping."""
-    changes = {
-        "models__client": MLP,
-        "training__client_optimizer": MOMENTUM,
-        "training__server_optimizer": MOMENTUM,
-        "partition": {"clients": 3, "by": "image_rows"},
-        **changes,
-    }
-    return raw({"it": protocol}, **changes)
 
 
 def computations(outcome: Any) -> Iterator[tuple[int, str]]:

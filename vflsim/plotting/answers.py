@@ -10,6 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from vflsim.plotting.curves import BANDED
 from vflsim.plotting.numbers import stacked
 from vflsim.plotting.protocol_style import Style, protocol_styles
 from vflsim.plotting.style import (
@@ -28,9 +29,6 @@ from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.vocabulary.metrics import facts_of
 from vflsim.vocabulary.quantities import TIME
-
-_BANDED = 3
-"""Least number of seeds for a band."""
 
 
 def answers_under_deadlines(
@@ -62,7 +60,7 @@ def answers_under_deadlines(
         axes.set_ylabel(metric_label(metric, facts.unit))
         headline(axes, f"{results.name}: answers under deadlines")
         most = means["n"].max()
-        over = "one seed" if most == 1 else f"mean {'and 95 % band ' if most >= _BANDED else ''}over seeds"
+        over = "one seed" if most == 1 else f"mean {'and 95 % band ' if most >= BANDED else ''}over seeds"
         remark(axes, f"{over}; dots: deadlines; markers: no deadline{failures(results)}")
         legend(figure, handles, shown)
     return figure
@@ -71,7 +69,7 @@ def answers_under_deadlines(
 def _curve(axes: Axes, means: pd.DataFrame, style: Style) -> Artist:
     """Draw the points of a protocol by ascending deadline, and its marker where it waits for all."""
     times, mean, low, high = (means[name].to_numpy(np.float64) for name in ("answer_s", "mean", "low", "high"))
-    if means["n"].min() >= _BANDED:
+    if means["n"].min() >= BANDED:
         axes.fill_between(times, low, high, color=style.color, alpha=0.18, linewidth=0)
     axes.plot(times, mean, color=style.color, linestyle=style.dash, linewidth=1.6, marker=".", markersize=5)
     look: dict[str, Any] = {"marker": style.marker, "markersize": 5.5, "markerfacecolor": style.fill}

@@ -37,7 +37,7 @@ from vflsim.vocabulary import quantities
 from vflsim.vocabulary.metrics import facts_of
 from vflsim.vocabulary.quantities import Dimension
 
-_BANDED = 3
+BANDED = 3
 """Least number of seeds for a band (with two, the t factor is 12.7: single lines show more)."""
 POINTS = 4000
 """Most points of a curve."""
@@ -189,7 +189,7 @@ def shown_of(seeds: Iterable[int]) -> str:
     numbers = [*seeds]
     if max(numbers) == 1:
         return "one seed"
-    return f"mean and {'95 % band over' if min(numbers) >= _BANDED else 'single'} seeds; markers: where runs end"
+    return f"mean and {'95 % band over' if min(numbers) >= BANDED else 'single'} seeds; markers: where runs end"
 
 
 def runs_of(results: Results, protocol: str, column: str, metric: str) -> Runs:
@@ -229,7 +229,7 @@ def _means(runs: list[tuple[Floats, Floats]], column: str, ends: tuple[float, fl
     common = min(x[-1] for x, _ in runs)
     grid = np.unique(np.concatenate([x[x <= common] for x, _ in runs]))
     mean, low, high = band(np.stack([step_values(x, y, grid) for x, y in runs]))
-    if len(runs) < _BANDED:
+    if len(runs) < BANDED:
         low = high = np.full_like(mean, np.nan)
     least, greatest = ends
     return {column: grid, "mean": mean, "low": np.maximum(low, least), "high": np.minimum(high, greatest)}
@@ -251,12 +251,12 @@ def curve(
         shown = shown[grid[shown] > 0]
     look: dict[str, Any] = {"marker": style.marker, "markersize": 3.6, "markerfacecolor": style.fill}
     if len(shown):
-        if len(runs) >= _BANDED:
+        if len(runs) >= BANDED:
             faint: dict[str, Any] = {"color": style.color, "alpha": 0.18, "linewidth": 0}
             axes.fill_between(grid[shown], low[shown], high[shown], step="post", **faint)
         axes.step(grid[shown], mean[shown], where="post", color=style.color, linestyle=style.dash, linewidth=1.6)
     for x, y in runs.values():
-        after = x > (common if len(runs) >= _BANDED else -1.0)
+        after = x > (common if len(runs) >= BANDED else -1.0)
         if after.any():
             x_tail, y_tail = x, y
             if not after.all():

@@ -11,6 +11,7 @@ import torch
 from codecs_by_hand import CODECS, Compress
 from plain_training import ROUNDS, Plain
 from thorough import in_turn
+from three_clients import MLP, three_clients
 from tiny_worlds import (
     EAGER,
     RANDOM_TIMING,
@@ -45,25 +46,11 @@ from vflsim.world.messages import Embedding
 Q, ROWS = 3, 20
 DOUBLE = torch.float64
 C_VFL: dict[str, Any] = {"kind": "c_vfl", "local_steps": Q}
-MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
 POLYNOMIAL = {"kind": "polynomial", "degree": 3, "embedding": 5}
-MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
 AGGREGATES = ["mean", "sum", "concat", "max", "weighted"]
 
 ACTIVE = {"partition": {"clients": 3, "active": True}, "models__active": {"kind": "mlp", "hidden": [4], "embedding": 5}}
 """A server with features of its own, as wide as ``MLP``."""
-
-
-def training(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A scenario of three clients, as a mapping."""
-    changes = {
-        "models__client": MLP,
-        "training__client_optimizer": MOMENTUM,
-        "training__server_optimizer": MOMENTUM,
-        "partition": {"clients": 3, "by": "image_rows"},
-        **changes,
-    }
-    return raw({"it": protocol}, **changes)
 
 
 def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
@@ -96,7 +83,7 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
 )
 def test_many_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> None:
     said, compress = CODECS[codec]
-    scenario = training(
+    scenario = three_clients(
         C_VFL,
         codec=said,
         models__aggregate=aggregate,
@@ -146,7 +133,7 @@ def test_uncompressed_it_is_fedbcd_with_recomputed_gradients_to_the_bit(
     "codec", ["plain", {"kind": "scalar_quantiser", "bits": 3}, {"kind": "top_k", "fraction": 0.5}]
 )
 def test_a_round_sends_embeddings_up_and_all_of_them_with_the_server_s_model_down(codec: Any) -> None:
-    scenario = load(training(C_VFL, codec=codec, stop={"updates": 3 * Q}, training__batch=ROWS))
+    scenario = load(three_clients(C_VFL, codec=codec, stop={"updates": 3 * Q}, training__batch=ROWS))
     found = events(run(scenario))
     found = found[(found["outcome"] == "done") & (found["round"] == 0)]
     sent = found[found["kind"].str.startswith("transfer.")]
@@ -220,7 +207,7 @@ def test_two_local_steps_by_hand() -> None:
 
 
 def test_a_client_s_step_costs_the_flops_of_the_server_s_model_too() -> None:
-    scenario = load(training(C_VFL))
+    scenario = load(three_clients(C_VFL))
     server, clients = learners(scenario, "it", 0, data_of(scenario))
     batch, message = Batch(0, np.arange(ROWS)), SimpleNamespace(carried={})
     first, again = clients[1].client_step(batch, message).flops(), clients[1].step_again(batch, message).flops()
@@ -230,11 +217,11 @@ def test_a_client_s_step_costs_the_flops_of_the_server_s_model_too() -> None:
 
 
 def test_it_says_that_clients_hold_the_labels() -> None:
-    scenario = load(training(C_VFL))
+    scenario = load(three_clients(C_VFL))
     assert "labels" in scenario.protocols["it"].protocol.describe(None)  # type: ignore[arg-type]
 
 
 def test_recomputed_gradients_need_parallel_rounds() -> None:
     said = {"kind": "fedbcd", "local_steps": 2, "gradients": "recomputed", "order": "sequential"}
     with pytest.raises(Exception, match=r"gradients: recomputed(.|\n)*allowed: gradients: held"):
-        load(training(said))
+        load(three_clients(said))

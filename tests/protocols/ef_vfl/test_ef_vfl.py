@@ -11,6 +11,7 @@ import torch
 from codecs_by_hand import CODECS, Compress
 from plain_training import ROUNDS, Plain
 from thorough import every_pair
+from three_clients import MLP, three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, metrics, raw, run, tiny
 from torch import Tensor, nn
 
@@ -32,25 +33,11 @@ from vflsim.world.messages import Gradient
 
 ROWS = 20
 DOUBLE = torch.float64
-MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
-MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
 TOP_K = {"kind": "top_k", "fraction": 0.2}
 labels = pytest.mark.parametrize("labels", ["shared", "private"])
 
 ACTIVE = {"partition": {"clients": 3, "active": True}, "models__active": {"kind": "mlp", "hidden": [4], "embedding": 5}}
 """A server with features of its own, as wide as ``MLP``."""
-
-
-def training(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A scenario of three clients, as a mapping."""
-    changes = {
-        "models__client": MLP,
-        "training__client_optimizer": MOMENTUM,
-        "training__server_optimizer": MOMENTUM,
-        "partition": {"clients": 3, "by": "image_rows"},
-        **changes,
-    }
-    return raw({"it": protocol}, **changes)
 
 
 class ByHand:
@@ -108,7 +95,7 @@ class ByHand:
 )
 def test_many_rounds_are_those_of_the_equations(labels: str, codec: str, aggregate: str, steps: int) -> None:
     said, compress = CODECS[codec]
-    scenario = training(
+    scenario = three_clients(
         {"kind": "ef_vfl", "labels": labels, "local_steps": steps},
         codec={"kind": "by_direction", "up": said} if labels == "private" else said,
         models__aggregate=aggregate,
@@ -166,7 +153,7 @@ def test_it_learns_through_a_compressor_that_c_vfl_cannot_learn_through() -> Non
 @labels
 def test_a_round_sends_differences_up_and_gradients_or_all_differences_down(labels: str) -> None:
     said = {"kind": "ef_vfl", "labels": labels}
-    scenario = load(training(said, codec=TOP_K, stop={"updates": 3}, training__batch=ROWS))
+    scenario = load(three_clients(said, codec=TOP_K, stop={"updates": 3}, training__batch=ROWS))
     found = events(run(scenario))
     found = found[(found["outcome"] == "done") & (found["round"] == 0)]
     sent = found[found["kind"].str.startswith("transfer.")]

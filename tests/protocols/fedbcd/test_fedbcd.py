@@ -10,6 +10,7 @@ import pytest
 import torch
 from plain_training import ROUNDS, Plain
 from thorough import every_pair
+from three_clients import MLP, three_clients
 from tiny_worlds import (
     EAGER,
     RANDOM_TIMING,
@@ -18,7 +19,6 @@ from tiny_worlds import (
     events,
     learners,
     metrics,
-    raw,
     run,
     same_times,
     same_weights,
@@ -44,24 +44,10 @@ DOUBLE = torch.float64
 PARALLEL: dict[str, Any] = {"kind": "fedbcd", "local_steps": Q}
 SEQUENTIAL = {**PARALLEL, "order": "sequential"}
 EITHER = {"parallel": PARALLEL, "sequential": SEQUENTIAL}
-MLP = {"kind": "mlp", "hidden": [7], "embedding": 5}
 POLYNOMIAL = {"kind": "polynomial", "degree": 3, "embedding": 5}
-MOMENTUM = {"kind": "sgd", "lr": 0.03, "momentum": 0.8, "weight_decay": 0.01}
 
 either = pytest.mark.parametrize("order", EITHER)
 both = pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
-
-
-def bcd(protocol: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A scenario of three clients, as a mapping."""
-    changes = {
-        "models__client": MLP,
-        "training__client_optimizer": MOMENTUM,
-        "training__server_optimizer": MOMENTUM,
-        "partition": {"clients": 3, "by": "image_rows"},
-        **changes,
-    }
-    return raw({"it": protocol}, **changes)
 
 
 def client_steps(plain: Plain, m: int, ids: Tensor, held: Tensor) -> None:
@@ -114,7 +100,7 @@ def test_many_rounds_are_those_of_the_equations(
     joined: tuple[str, dict[str, Any]], order: str, execution: Execution
 ) -> None:
     aggregate, client = joined
-    said = bcd(
+    said = three_clients(
         EITHER[order],
         models__aggregate=aggregate,
         models__client=client,
@@ -134,7 +120,7 @@ def test_many_rounds_are_those_of_the_equations(
 
 def test_the_server_takes_one_step_a_round_if_told_so() -> None:
     """As in the experiments of VIM's authors."""
-    said = bcd({**PARALLEL, "server_steps": 1}, stop={"updates": 3 * Q * ROUNDS})
+    said = three_clients({**PARALLEL, "server_steps": 1}, stop={"updates": 3 * Q * ROUNDS})
     scenario = load(said)
     plain = Plain(said, scenario, "it", 0, data_of(scenario))
     for t in range(ROUNDS):
@@ -212,7 +198,7 @@ def test_two_local_steps_by_hand() -> None:
 
 
 def test_a_parallel_round_sends_embeddings_up_and_gradients_down() -> None:
-    found = events(run(load(bcd(PARALLEL, stop={"updates": 3 * Q}, training__batch=ROWS))))
+    found = events(run(load(three_clients(PARALLEL, stop={"updates": 3 * Q}, training__batch=ROWS))))
     found = found[(found["outcome"] == "done") & (found["round"] == 0)]
     size = frame_bytes(("",)) + 8 * ROWS * MLP["embedding"]
     sent = found[found["kind"].str.startswith("transfer.")]
@@ -220,13 +206,13 @@ def test_a_parallel_round_sends_embeddings_up_and_gradients_down() -> None:
         *[("transfer.embedding", size)] * 3,
         *[("transfer.gradient", size)] * 3,
     ]
-    kinds = events(run(load(bcd(PARALLEL, stop={"rounds": 3}))), party="server")["kind"].value_counts()
+    kinds = events(run(load(three_clients(PARALLEL, stop={"rounds": 3}))), party="server")["kind"].value_counts()
     assert kinds["compute.server_step"] == 3
     assert kinds["compute.local_step"] == 2 * (Q - 1)  # the run ends with the third round's first step
 
 
 def test_a_sequential_round_lets_one_client_step_after_another() -> None:
-    found = events(run(load(bcd(SEQUENTIAL, stop={"rounds": 1}, training__batch=ROWS))))
+    found = events(run(load(three_clients(SEQUENTIAL, stop={"rounds": 1}, training__batch=ROWS))))
     found = found[found["outcome"] == "done"].sort_values("end_s")
     steps = found[found["kind"] == "compute.client_step"]
     assert list(steps["party"]) == [f"client-{m}" for m in (1, 2, 3) for _ in range(Q)]
@@ -238,7 +224,7 @@ def test_a_sequential_round_lets_one_client_step_after_another() -> None:
 
 
 def test_later_local_steps_cost_a_forward_pass_too() -> None:
-    scenario = load(bcd(PARALLEL))
+    scenario = load(three_clients(PARALLEL))
     server, clients = learners(scenario, "it", 0, data_of(scenario))
     batch, message = Batch(0, np.arange(ROWS)), SimpleNamespace(value=None, sender=1, batch=None)
     forward, first = clients[1].embed(batch).flops(), clients[1].client_step(batch, message).flops()
@@ -253,17 +239,19 @@ def test_a_server_with_features_steps_its_own_model_as_often(order: str) -> None
     """With Q = 1 in parallel this is synchronous training, too; with Q = 3 its embedding model has moved further."""
     own = {"partition": {"clients": 2, "by": "columns", "active": True},
            "models__active": {"kind": "linear", "embedding": 5}}  # fmt: skip
-    outcome = run(load(bcd(EITHER[order], **own)))
-    once = run(load(bcd({**EITHER[order], "local_steps": 1}, **own)))
+    outcome = run(load(three_clients(EITHER[order], **own)))
+    once = run(load(three_clients({**EITHER[order], "local_steps": 1}, **own)))
     assert apart(outcome, once) > 1e-3
     if order == "parallel":
-        assert same_weights(once, run(load(bcd({"kind": "synchronous"}, **own))))
+        assert same_weights(once, run(load(three_clients({"kind": "synchronous"}, **own))))
 
 
 @either
 def test_noise_is_added_to_all_that_is_sent(order: str) -> None:
     """A sequential client releases its rows twice a round."""
     mechanism = {"kind": "gaussian", "clip": 1, "noise_multiplier": 0.5, "delta": 1e-5}
-    outcome = run(load(bcd({**EITHER[order], "mechanism": mechanism}, training__batch="all", stop={"rounds": 4})))
+    outcome = run(
+        load(three_clients({**EITHER[order], "mechanism": mechanism}, training__batch="all", stop={"rounds": 4}))
+    )
     assert outcome.info.privacy is not None
     assert outcome.info.privacy.releases == {"parallel": 4, "sequential": 8}[order]

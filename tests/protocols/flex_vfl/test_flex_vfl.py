@@ -8,8 +8,9 @@ import pytest
 import torch
 from both_paths import assert_same_bytes, quick
 from closed_forms_of import found
-from in_events_order import gradients_of, three_clients
+from in_events_order import gradients_of
 from plain_training import ROUNDS, Plain
+from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 
 from vflsim.errors import ScenarioError

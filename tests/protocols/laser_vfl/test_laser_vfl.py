@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from both_paths import assert_same_bytes, quick
-from in_events_order import three_clients
 from plain_training import ROUNDS, SERVERS, Plain
+from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, learners, metrics, rounds, run, tiny
 from torch import Tensor
 from torch.nn import functional as F

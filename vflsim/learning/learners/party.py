@@ -221,23 +221,6 @@ class PartyLearner:
             promises=promised,
         )
 
-    def at_rate(self, operation: Operation[T], factor: float) -> Operation[T]:
-        """Let ``operation`` step all of the party's models at ``factor`` times their learning rates.
-
-        Example: ``await node.compute(node.learner.at_rate(node.learner.client_step(batch, gradient), 0.5))``
-        """
-        run = operation.run
-
-        def scaled() -> None:
-            for model in self.models.values():
-                model.scale_rate(factor)
-            run()
-            for model in self.models.values():
-                model.scale_rate(1.0)
-
-        operation.run = scaled
-        return operation
-
     def descend(self, loss: Tensor, *models: PartyModel) -> float:
         """Take one step of each of ``models`` down the gradient of ``loss``, and return the loss.
 

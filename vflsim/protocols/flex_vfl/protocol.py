@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from vflsim.analysis.cycles import Unanalysable
-from vflsim.analysis.findings import Finding
-from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.party import PartyLearner
-from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing
-from vflsim.protocols.contents import Contents
-from vflsim.protocols.fedbcd.acts import sharing_acts
-from vflsim.protocols.fedbcd.formulas import in_parallel
+from vflsim.protocols.base import CheckContext
 from vflsim.protocols.fedbcd.learning import BlockServer
-from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
+from vflsim.protocols.fedbcd.messages import shared_values_of
 from vflsim.protocols.fedbcd.recomputed import (
     RecomputingClient,
-    recomputing_learners,
-    shared_content,
-    shared_shapes,
 )
+from vflsim.protocols.fedbcd.sharing import SharingRounds
+from vflsim.protocols.flex_vfl.rates import at_rate
 from vflsim.protocols.step_counts import StepCounts
-from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Acts, Obstacle, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Exchange, Learners, Setting
-from vflsim.streams import SERVER, party_name
+from vflsim.recurrences import Obstacle
+from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class FlexVfl(Analysable, Vectorisable, LabelSharing, Protocol):
+class FlexVfl(SharingRounds):
     """Round t: clients send h_m of B(t), the server sends all h_m and θ_0 to all clients; party m takes Q_m steps.
 
     In each step a client recomputes its own h_m, and uses the received values of the other parties. The Q_m are given
@@ -57,7 +45,6 @@ class FlexVfl(Analysable, Vectorisable, LabelSharing, Protocol):
     A party's first round has one step."""
     scale_rate: bool = False
     """Whether learning rates shrink as a party takes more steps: by Q_m of the round before ÷ Q_m, in each round."""
-    traits: ClassVar[Traits] = ROUNDS
     vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "local_steps"})
 
     async def server(self, node: Node[BlockServer]) -> None:
@@ -94,7 +81,7 @@ class FlexVfl(Analysable, Vectorisable, LabelSharing, Protocol):
 
     def scaled(self, operation: Operation[Any], learner: PartyLearner, steps: int) -> Operation[Any]:
         """Let a party step at its learning rate ÷ ``steps`` if rates scale: a first round has one step at the rate."""
-        return learner.at_rate(operation, 1 / steps) if self.scale_rate else operation
+        return at_rate(learner, operation, 1 / steps) if self.scale_rate else operation
 
     def counts(self, node: Node[Any]) -> StepCounts:
         """Return how many steps the party takes."""
@@ -105,11 +92,6 @@ class FlexVfl(Analysable, Vectorisable, LabelSharing, Protocol):
         return None if self.local_steps is None else self.local_steps[party]
 
     # --- facts that need no run --------------------------------------------------------------------------------
-
-    @property
-    def labels_at_clients(self) -> bool:
-        """Return True: clients need labels to compute their gradients."""
-        return True
 
     def check(self, context: CheckContext) -> None:
         """Raise ``ValueError`` if there is not one number of steps for each party."""
@@ -128,53 +110,12 @@ class FlexVfl(Analysable, Vectorisable, LabelSharing, Protocol):
             raise ValueError("scale_rate changes nothing where the numbers of steps are given; allowed: local_time")
         return self
 
-    def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
-        """Make clients that compute their own gradients, and a server that steps repeatedly."""
-        return recomputing_learners(setting, seed)
-
-    def exchange(self, setting: Setting, client: int, rows: int) -> Exchange:
-        """Return an embedding up, all embeddings and θ_0 down, and Q_m steps.
-
-        All but the first repeat the forward pass.
-        """
-        up, down = super().exchange(setting, client, rows).up, shared_shapes(setting, setting.clients, rows)
-        passed_on = tuple(map(party_name, setting.clients))
-        return Exchange(up, down, self.steps_of(client) or 1, anew=True, passed_on=passed_on)
-
-    def contents(self, setting: Setting, sender: int, receiver: int, rows: int) -> Contents:
-        """Return the contents of split training, and the values from which clients compute gradients."""
-        split = super().contents(setting, sender, receiver, rows)
-        if receiver == SERVER:
-            return split
-        return {**split, SharedValues.kind: shared_content(setting, self.exchange(setting, receiver, rows))}
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of the maximum of the clients' cycles and the server's further steps, plus a server step."""
-        steps = self.steps_of(SERVER)
-        if steps is None:
-            raise Unanalysable("how many steps a party takes follows from the times of the round before")
-        return in_parallel(self, setting, steps - 1)
-
-    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
-        """Return an embedding up, all values down, and the steps of the client and of the server."""
-        own, further = self.steps_of(client) or 1, (self.steps_of(SERVER) or 1) - 1
-        return sharing_acts(server, clients, client, batch, own, further)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
     def obstacles(self) -> Iterator[Obstacle]:
         """Yield numbers of steps that differ between clients."""
         if self.local_steps is not None and len(set(self.local_steps[1:])) > 1:
             yield Obstacle(
                 "local_steps", "clients that take different numbers of steps", "equal numbers at all clients"
             )
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client."""
-        return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
         """Say which labels clients have to hold, and how many steps parties take."""
