@@ -73,7 +73,7 @@ class _Drawing:
         for span in self._idle:
             span.begin(0.0)
 
-    def works(self, now: float) -> None:
+    def begin_compute(self, now: float) -> None:
         """Begin a computation."""
         self._working += 1
         if self._up and self._working == 1:
@@ -82,7 +82,7 @@ class _Drawing:
             for span in self._compute:
                 span.begin(now)
 
-    def rests(self, now: float) -> None:
+    def end_compute(self, now: float) -> None:
         """End a computation."""
         self._working -= 1
         if self._up and self._working == 0:
@@ -91,21 +91,21 @@ class _Drawing:
             for span in self._idle:
                 span.begin(now)
 
-    def sends(self, now: float) -> None:
+    def begin_radio(self, now: float) -> None:
         """Begin an upload delay, or a message's way."""
         self._on_air += 1
         if self._up and self._on_air == 1:
             for span in self._radio:
                 span.begin(now)
 
-    def silent(self, now: float) -> None:
+    def end_radio(self, now: float) -> None:
         """End an upload delay, or a message's way."""
         self._on_air -= 1
         if self._up and self._on_air == 0:
             for span in self._radio:
                 span.end(now)
 
-    def turns(self, now: float, up: bool) -> None:
+    def set_up(self, now: float, up: bool) -> None:
         """Come up or go down."""
         if up != self._up:
             self._up = up
@@ -156,15 +156,15 @@ class Meter:
                 found.setdefault((state, id(span)), (state, [], span))[1].append(party)
         return [*found.values()]
 
-    def works(self, party: int, now: float) -> None:
+    def begin_compute(self, party: int, now: float) -> None:
         """Note that a computation begins."""
         if (own := self._parties.get(party)) is not None:
-            own.works(now)
+            own.begin_compute(now)
 
-    def rests(self, party: int, now: float) -> None:
+    def end_compute(self, party: int, now: float) -> None:
         """Note that a computation ends."""
         if (own := self._parties.get(party)) is not None:
-            own.rests(now)
+            own.end_compute(now)
 
     def counts_flops(self, party: int) -> bool:
         """Whether the operations of a party have an energy."""
@@ -176,35 +176,35 @@ class Meter:
         own.flops += flops
         self._count(own.power.per_flop, flops)
 
-    def moves(self, sender: int, receiver: int, now: float) -> None:
+    def begin_transfer(self, sender: int, receiver: int, now: float) -> None:
         """Note that a message begins to move."""
         for party in (sender, receiver):
             if (own := self._parties.get(party)) is not None:
-                own.sends(now)
+                own.begin_radio(now)
 
-    def moved(self, sender: int, receiver: int, now: float, sent: int) -> None:
+    def end_transfer(self, sender: int, receiver: int, now: float, sent: int) -> None:
         """Note that a message ends to move, after ``sent`` bytes."""
         for party in (sender, receiver):
             if (own := self._parties.get(party)) is not None:
-                own.silent(now)
+                own.end_radio(now)
                 if own.power.per_byte:
                     own.bytes += sent
                     self._count(own.power.per_byte, sent)
 
-    def sends(self, party: int, now: float) -> None:
+    def begin_radio(self, party: int, now: float) -> None:
         """Note that an upload delay begins: the radio is on."""
         if (own := self._parties.get(party)) is not None:
-            own.sends(now)
+            own.begin_radio(now)
 
-    def silent(self, party: int, now: float) -> None:
+    def end_radio(self, party: int, now: float) -> None:
         """Note that an upload delay ends."""
         if (own := self._parties.get(party)) is not None:
-            own.silent(now)
+            own.end_radio(now)
 
-    def turns(self, party: int, now: float, up: bool) -> None:
+    def set_up(self, party: int, now: float, up: bool) -> None:
         """Note that a party comes up or goes down."""
         if (own := self._parties.get(party)) is not None:
-            own.turns(now, up)
+            own.set_up(now, up)
 
     def _count(self, joules: float, amount: int) -> None:
         self._amounts[joules] = self._amounts.get(joules, 0) + amount

@@ -53,7 +53,7 @@ class FairSharing(Carrier):
         transfer.state = "moving"
         path = transfer.path
         if self.meter is not None:
-            self.meter.moves(path.sender, path.receiver, now)
+            self.meter.begin_transfer(path.sender, path.receiver, now)
         rate = path.profile.value(now) if path.rate is None else path.rate
         if rate == math.inf or (rate > 0 and not transfer.size):
             transfer.then, transfer.place = self._arrived, -1

@@ -135,7 +135,7 @@ class Unshared(Carrier):
         now = transfer.began = self._world.instant
         path = transfer.path
         if self.meter is not None:
-            self.meter.moves(path.sender, path.receiver, now)
+            self.meter.begin_transfer(path.sender, path.receiver, now)
         if path.rate:
             self._world.schedule(transfer, 8 * transfer.size / path.rate)
             return

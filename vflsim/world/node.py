@@ -212,7 +212,7 @@ class Node(Generic[L]):
             model = state.models_compute
             seconds = duration(state.clock.compute, drawn, operation) if model else drawn * operation.units
             if recorder.meter is not None:
-                recorder.meter.works(self.party, start)
+                recorder.meter.begin_compute(self.party, start)
             try:
                 if gate is not None:
                     seconds = await gate.lasting(seconds, "its computation to end")
@@ -295,7 +295,7 @@ class Node(Generic[L]):
             checked_seconds(about, drawn)
         meter = state.run.recorder.meter
         if meter is not None:
-            meter.sends(self.party, start)
+            meter.begin_radio(self.party, start)
         try:
             seconds = drawn if gate is None else await gate.lasting(drawn, about)
             await world.pause(seconds, about)
@@ -304,7 +304,7 @@ class Node(Generic[L]):
             raise
         finally:
             if meter is not None:
-                meter.silent(self.party, world.instant)
+                meter.end_radio(self.party, world.instant)
         state.run.recorder.event(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
 
     async def recv(

@@ -266,7 +266,7 @@ class Outages:
             self._crash(presence)
         presence.since = world.now()
         if self.run.recorder.meter is not None:
-            self.run.recorder.meter.turns(presence.party, world.now(), up=False)
+            self.run.recorder.meter.set_up(presence.party, world.now(), up=False)
 
     def _crash(self, presence: _Presence) -> None:
         run, party = self.run, presence.party
@@ -286,7 +286,7 @@ class Outages:
         self._record(presence, "done")
         presence.up = True
         if self.run.recorder.meter is not None:
-            self.run.recorder.meter.turns(presence.party, self.run.world.now(), up=True)
+            self.run.recorder.meter.set_up(presence.party, self.run.world.now(), up=True)
         if presence.loses:
             self.run.transport.open(presence.party)
             presence.tasks.append(presence.start())

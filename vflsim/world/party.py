@@ -245,7 +245,7 @@ class Party:
         run, party = self.run, self.number
         meter = run.recorder.meter
         assert meter is not None, "the run counts energy"
-        meter.rests(party, run.world.instant)
+        meter.end_compute(party, run.world.instant)
         if meter.counts_flops(party):
             meter.performed(party, int(share * operation.flops()))
 

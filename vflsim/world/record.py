@@ -221,7 +221,7 @@ class Recorder:
         else:
             self.bytes_down += sent
         if self.meter is not None and began == began:
-            self.meter.moved(message.sender, message.receiver, ended, sent)
+            self.meter.end_transfer(message.sender, message.receiver, ended, sent)
         start = began if began == began else ended  # NaN: it never got to move
         self.event(
             start, ended, message.sender, _TRANSFERS[message.kind], message.round, message.receiver, sent, index, _NAN,

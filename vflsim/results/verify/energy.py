@@ -139,13 +139,13 @@ class _Metered:
         """Return what tells the meter of an activity's beginning, and of its end."""
         meter = self.meter
         if what == "compute":
-            return partial(meter.works, party), partial(meter.rests, party)
+            return partial(meter.begin_compute, party), partial(meter.end_compute, party)
         if what == "transfer":
-            return partial(meter.moves, party, peer), partial(meter.moved, party, peer, sent=size)
+            return partial(meter.begin_transfer, party, peer), partial(meter.end_transfer, party, peer, sent=size)
         if what == "outage":
             stays = outcome != "done"
-            return partial(meter.turns, party, up=False), partial(meter.turns, party, up=not stays)
-        return partial(meter.sends, party), partial(meter.silent, party)
+            return partial(meter.set_up, party, up=False), partial(meter.set_up, party, up=not stays)
+        return partial(meter.begin_radio, party), partial(meter.end_radio, party)
 
     def until(self, now: float, inclusive: bool = True) -> None:
         """Tell the meter what happens until ``now``."""
