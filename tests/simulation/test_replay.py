@@ -25,7 +25,10 @@ from vflsim.world.order import InputOrder
 from vflsim.world.record import Recorder
 from vflsim.world.virtual import VirtualWorld
 
-OWN_PACE = ["t-synchronous", "t-synchronous-cancel", "t-synchronous-bounded", "asynchronous", "asynchronous-bounded"]
+OWN_PACE = [
+    *("t-synchronous", "t-synchronous-cancel", "t-synchronous-bounded", "asynchronous", "asynchronous-bounded"),
+    *("bs_vfl", "celu_vfl"),
+]
 STANDING = {"server": {"compute": "1 ms"}, "clients": {"compute": "1 ms"}}
 
 
@@ -126,3 +129,10 @@ def test_a_deadline_cannot_be_replayed() -> None:
     outcome = again(scenario_of("ignore-deadline"), orders)
     assert outcome.error is not None
     assert "a receive with a timeout" in outcome.error.what
+
+
+def test_steps_that_measured_times_decide_cannot_be_replayed() -> None:
+    _, orders = simulated(scenario_of("flex_vfl"))
+    outcome = again(scenario_of("flex_vfl"), orders)
+    assert outcome.error is not None
+    assert "a protocol that reads the clock" in outcome.error.what

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 _ROUNDING = 1e-9
 """Measured times are differences of clock times: three steps of 2 ms still fit into 6 ms."""
 
@@ -9,28 +11,34 @@ _ROUNDING = 1e-9
 class StepCounts:
     """The numbers of local steps of one party: ``given``, or as many as fit into ``seconds``, by its measured steps.
 
-    A party that measures takes one step in its first round, at the start and after a crash.
+    A party that measures reads ``clock`` (seconds), and takes one step in its first round, at the start and after a
+    crash. Given numbers read no clock.
 
     Example::
 
-        counts = StepCounts(seconds=10.0)
-        counts.next()  # 1
-        counts.took(3.0, steps=1)
-        counts.next()  # 3
+        counts = StepCounts(lambda: node.now, seconds=10.0)
+        steps = counts.begin()  # 1
+        ...  # the step takes 3 s
+        counts.end()
+        steps = counts.begin()  # 3
     """
 
-    def __init__(self, given: int | None = None, seconds: float | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], given: int | None = None, seconds: float | None = None) -> None:
         assert (given is None) != (seconds is None), "either a number, or the seconds to fill"
-        self._given, self._seconds = given, seconds
-        self._step = 0.0
+        self._clock, self._given, self._seconds = clock, given, seconds
+        self._step = self._begun = 0.0
+        self._steps = 1
 
-    def next(self) -> int:
-        """Return the number of steps of the next round: at least 1."""
+    def begin(self) -> int:
+        """Return the number of steps of a round that begin now: at least 1."""
         if self._given is not None:
             return self._given
         assert self._seconds is not None
-        return max(1, int(self._seconds / self._step * (1 + _ROUNDING))) if self._step > 0 else 1
+        self._steps = max(1, int(self._seconds / self._step * (1 + _ROUNDING))) if self._step > 0 else 1
+        self._begun = self._clock()
+        return self._steps
 
-    def took(self, seconds: float, steps: int) -> None:
-        """Note that ``steps`` steps took ``seconds`` in all."""
-        self._step = seconds / steps
+    def end(self) -> None:
+        """Note that the steps of the round have ended now."""
+        if self._given is None:
+            self._step = (self._clock() - self._begun) / self._steps

@@ -84,6 +84,10 @@ class OrderedWorld(VirtualWorld):
             raise RunError(f"{party_name(task.party)} sleeps", allowed="protocols without `sleep`, in a replay")
         return self._turn(task.party, about)
 
+    @override
+    def read_clock(self) -> float:
+        raise RunError("a protocol that reads the clock", allowed="steps that no measured time decides, in a replay")
+
     async def _turn(self, party: int, about: str) -> None:
         signal = self.signal(about)
         here = self._here[party][about]

@@ -37,7 +37,7 @@ class FreeNode(Node[L]):
             raise no_operation(operation)
         operation.begin()
         await self._enter()
-        operation.at = self.shared.recorder.rounds, self.now
+        operation.at = self.shared.recorder.rounds, self.world.now()
         if self.watch is not None:
             self.watch.over(operation, free=True)
         if working := self.world.perform(operation):

@@ -49,6 +49,10 @@ class World(ABC):
     def now(self) -> float:
         """Seconds since the start."""
 
+    def read_clock(self) -> float:
+        """Return ``now`` to a protocol, which may act on it."""
+        return self.now()
+
     @abstractmethod
     def after(
         self, delay: float, callback: Callable[[], object], moment: Moment = Moment.EVENT, observer: bool = False

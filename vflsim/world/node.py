@@ -58,8 +58,8 @@ class Node(Generic[L]):
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
-        return self.world.now()
+        """Seconds since the start. Raises ``RunError`` in a replay of a live run, whose times mean nothing."""
+        return self.world.read_clock()
 
     async def sleep(self, seconds: float) -> None:
         """Wait. Raises ``ProtocolError`` for a negative, infinite or NaN time.
@@ -87,7 +87,7 @@ class Node(Generic[L]):
             else:
                 await gate.up()
             return
-        start = self.now
+        start = self.world.now()
         activation = process.next(start) if gate is None else gate.next(process, start)
         if activation is None:
             await self.world.signal("its next activation, but there are no more")
@@ -100,7 +100,7 @@ class Node(Generic[L]):
             process.put_back(activation)  # the wait was abandoned, not the activation
             raise
         self.shared.recorder.event(
-            start, self.now, self.party, "activation", -1, -1, 0, activation.index, activation.drawn
+            start, self.world.now(), self.party, "activation", -1, -1, 0, activation.index, activation.drawn
         )
 
     # --- rounds and outages -------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class Node(Generic[L]):
 
         Example: ``node.record("waits", round=k, late=len(late))``
         """
-        added = {"time_s": self.now, "party": party_name(self.party)}
+        added = {"time_s": self.world.now(), "party": party_name(self.party)}
         self.shared.recorder.own.add(what, added, fields, self.shared.protocol)
 
     def derive(

@@ -81,12 +81,24 @@ def test_a_party_fills_the_time_with_steps_like_those_of_its_last_round() -> Non
 
 
 def test_counts_by_hand() -> None:
-    counts = StepCounts(seconds=1.0)
-    assert counts.next() == 1
-    for seconds, steps, then in [(0.3, 1, 3), (1.5, 3, 2), (4.0, 2, 1), (0.0, 1, 1)]:
-        counts.took(seconds, steps)
-        assert counts.next() == then
-    assert StepCounts(given=7).next() == 7
+    now = 5.0
+    counts = StepCounts(lambda: now, seconds=1.0)
+    assert counts.begin() == 1
+    for seconds, then in [(0.3, 3), (1.5, 2), (4.0, 1), (0.0, 1)]:
+        now += seconds
+        counts.end()
+        now += 100.0  # other work
+        assert counts.begin() == then
+
+
+def test_given_numbers_read_no_clock() -> None:
+    def clock() -> float:
+        raise AssertionError
+
+    counts = StepCounts(clock, given=7)
+    assert counts.begin() == 7
+    counts.end()
+    assert counts.begin() == 7
 
 
 def test_scaled_rates_are_those_of_one_step_divided_by_the_number_of_steps() -> None:

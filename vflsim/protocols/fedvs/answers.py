@@ -29,7 +29,8 @@ class Answers:
     async def fastest(self, k: int) -> tuple[list[Message], tuple[int, ...]]:
         """Return the first R coded embeddings of the same sum (fewer at the deadline), and its sharers."""
         node, protocol = self._node, self._protocol
-        begun, sharers = node.now, Sharers(clients=node.clients, round=k)
+        until = None if protocol.deadline is None else node.now + protocol.deadline
+        sharers = Sharers(clients=node.clients, round=k)
         if protocol.sharers is not None:
             shared = await node.gather("shared", protocol.sharers, node.clients, round=k, timeout=protocol.deadline)
             if len(shared) < protocol.sharers:
@@ -38,7 +39,7 @@ class Answers:
             sharers = await self._announce(sharers, [message.sender for message in shared])
         embeddings: dict[int, Message] = {}
         while (needed := protocol.threshold - len(embeddings)) > 0:
-            timeout = None if protocol.deadline is None else max(0.0, begun + protocol.deadline - node.now)
+            timeout = None if until is None else max(0.0, until - node.now)
             async with node.until("missing", round=k):
                 slower = [client for client in node.clients if client not in embeddings]
                 arrived = await node.gather("coded_embedding", needed, slower, round=k, timeout=timeout)

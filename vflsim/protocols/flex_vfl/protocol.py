@@ -13,9 +13,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.protocols.base import CheckContext
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import shared_values_of
-from vflsim.protocols.fedbcd.recomputed import (
-    RecomputingClient,
-)
+from vflsim.protocols.fedbcd.recomputed import RecomputingClient
 from vflsim.protocols.fedbcd.sharing import SharingRounds
 from vflsim.protocols.flex_vfl.rates import at_rate
 from vflsim.protocols.step_counts import StepCounts
@@ -52,13 +50,13 @@ class FlexVfl(SharingRounds):
         counts = self.counts(node)
         for t in node.rounds():
             embeddings = await node.gather("embedding", senders=node.clients, round=t)
-            steps, start = counts.next(), node.now
+            steps = counts.begin()
             own = await node.compute(self.scaled(node.learner.sharing_step(embeddings), node.learner, steps))
             shared = shared_values_of(own, embeddings, t)
             for client in node.clients:
                 await node.send(client, shared)
             await self.step_further(node, steps, partial(node.learner.local_step, embeddings))
-            counts.took(node.now - start, steps)
+            counts.end()
 
     async def client(self, node: Node[RecomputingClient]) -> None:
         """Send h_m of B(t); take Q_m steps of θ_m while the values of the others stay fixed."""
@@ -69,10 +67,10 @@ class FlexVfl(SharingRounds):
             h = await node.compute(node.learner.embed(batch))
             await node.upload("server", Embedding(batch, h, round=t))
             shared = await node.recv("shared_values", round=t)
-            steps, start = counts.next(), node.now
+            steps = counts.begin()
             await node.compute(self.scaled(node.learner.client_step(batch, shared), node.learner, steps))
             await self.step_further(node, steps, partial(node.learner.step_again, batch, shared))
-            counts.took(node.now - start, steps)
+            counts.end()
 
     async def step_further(self, node: Node[Any], steps: int, make: Callable[[], Operation[Any]]) -> None:
         """Take all of a party's ``steps`` except the first."""
@@ -85,7 +83,7 @@ class FlexVfl(SharingRounds):
 
     def counts(self, node: Node[Any]) -> StepCounts:
         """Return how many steps the party takes."""
-        return StepCounts(self.steps_of(node.party), self.local_time)
+        return StepCounts(lambda: node.now, self.steps_of(node.party), self.local_time)
 
     def steps_of(self, party: int) -> int | None:
         """Return the given Q_m; None if parties measure."""
