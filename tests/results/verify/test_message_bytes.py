@@ -12,6 +12,7 @@ from tiny_worlds import BASE, raw
 
 from vflsim.results import verify_folder
 from vflsim.results.read import Results
+from vflsim.results.store.schema import RunTables
 from vflsim.results.verify.frames import Frames
 from vflsim.results.verify.scenario import ByScenario
 from vflsim.scenario import load
@@ -45,15 +46,16 @@ def untested(results: Results) -> set[str]:
     """Return the kinds of messages of which a change by 8 bytes is not found."""
     scenario, missed = ByScenario(results), set()
     (run,) = results.runs
-    frames = Frames(run.tables())
-    transfers = frames.of("transfer.")
-    for kind in transfers["kind"].unique():
-        rows = transfers.index[(transfers["kind"] == kind) & (transfers["outcome"] == "done")]
+    tables = run.tables()
+    events = tables.events.to_pandas()
+    for kind in {kind for kind in events["kind"].cat.categories if kind.startswith("transfer.")}:
+        rows = events.index[(events["kind"] == kind) & (events["outcome"] == "done")]
         for place in rows[:: max(1, len(rows) - 1)]:
             for by in (8, -8):
-                transfers.loc[place, "bytes"] += by
-                found = [*scenario.problems(run, frames)]
-                transfers.loc[place, "bytes"] -= by
+                sizes = events["bytes"].to_numpy(copy=True)
+                sizes[place] += by
+                changed = tables.events.set_column(tables.events.column_names.index("bytes"), "bytes", [sizes])
+                found = [*scenario.problems(run, Frames(RunTables(tables.metrics, tables.rounds, changed)))]
                 missed |= set() if any("the codec writes" in each for each in found) else {str(kind)}
     return missed
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tiny_worlds import run, tiny
 
 from vflsim.results.store.schema import RunTables
 from vflsim.results.verify.downtime import Downtime
+from vflsim.results.verify.rows import Rows
 from vflsim.results.verify.runs import verify_run
 from vflsim.simulation.run import Outcome
 
@@ -120,9 +123,12 @@ def test_who_only_pauses_may_be_at_work_while_down(sound: Outcome) -> None:
 def test_seconds_down_are_the_overlap_with_the_outages() -> None:
     outages = [(1.0, 2.0), (4.0, 7.0)]
     spans = [(0.0, 0.5), (0.0, 1.5), (1.2, 1.8), (0.0, 9.0), (2.0, 4.0), (6.5, 8.0), (1.0, 2.0), (7.0, 9.0)]
-    rows = [("outage", "a", *span) for span in outages] + [("upload", "a", *span) for span in spans]
-    rows.append(("upload", "b", 0.0, 9.0))
-    frame = pd.DataFrame(rows, columns=["kind", "party", "start_s", "end_s"])
-    found = Downtime(frame).seconds(frame.iloc[2:])
+    times = [*outages, *spans, (0.0, 9.0)]
+    kinds, parties = ["outage"] * 2 + ["upload"] * (len(spans) + 1), [*"a" * (len(times) - 1), "b"]
+    columns = {"kind": kinds, "party": parties}
+    columns = {name: pa.array(column).dictionary_encode() for name, column in columns.items()}
+    columns |= {name: [span[place] for span in times] for place, name in enumerate(("start_s", "end_s"))}
+    events = Rows(pa.table(columns))
+    found = Downtime(events).seconds(events.where(np.arange(2, len(events))))
     expected = [sum(max(0.0, min(end, up) - max(start, down)) for down, up in outages) for start, end in spans]
     assert found.tolist() == [*expected, 0.0]

@@ -5,45 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from vflsim.results.store.schema import RunInfo
-from vflsim.results.verify.frames import Frames, Rule, begins, each
+from vflsim.results.verify.frames import Frames, Rule, each
+from vflsim.results.verify.rows import Rows
 from vflsim.streams import party_name
 
 
 class Downtime:
     """The outages in ``events``, by party, in order."""
 
-    def __init__(self, events: pd.DataFrame) -> None:
-        self.of: dict[str, pd.DataFrame] = {}
-        down = (events["kind"] == "outage").to_numpy()
+    def __init__(self, events: Rows) -> None:
+        self.of: dict[str, Rows] = {}
+        down = events.names("kind").are("outage")
         if down.any():
-            outages = events[down].sort_values("start_s", kind="stable")
-            self.of = {str(party): own for party, own in outages.groupby("party", observed=True, sort=False)}
+            outages = events.where(down)
+            outages = outages.where(np.argsort(outages["start_s"], kind="stable"))
+            self.of = {party: outages.where(own) for (party,), own in outages.groups("party")}
         self.most = max(map(len, self.of.values()), default=0)
         """Largest number of outages of a party."""
 
-    def seconds(self, events: pd.DataFrame) -> NDArray[np.float64]:
+    def seconds(self, events: Rows) -> NDArray[np.float64]:
         """Return the seconds of each event during which its party was down, shape (events,)."""
         seconds = np.zeros(len(events))
         for party, own in self.of.items():
-            theirs = (events["party"] == party).to_numpy()
-            start, end = (_down_before(events[name].to_numpy()[theirs], own) for name in ("start_s", "end_s"))
+            theirs = events.names("party").are(party)
+            start, end = (_down_before(events[name][theirs], own) for name in ("start_s", "end_s"))
             seconds[theirs] = end - start
         return seconds
 
-    def during(self, events: pd.DataFrame, who: str, since: str, *, ends: bool = False) -> NDArray[np.bool_]:
+    def during(self, events: Rows, who: str, since: str, *, ends: bool = False) -> NDArray[np.bool_]:
         """Mark events that overlap an outage of the party in column ``who``, or (with ``ends``) touch its ends.
 
         An event counts from the time in column ``since`` to its end. Shape (events,).
         """
         inside = np.zeros(len(events), bool)
         for party, own in self.of.items():
-            theirs = (events[who] == party).to_numpy()
-            start, end = (events[name].to_numpy()[theirs] for name in (since, "end_s"))
-            down, up = own["start_s"].to_numpy(), own["end_s"].to_numpy()
+            theirs = events.names(who).are(party)
+            start, end = (events[name][theirs] for name in (since, "end_s"))
+            down, up = own["start_s"], own["end_s"]
             last = (
                 np.searchsorted(down, end, side="right" if ends else "left") - 1
             )  # the last outage that begins before the event ends
@@ -51,9 +52,9 @@ class Downtime:
         return inside
 
 
-def _down_before(times: NDArray[np.float64], outages: pd.DataFrame) -> NDArray[np.float64]:
+def _down_before(times: NDArray[np.float64], outages: Rows) -> NDArray[np.float64]:
     """Return the seconds of outages before each of ``times``."""
-    down, up = outages["start_s"].to_numpy(), outages["end_s"].to_numpy()
+    down, up = outages["start_s"], outages["end_s"]
     begun = np.searchsorted(down, times, side="left")
     whole = np.concatenate(([0.0], np.cumsum(up - down)))
     return np.where(begun > 0, whole[begun] - np.maximum(up[begun - 1] - times, 0.0), 0.0)
@@ -64,10 +65,11 @@ def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None:
         return
     for own in Downtime(frames.events).of.values():
+        before = np.concatenate([[-np.inf], own["end_s"][:-1]])
         rules = {
             "is out of turn": own["index"] != np.arange(len(own)),
-            "begins before the previous outage has ended": own["start_s"] < own["end_s"].shift(),
-            "is unfinished, but not the last": (own["outcome"] != "done") & (own["index"] < len(own) - 1),
+            "begins before the previous outage has ended": own["start_s"] < before,
+            "is unfinished, but not the last": ~own.names("outcome").are("done") & (own["index"] < len(own) - 1),
         }
         for sentence, broken in rules.items():
             yield from each(own, broken, sentence)
@@ -81,10 +83,10 @@ def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
     if not outages.of:
         return
     crashing = [party_name(client) for client in info.crashing]
-    own = events[events["party"].isin(crashing) & (events["kind"] != "outage")]
+    own = events.where(events.names("party").among(crashing) & ~events.names("kind").are("outage"))
     yield from each(own, outages.during(own, "party", "start_s"), "happens while its party is down")
-    sent = events[events["peer"].isin(crashing) & (events["outcome"] == "done")]
-    arrived = sent[begins(sent["kind"], "transfer.")]
+    done = events.names("kind").begin("transfer.") & events.names("outcome").are("done")
+    arrived = events.where(done & events.names("peer").among(crashing))
     yield from each(arrived, outages.during(arrived, "peer", "end_s"), "arrives while its receiver is down")
 
 
@@ -92,7 +94,7 @@ def _what_is_lost_is_lost_in_an_outage(frames: Frames, info: RunInfo) -> Iterato
     """A lost activity ends when its party goes down; a lost message ends while its sender or receiver is down."""
     if frames.events is None or not info.reproducible:  # a real-time clock advances meanwhile
         return
-    lost, outages = frames.events[frames.events["outcome"] == "lost"], Downtime(frames.events)
+    lost, outages = frames.events.where(frames.events.names("outcome").are("lost")), Downtime(frames.events)
     explained = outages.during(lost, "party", "end_s", ends=True) | outages.during(lost, "peer", "end_s", ends=True)
     yield from each(lost, ~explained, "was lost, but neither party was down")
 

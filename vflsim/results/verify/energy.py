@@ -14,6 +14,7 @@ from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.run import StoredRun
 from vflsim.results.store.schema import ENERGY, SERVER
 from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames
+from vflsim.results.verify.rows import Rows
 from vflsim.setting import Setting
 from vflsim.timing.power import Power
 from vflsim.world.energy import STATES, Meter
@@ -65,21 +66,21 @@ def _of_table(table: pd.DataFrame, frames: Frames) -> Iterator[str]:
     expected = table["watts"] * table["seconds"] + table["joules_each"] * table["amount"]
     for _, row in table[(table["joules"] - expected).abs() > ROUNDING * (1 + expected)].head(SHOWN).iterrows():
         yield f"{ENERGY_BY_PARTY}.parquet: joules of {row['party']}'s {row['state']} are not its powers × its seconds"
-    last, total = frames.metrics[ENERGY].iloc[-1], table["joules"].sum()
+    last, total = frames.metrics[ENERGY][-1], table["joules"].sum()
     if not frames.cut and abs(last - total) > ROUNDING * (1 + total):
         yield f"metrics: the last {ENERGY} is {last}, and the parties' add up to {total}"
 
 
 def _of_times(replay: _Metered, frames: Frames) -> Iterator[str]:
     """Rows of metrics, and rounds, have the energy until their time, and of their time."""
-    rows = [*frames.metrics[["time_s", ENERGY]].itertuples(index=False, name=None)]
+    rows = [*zip(frames.metrics["time_s"].tolist(), frames.metrics[ENERGY].tolist(), strict=True)]
     ends = [] if frames.rounds is None else frames.rounds["end_s"].tolist()
     bounds = {now: replay.at(now) for now in sorted({0.0, *(now for now, _ in rows), *ends})}
     # A message that ends at the very time of a row, or of a round's end, may count on either side.
     wrong = [f"metrics at {now} s: {ENERGY} is {given}, its events add up to {_span(*bounds[now])}"
              for now, given in rows if not _within(given, *bounds[now])]  # fmt: skip
-    rounds = () if frames.rounds is None else frames.rounds[["start_s", "end_s", ENERGY]].itertuples(index=False)
-    for number, (start, end, given) in enumerate(rounds):
+    columns = [] if frames.rounds is None else [frames.rounds[name].tolist() for name in ("start_s", "end_s", ENERGY)]
+    for number, (start, end, given) in enumerate(zip(*columns, strict=True)):
         (before, until), (least, most) = bounds[start], bounds[end]
         if not _within(given, least - until, most - before):
             span = _span(least - until, most - before)
@@ -117,17 +118,18 @@ def _rates(power: Power) -> str:
 class _Metered:
     """A meter that is told again what the events tell."""
 
-    def __init__(self, events: pd.DataFrame, powers: dict[int, Power]) -> None:
+    def __init__(self, events: Rows, powers: dict[int, Power]) -> None:
         self.meter = Meter(powers)
-        names = {name for column in ("party", "peer") for name in events[column].cat.categories}
-        numbers = {name: _number(str(name)) for name in names}
+        numbers = {name: _number(name) for column in ("party", "peer") for name in events.names(column).known}
         told: list[tuple[float, Callable[[float], None]]] = []
-        for kind, own in events.groupby("kind", observed=True, sort=False):
-            what = str(kind).partition(".")[0]
+        for (kind,), places in events.groups("kind"):
+            what = kind.partition(".")[0]
             if what in ("latency", "activation"):
                 continue
-            columns = (own[name].tolist() for name in ("start_s", "end_s", "party", "peer", "bytes", "outcome"))
-            for start, end, party, peer, size, outcome in zip(*columns, strict=True):
+            own = events.where(places)
+            named = (own.names(name).tolist() for name in ("party", "peer", "outcome"))
+            columns = (own[name].tolist() for name in ("start_s", "end_s", "bytes"))
+            for start, end, size, party, peer, outcome in zip(*columns, *named, strict=True):
                 begins, ends = self._told(what, numbers[party], numbers.get(peer, -1), size, outcome)
                 told += [(start, begins), (end, ends)]
         told.sort(key=lambda each: each[0])

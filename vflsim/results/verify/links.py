@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from vflsim.results.facts.network import Rates
 from vflsim.results.store.schema import RunInfo
 from vflsim.results.verify.frames import Frames, Rule, each, overlapping
+from vflsim.results.verify.rows import Names
 from vflsim.streams import party_name
 
 _SLACK = 1e-9
@@ -26,10 +26,10 @@ def _no_transfer_beats_its_links(frames: Frames, info: RunInfo) -> Iterator[str]
     if frames.events is None or info.network is None or not info.reproducible:  # real clocks are less exact
         return
     transfers = frames.of("transfer.")
-    up, down = _highest(transfers["party"], info.network.up), _highest(transfers["peer"], info.network.down)
-    least = 8 * transfers["bytes"].to_numpy() / np.minimum(up, down)
-    lasted = (transfers["end_s"] - transfers["start_s"]).to_numpy()
-    rounding = _SLACK * least + 4 * np.spacing(transfers["end_s"].to_numpy())
+    up, down = _highest(transfers.names("party"), info.network.up), _highest(transfers.names("peer"), info.network.down)
+    least = 8 * transfers["bytes"] / np.minimum(up, down)
+    lasted = transfers["end_s"] - transfers["start_s"]
+    rounding = _SLACK * least + 4 * np.spacing(transfers["end_s"])
     yield from each(transfers, lasted < least - rounding, "is faster than its links")
 
 
@@ -38,19 +38,21 @@ def _fifo_links_move_one_message_at_a_time(frames: Frames, info: RunInfo) -> Ite
     if frames.events is None or info.network is None or info.network.kind != "fifo":
         return
     transfers = frames.of("transfer.")
-    moved = transfers[(transfers["end_s"] > transfers["start_s"]).to_numpy()]
+    moved = transfers.where(transfers["end_s"] > transfers["start_s"])
     for column, who, moving in (("party", "its sender", "sends"), ("peer", "its receiver", "receives")):
         overlaps = overlapping(moved, column)
         if not overlaps.any():
             continue
-        broken = moved[overlaps].sort_values(["start_s", "end_s"], kind="stable")
+        broken = moved.where(overlaps)
+        broken = broken.where(np.lexsort((broken["end_s"], broken["start_s"])))
         yield from each(broken, np.ones(len(broken)), f"moves while {who} still {moving} something else")
 
 
 LINK_RULES: tuple[Rule, ...] = (_no_transfer_beats_its_links, _fifo_links_move_one_message_at_a_time)
 
 
-def _highest(parties: pd.Series, rates: Rates) -> NDArray[np.float64]:
+def _highest(parties: Names, rates: Rates) -> NDArray[np.float64]:
     """Return the highest rate of each named party's link, in bit/s."""
     known = {party_name(party): rate for first, last, rate in rates for party in range(first, last + 1)}
-    return np.array([known.get(party, math.inf) for party in parties], np.float64)
+    of_code = np.array([*(known.get(name, math.inf) for name in parties.known), math.inf], np.float64)
+    return of_code[parties.codes]

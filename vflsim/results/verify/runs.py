@@ -20,7 +20,7 @@ from vflsim.results.store.write import SWEEP, WEIGHTS
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.verify.downtime import OUTAGE_RULES, Downtime
 from vflsim.results.verify.energy import energy_problems
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, numbered, overlapping
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls, numbered, overlapping
 from vflsim.results.verify.inventory import of_run, of_study, of_value
 from vflsim.results.verify.links import LINK_RULES
 from vflsim.results.verify.scenario import ByScenario
@@ -101,21 +101,22 @@ def _broken(frames: Frames, info: RunInfo) -> Iterator[str]:
 def _times_are_sound(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Metrics run from 0 to the end; nothing lasts a negative time; what is done has its times."""
     times = frames.metrics["time_s"]
-    if times.iloc[0] != 0 if len(times) else not frames.cut:
+    if times[0] != 0 if len(times) else not frames.cut:
         yield "metrics: the first row is not at time 0"
-    if times.isna().any() or (times.diff() < 0).any():
+    if np.isnan(times).any() or falls(times).any():
         yield "metrics: time_s does not ascend"
     for name in ("round", "updates", "bytes_up", "bytes_down", "bytes_peer"):
-        if (np.diff(frames.metrics[name].to_numpy()) < 0).any():
+        if falls(frames.metrics[name]).any():
             yield f"metrics: {name} decreases"
     events = frames.events
     if events is None:
         return
-    yield from each(events, events["start_s"].isna() | events["end_s"].isna(), "has no time")
-    yield from each(events, events["end_s"] < events["start_s"], "has a negative duration")
+    start, end = events["start_s"], events["end_s"]
+    yield from each(events, np.isnan(start) | np.isnan(end), "has no time")
+    yield from each(events, end < start, "has a negative duration")
     yield from each(events, events["drawn_s"] < 0, "has drawn a negative duration")
-    yield from each(events, events["start_s"] < 0, "starts before the run")
-    yield from each(events, events["end_s"] > frames.end, f"ends after the run, which ended at {frames.end} s")
+    yield from each(events, start < 0, "starts before the run")
+    yield from each(events, end > frames.end, f"ends after the run, which ended at {frames.end} s")
 
 
 def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -123,8 +124,9 @@ def _outcomes_are_accounted_for(frames: Frames, info: RunInfo) -> Iterator[str]:
     events = frames.events
     if events is None:
         return
-    yield from each(events, ~events["outcome"].isin(OUTCOMES), f"has an outcome that is none of {', '.join(OUTCOMES)}")
-    unfinished = (events["outcome"] == "unfinished") & (events["end_s"] != frames.end)
+    outcomes = events.names("outcome")
+    yield from each(events, ~outcomes.among(OUTCOMES), f"has an outcome that is none of {', '.join(OUTCOMES)}")
+    unfinished = outcomes.are("unfinished") & (events["end_s"] != frames.end)
     yield from each(events, unfinished, f"is unfinished, but the run continued until {frames.end} s")
     yield from each(events, events["bytes"] < 0, "sent a negative number of bytes")
 
@@ -137,9 +139,9 @@ def _parties_compute_one_thing_at_a_time(frames: Frames, info: RunInfo) -> Itera
     overlaps = overlapping(computes, "party")
     if not overlaps.any():
         return
-    broken = computes[overlaps]
-    for party, own in broken.groupby("party", observed=True, sort=False):
-        own = own.sort_values(["start_s", "end_s"], kind="stable")
+    broken = computes.where(overlaps)
+    for (party,), places in broken.groups("party"):
+        own = broken.where(places[np.lexsort((broken["end_s"][places], broken["start_s"][places]))])
         yield from each(own, np.ones(len(own)), f"begins while {party} still computes something else")
 
 
@@ -147,7 +149,7 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
     """Each index of a (party, kind) is drawn once; an upload lasts as long as its draw."""
     if frames.events is None:
         return
-    drawn = frames.events[frames.events["drawn_s"].notna()]
+    drawn = frames.events.where(~np.isnan(frames.events["drawn_s"]))
     again, numbers = numbered(drawn)
     yield from each(drawn, again, "uses an index for the second time")
     yield from each(drawn, drawn["index"] < 0, "was drawn, but has no index")
@@ -157,10 +159,10 @@ def _draws_are_numbered_once(frames: Frames, info: RunInfo) -> Iterator[str]:
             count = f"{own.count} events, but the highest index is {own.highest}"
             yield f"{own.party} {own.kind}: {count}: some are missing"
     if info.reproducible:  # a real-time run uses the machine's clock
-        uploads = drawn[begins(drawn["kind"], "upload") & (drawn["outcome"] == "done").to_numpy()]
+        uploads = drawn.where(drawn.names("kind").begin("upload") & drawn.names("outcome").are("done"))
         outages = Downtime(frames.events)
         lasted = uploads["end_s"] - uploads["start_s"] - outages.seconds(uploads)  # an outage pauses the upload
-        off = (lasted - uploads["drawn_s"]).abs() > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
+        off = np.abs(lasted - uploads["drawn_s"]) > ROUNDING * (1 + outages.most) * (1 + uploads["end_s"])
         yield from each(uploads, off, "did not last as long as was drawn")
 
 
@@ -185,18 +187,19 @@ def _bytes_add_up(frames: Frames, info: RunInfo) -> Iterator[str]:
     if frames.events is None or not len(frames.metrics):
         return
     transfers = frames.of("transfer.")
-    yield from each(transfers, transfers["peer"].isna(), "has no receiver")
-    rows = frames.metrics["time_s"].to_numpy()
-    sends, receives = transfers["party"] == SERVER, transfers["peer"] == SERVER
+    party, peer = transfers.names("party"), transfers.names("peer")
+    yield from each(transfers, peer.codes < 0, "has no receiver")
+    rows = frames.metrics["time_s"]
+    sends, receives = party.are(SERVER), peer.are(SERVER)
     links = {"bytes_up": ~sends & receives, "bytes_down": sends & ~receives, "bytes_peer": ~sends & ~receives}
     for column, on_link in links.items():
-        ends, sizes = (transfers[name].to_numpy()[on_link] for name in ("end_s", "bytes"))
+        ends, sizes = (transfers[name][on_link] for name in ("end_s", "bytes"))
         order = np.argsort(ends, kind="stable")
         ends, sums = ends[order], np.concatenate([[0], sizes[order].cumsum()])
         least, most = (sums[np.searchsorted(ends, rows, side)] for side in ("left", "right"))
         if not frames.cut:
             least[-1] = most[-1] = sums[-1]
-        counted = frames.metrics[column].to_numpy()
+        counted = frames.metrics[column]
         for row in np.flatnonzero((counted < least) | (counted > most))[:SHOWN]:
             span = f"{least[row]}" if least[row] == most[row] else f"{least[row]} to {most[row]}"
             yield f"metrics at {rows[row]} s: {column} is {counted[row]}, its transfers add up to {span}"
@@ -207,9 +210,9 @@ def _staleness_is_bounded(frames: Frames, info: RunInfo) -> Iterator[str]:
     if info.max_staleness is None:
         return
     column = f"{info.staleness_bounds}_max"
-    stale = frames.metrics[frames.metrics[column] > info.max_staleness]
-    for _, row in stale.head(SHOWN).iterrows():
-        yield f"metrics at {row['time_s']} s: {column} is {row[column]:g}, max_staleness is {info.max_staleness}"
+    ages, times = frames.metrics[column], frames.metrics["time_s"]
+    for row in np.flatnonzero(ages > info.max_staleness)[:SHOWN]:
+        yield f"metrics at {times[row]} s: {column} is {ages[row]:g}, max_staleness is {info.max_staleness}"
 
 
 def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -217,25 +220,24 @@ def _rounds_are_contiguous(frames: Frames, info: RunInfo) -> Iterator[str]:
     rounds = frames.rounds
     if rounds is None:
         return
-    counted = int(frames.metrics["round"].iloc[-1]) if len(frames.metrics) else 0
+    counted = int(frames.metrics["round"][-1]) if len(frames.metrics) else 0
     if counted > len(rounds) if frames.cut else counted != len(rounds):
         yield f"rounds: {len(rounds)} rows, but the last row of the metrics counts {counted}"
     if not len(rounds):
         return
-    if rounds["start_s"].iloc[0] != 0:
-        yield f"rounds: the first starts at {rounds['start_s'].iloc[0]} s instead of 0"
-    if not rounds["end_s"].iloc[-1] <= frames.end:
-        yield f"rounds: the last ends at {rounds['end_s'].iloc[-1]} s, after the run ({frames.end} s)"
-    number, start, end = (rounds[name].to_numpy() for name in ("round", "start_s", "end_s"))
+    number, start, end = (rounds[name] for name in ("round", "start_s", "end_s"))
+    if start[0] != 0:
+        yield f"rounds: the first starts at {start[0]} s instead of 0"
+    if not end[-1] <= frames.end:
+        yield f"rounds: the last ends at {end[-1]} s, after the run ({frames.end} s)"
     rules = {
         "does not follow the previous round": 1 + np.flatnonzero(np.diff(number) != 1),
         "does not start at the end of the previous round": 1 + np.flatnonzero(start[1:] != end[:-1]),
         "has a negative duration": np.flatnonzero(~(end >= start)),
     }
     for sentence, broken in rules.items():
-        for position in broken[:SHOWN]:
-            row = rounds.iloc[position]
-            yield f"rounds: round {row['round']} ({row['start_s']} s to {row['end_s']} s) {sentence}"
+        for row in broken[:SHOWN]:
+            yield f"rounds: round {number[row]} ({start[row]} s to {end[row]} s) {sentence}"
 
 
 RULES: tuple[Rule, ...] = (

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-import pandas as pd
 
 from vflsim.codecs.frame import Spec, frame_bytes
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.write import SCENARIO
 from vflsim.results.verify.frames import SHOWN, Frames, each
+from vflsim.results.verify.rows import Rows
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.load import rooted_document_of, validate
 from vflsim.scenario.models import Scenario
@@ -73,19 +73,18 @@ class ByScenario:
         if frames.events is None:
             return
         transfers = frames.of("transfer.")
-        done = (transfers["outcome"] == "done").to_numpy()
-        short = done & (transfers["bytes"] < _HEADER).to_numpy()
+        short = transfers.names("outcome").are("done") & (transfers["bytes"] < _HEADER)
         yield from each(transfers, short, f"has fewer bytes than the header of a message, {_HEADER}")
         resolved = self.setting(run.info.protocol)
         if resolved is None:
             return
         parties = {party_name(party): party for party in (SERVER, *resolved.clients)}
-        for (kind, party, peer), own in transfers.groupby(["kind", "party", "peer"], observed=True, sort=False):
+        for (kind, party, peer), own in transfers.groups("kind", "party", "peer"):
             if party not in parties or peer not in parties:
                 continue
             sizes = self._sizes(run.info.protocol, resolved, parties[party], parties[peer])
-            if written := sizes.get(str(kind).removeprefix("transfer.")):
-                yield from _of_other_sizes(own, written)
+            if written := sizes.get(kind.removeprefix("transfer.")):
+                yield from _of_other_sizes(transfers.where(own), written)
 
     def _sizes(self, name: str, resolved: Setting, sender: int, receiver: int) -> Mapping[str, frozenset[int]]:
         """Return the bytes that each kind of message between two parties may have, as far as its content is known."""
@@ -107,9 +106,9 @@ class ByScenario:
         return scenario, ScenarioData(scenario)
 
 
-def _of_other_sizes(transfers: pd.DataFrame, written: frozenset[int]) -> Iterator[str]:
+def _of_other_sizes(transfers: Rows, written: frozenset[int]) -> Iterator[str]:
     """Yield a sentence for the messages of one kind whose bytes are none of those ``written``, or more if cut short."""
-    sizes, done = transfers["bytes"].to_numpy(), (transfers["outcome"] == "done").to_numpy()
+    sizes, done = transfers["bytes"], transfers.names("outcome").are("done")
     wrong = np.where(done, ~np.isin(sizes, [*written]), sizes > max(written))
     if not wrong.any():
         return

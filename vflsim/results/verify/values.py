@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from vflsim.results.store.schema import ENERGY, EPSILON, SERVER, SPLITS, RunInfo, split_of
-from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, begins, each, matching
+from vflsim.results.verify.frames import ROUNDING, SHOWN, Frames, Rule, each, falls
+from vflsim.results.verify.rows import Rows
 from vflsim.streams import party_name
 from vflsim.vocabulary.metrics import REPORTED, column_of, facts_of
 
 _AGES = ("row_age", "client_age")
 _LISTS = ("used", "missing", "fresh")
+_NAMED = ("party", "peer")
 
 
 def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -23,8 +23,8 @@ def _metrics_are_in_range(frames: Frames, info: RunInfo) -> Iterator[str]:
 
     A run that diverged may end in others.
     """
-    for column in frames.metrics:
-        name = column_of(str(column))
+    for column in frames.metrics.columns:
+        name = column_of(column)
         metric = name.partition("_")[2]
         if split_of(name) not in SPLITS or (metric not in REPORTED and metric not in info.metrics):
             continue
@@ -52,10 +52,10 @@ def _epsilon_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
         return
     spent = frames.metrics[EPSILON]
     yield from _rows(frames, EPSILON, ~(spent >= 0), "must be at least 0")
-    yield from _rows(frames, EPSILON, spent < spent.shift(), "is less than in the row before")
+    yield from _rows(frames, EPSILON, falls(spent), "is less than in the row before")
     if info.privacy is None or not len(spent):
         return
-    last, whole = spent.iloc[-1], info.privacy.epsilon_run
+    last, whole = spent[-1], info.privacy.epsilon_run
     if last > whole if frames.cut else last != whole:
         yield from _rows(
             frames,
@@ -70,7 +70,7 @@ def _energy_only_grows(frames: Frames, info: RunInfo) -> Iterator[str]:
     if ENERGY in frames.metrics:
         spent = frames.metrics[ENERGY]
         yield from _rows(frames, ENERGY, ~(spent >= 0), "must be at least 0")
-        yield from _rows(frames, ENERGY, spent < spent.shift(), "is less than in the row before")
+        yield from _rows(frames, ENERGY, falls(spent), "is less than in the row before")
 
 
 def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[str]:
@@ -79,16 +79,15 @@ def _counts_are_those_of_the_tables(frames: Frames, info: RunInfo) -> Iterator[s
     if frames.rounds is not None:
         found["rounds"] = len(frames.rounds)
     if len(frames.metrics):
-        first, last = frames.metrics.iloc[0], frames.metrics.iloc[-1]
         for name, column in (("rounds", "round"), ("updates", "updates")):
-            counted = int(last[column])
+            counted = int(frames.metrics[column][-1])
             if not frames.cut:
                 found[name] = counted
             elif info.counts.get(name, counted) < counted:
                 yield f"run.json: counts.{name} is {info.counts[name]}, and the metrics have {counted}"
         for name in ("round", "updates"):
-            if first[name] != 0:
-                yield f"metrics at {first['time_s']} s (row 0): {name} is {first[name]:g}, and begins at 0"
+            if (first := frames.metrics[name][0]) != 0:
+                yield f"metrics at {frames.metrics['time_s'][0]} s (row 0): {name} is {first:g}, and begins at 0"
     for name, count in found.items():
         if info.counts.get(name, count) != count:
             yield f"run.json: counts.{name} is {info.counts[name]}, and the tables have {count}"
@@ -99,7 +98,7 @@ def _rounds_list_the_runs_clients(frames: Frames, info: RunInfo) -> Iterator[str
     if frames.rounds is None:
         return
     rounds, participants = frames.rounds, np.array(sorted(info.participants))
-    flat = {name: _flat(rounds[name]) for name in _LISTS}
+    flat = {name: rounds.lists(name) for name in _LISTS}
     suspicious = np.zeros(len(rounds), bool)
     for rows, clients in flat.values():
         suspicious[rows[~np.isin(clients, participants)]] = True
@@ -108,8 +107,8 @@ def _rounds_list_the_runs_clients(frames: Frames, info: RunInfo) -> Iterator[str
     suspicious[_repeated(rows, clients)] = True
     suspicious |= np.bincount(rows, minlength=len(rounds)) != len(participants)
     for position in np.flatnonzero(suspicious)[:SHOWN]:
-        lists = {name: [int(client) for client in rounds[name].iloc[position]] for name in _LISTS}
-        yield f"rounds: round {rounds['round'].iloc[position]}: {'; '.join(_about(lists, set(info.participants)))}"
+        lists = {name: clients[rows == position].tolist() for name, (rows, clients) in flat.items()}
+        yield f"rounds: round {rounds['round'][position]}: {'; '.join(_about(lists, set(info.participants)))}"
 
 
 def _about(lists: dict[str, list[int]], participants: set[int]) -> Iterator[str]:
@@ -134,8 +133,8 @@ def _messages_are_sent_before_they_move(frames: Frames, info: RunInfo) -> Iterat
     sent, start = transfers["sent_s"], transfers["start_s"]
     yield from each(transfers, ~(sent >= 0), "has no sent_s within the run")
     yield from _each_value(transfers, "sent_s", sent > start, "and it starts before")
-    others = frames.events[~begins(frames.events["kind"], "transfer.")]
-    yield from _each_value(others, "sent_s", others["sent_s"].notna(), "and only transfers are sent")
+    others = frames.events.where(~frames.events.names("kind").begin("transfer."))
+    yield from _each_value(others, "sent_s", ~np.isnan(others["sent_s"]), "and only transfers are sent")
     yield from _each_value(others, "bytes", others["bytes"] != 0, "and only transfers have bytes")
     yield from each(frames.events, frames.events["round"] < -1, "belongs to a round before the first")
 
@@ -146,34 +145,25 @@ def _events_are_of_the_runs_parties(frames: Frames, info: RunInfo) -> Iterator[s
         return
     parties = {SERVER, *map(party_name, info.participants)}
     for column in ("party", "peer"):
-        strangers = matching(frames.events[column], lambda name: name not in parties)
+        strangers = frames.events.names(column).matching(lambda name: name not in parties)
         yield from _each_value(frames.events, column, strangers, "which does not take part in the run")
 
 
-def _rows(frames: Frames, column: Any, wrong: ArrayLike, rule: str) -> Iterator[str]:
+def _rows(frames: Frames, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
     """Yield a sentence for the first few rows of the metrics that break a rule about a column."""
-    for row in np.flatnonzero(np.asarray(wrong, bool))[:SHOWN]:
-        where = frames.metrics.iloc[row]
-        yield f"metrics at {where['time_s']} s (row {row}): {column} is {where[column]:g}, and {rule}"
+    for row in np.flatnonzero(wrong)[:SHOWN]:
+        at, value = frames.metrics["time_s"][row], frames.metrics[column][row]
+        yield f"metrics at {at} s (row {row}): {column} is {value:g}, and {rule}"
 
 
-def _each_value(events: pd.DataFrame, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
+def _each_value(events: Rows, column: str, wrong: ArrayLike, rule: str) -> Iterator[str]:
     """Yield a sentence with the value in ``column`` for the first few events that break a rule."""
-    marked = np.asarray(wrong, bool)
-    if not marked.any():
-        return
-    broken = events[marked]
-    for value, own in broken.head(SHOWN).groupby(column, observed=True, sort=False):
-        yield from each(own, np.ones(len(own)), f"has {column} {value}, {rule}")
+    broken = np.flatnonzero(wrong)
+    for row in broken[:SHOWN]:
+        values = events.names(column).tolist() if column in _NAMED else events[column]
+        yield from each(events.where(np.array([row])), [True], f"has {column} {values[row]}, {rule}")
     if len(broken) > SHOWN:
         yield f"events: … and {len(broken) - SHOWN} more with another {column}, {rule}"
-
-
-def _flat(lists: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Flatten lists of clients; return the row of each, and the client."""
-    lengths = lists.map(len).to_numpy(np.int64)
-    values = np.concatenate([*lists, np.empty(0, np.int32)]).astype(np.int64)
-    return np.repeat(np.arange(len(lists)), lengths), values
 
 
 def _repeated(rows: np.ndarray, clients: np.ndarray) -> np.ndarray:
