@@ -19,8 +19,8 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models
 
-ROUNDS = 50
-"""How many rounds of a protocol are compared."""
+LEARNING = 50
+"""From so many rounds on, the loss has fallen for certain."""
 Weights = list[Tensor]
 OWN = -1
 """The number here of the server's own embedding model."""

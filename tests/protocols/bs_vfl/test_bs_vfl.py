@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from closed_forms_of import found
 from in_events_order import computations, descend, gradients_of
-from plain_training import ROUNDS, Plain
+from plain_training import Plain
 from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 
 from vflsim.scenario import load
 from vflsim.simulation.execution import USUAL, Execution
 
-Q = 3
+Q, ROUNDS = 3, 50
 both = pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 
 

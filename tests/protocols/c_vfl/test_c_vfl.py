@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from codecs_by_hand import CODECS, Compress
-from plain_training import ROUNDS, Plain
+from plain_training import LEARNING, Plain
 from thorough import in_turn
 from three_clients import MLP, three_clients
 from tiny_worlds import (
@@ -81,23 +81,25 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
         *[(each, "concat") for each in ("rounded", "signs", "half")],
     ],
 )
-def test_many_rounds_are_those_of_the_equations(codec: str, aggregate: str) -> None:
+def test_many_rounds_are_those_of_the_equations(many: int, codec: str, aggregate: str) -> None:
     said, compress = CODECS[codec]
     scenario = three_clients(
         C_VFL,
         codec=said,
         models__aggregate=aggregate,
         models__client=POLYNOMIAL if aggregate == "max" else MLP,
-        stop={"updates": 3 * Q * ROUNDS},
-        evaluate={"every": f"{ROUNDS} rounds"},
+        stop={"updates": 3 * Q * many},
+        evaluate={"every": f"{many} rounds"},
     )
     loaded = load(scenario)
     outcome, plain = run(loaded), Plain(scenario, loaded, "it", 0, data_of(loaded))
-    losses = [one_round(plain, plain.ids(1, t), t, compress) for t in range(ROUNDS)]
+    losses = [one_round(plain, plain.ids(1, t), t, compress) for t in range(many)]
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
-    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
-    assert metrics(outcome)["updates"].iloc[-1] == 3 * Q * ROUNDS
-    assert losses[-1] < losses[0] - (0 if codec == "sparse" else 0.05)  # two weights of the server's are few
+    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / many, abs=1e-10)
+    assert metrics(outcome)["updates"].iloc[-1] == 3 * Q * many
+    assert many < LEARNING or losses[-1] < losses[0] - (
+        0 if codec == "sparse" else 0.05
+    )  # two weights of the server's are few
 
 
 with_features = in_turn(aggregate=[*AGGREGATES, "learned_mean"], features={"labels alone": {}, "active server": ACTIVE})
@@ -146,6 +148,7 @@ def test_a_round_sends_embeddings_up_and_all_of_them_with_the_server_s_model_dow
     ]
 
 
+@pytest.mark.slow
 def test_compression_saves_bytes_and_little_accuracy() -> None:
     scenario = raw({"it": C_VFL}, stop={"rounds": 60}, evaluate={"every": "60 rounds"})
     plain, coarse = (

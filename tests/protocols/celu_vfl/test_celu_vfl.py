@@ -9,7 +9,7 @@ import pytest
 import torch
 from closed_forms_of import found
 from in_events_order import computations, gradients_of
-from plain_training import ROUNDS, Plain
+from plain_training import Plain
 from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 from torch import Tensor
@@ -105,13 +105,13 @@ def test_local_steps_fill_the_time_in_which_messages_are_under_way() -> None:
 
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
 @both
-def test_many_rounds_are_those_of_the_equations(aggregate: str, execution: Execution) -> None:
+def test_many_rounds_are_those_of_the_equations(many: int, aggregate: str, execution: Execution) -> None:
     """Caches, cosines and weighted losses by themselves, in the order of the run's computations."""
     size, uses, least = 3, 4, math.cos(math.radians(40))
     said = three_clients(
         {"kind": "celu_vfl", "cache": size, "uses": uses, "angle": 40},
-        timing=RANDOM_TIMING, models__aggregate=aggregate, stop={"rounds": ROUNDS},
-        evaluate={"every": f"{ROUNDS} rounds"},
+        timing=RANDOM_TIMING, models__aggregate=aggregate, stop={"rounds": many},
+        evaluate={"every": f"{many} rounds"},
     )  # fmt: skip
     scenario = load(said)
     outcome, plain = run(scenario, execution=execution), Plain(said, scenario, "it", 0, data_of(scenario))
@@ -167,8 +167,8 @@ def test_many_rounds_are_those_of_the_equations(aggregate: str, execution: Execu
             plain.step(party, torch.autograd.grad((h * gradient).sum(), plain.weights[party]))
             used[party].append(t)
     assert dropped > 0
-    assert len(used[0]) > ROUNDS * 1.5
-    assert all(len(used[m]) > ROUNDS * 1.5 for m in plain.clients)
+    assert len(used[0]) > many * 1.5
+    assert all(len(used[m]) > many * 1.5 for m in plain.clients)
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
 
 

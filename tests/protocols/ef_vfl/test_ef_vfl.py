@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from codecs_by_hand import CODECS, Compress
-from plain_training import ROUNDS, Plain
+from plain_training import LEARNING, Plain
 from thorough import every_pair
 from three_clients import MLP, three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, apart, data_of, events, metrics, raw, run, tiny
@@ -93,23 +93,23 @@ class ByHand:
         ("half", "concat", 2),
     ],
 )
-def test_many_rounds_are_those_of_the_equations(labels: str, codec: str, aggregate: str, steps: int) -> None:
+def test_many_rounds_are_those_of_the_equations(many: int, labels: str, codec: str, aggregate: str, steps: int) -> None:
     said, compress = CODECS[codec]
     scenario = three_clients(
         {"kind": "ef_vfl", "labels": labels, "local_steps": steps},
         codec={"kind": "by_direction", "up": said} if labels == "private" else said,
         models__aggregate=aggregate,
-        stop={"updates": 3 * steps * ROUNDS},
-        evaluate={"every": f"{ROUNDS} rounds"},
+        stop={"updates": 3 * steps * many},
+        evaluate={"every": f"{many} rounds"},
     )
     loaded = load(scenario)
     outcome, plain = run(loaded), Plain(scenario, loaded, "it", 0, data_of(loaded))
     by_hand = ByHand(plain, compress, labels, steps)
-    losses = [by_hand.round(plain.ids(1, t), t) for t in range(ROUNDS)]
+    losses = [by_hand.round(plain.ids(1, t), t) for t in range(many)]
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
-    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
+    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / many, abs=1e-10)
     assert metrics(outcome)["test_loss"].iloc[-1] == pytest.approx(plain.test_loss(), abs=1e-10)  # uncompressed
-    assert losses[-1] < losses[0] - 0.01
+    assert many < LEARNING or losses[-1] < losses[0] - 0.01
 
 
 features = pytest.mark.parametrize("features", [{}, ACTIVE], ids=["labels alone", "active server"])
@@ -136,6 +136,7 @@ def test_uncompressed_with_shared_labels_it_is_c_vfl(features: dict[str, Any]) -
     assert apart(*(run(scenario, name) for name in protocols)) <= 1e-12
 
 
+@pytest.mark.slow
 def test_it_learns_through_a_compressor_that_c_vfl_cannot_learn_through() -> None:
     """The surrogates approach the embeddings, and the same error is made in every round of C-VFL."""
     said = {"training__batch": "all", "models__aggregate": "concat", "stop": {"rounds": 120}}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plain_training import ROUNDS, Plain
+from plain_training import LEARNING, Plain
 from thorough import every_pair
 from three_clients import MLP, three_clients
 from tiny_worlds import (
@@ -97,33 +97,33 @@ def in_turn(plain: Plain, ids: Tensor) -> float:
     execution={"batched": USUAL, "eager": EAGER},
 )
 def test_many_rounds_are_those_of_the_equations(
-    joined: tuple[str, dict[str, Any]], order: str, execution: Execution
+    many: int, joined: tuple[str, dict[str, Any]], order: str, execution: Execution
 ) -> None:
     aggregate, client = joined
     said = three_clients(
         EITHER[order],
         models__aggregate=aggregate,
         models__client=client,
-        stop={"rounds": ROUNDS} if order == "sequential" else {"updates": 3 * Q * ROUNDS},
-        evaluate={"every": f"{ROUNDS} rounds"},
+        stop={"rounds": many} if order == "sequential" else {"updates": 3 * Q * many},
+        evaluate={"every": f"{many} rounds"},
     )
     scenario = load(said)
     outcome, plain = run(scenario, execution=execution), Plain(said, scenario, "it", 0, data_of(scenario))
     one = in_parallel if order == "parallel" else in_turn
-    losses = [one(plain, plain.ids(1, t)) for t in range(ROUNDS)]
+    losses = [one(plain, plain.ids(1, t)) for t in range(many)]
     table = metrics(outcome)
-    assert table["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
-    assert table["updates"].iloc[-1] == 3 * Q * ROUNDS
+    assert table["train_loss"].iloc[1] == pytest.approx(sum(losses) / many, abs=1e-10)
+    assert table["updates"].iloc[-1] == 3 * Q * many
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
-    assert losses[-1] < losses[0] - 0.05
+    assert many < LEARNING or losses[-1] < losses[0] - 0.05
 
 
-def test_the_server_takes_one_step_a_round_if_told_so() -> None:
+def test_the_server_takes_one_step_a_round_if_told_so(many: int) -> None:
     """As in the experiments of VIM's authors."""
-    said = three_clients({**PARALLEL, "server_steps": 1}, stop={"updates": 3 * Q * ROUNDS})
+    said = three_clients({**PARALLEL, "server_steps": 1}, stop={"updates": 3 * Q * many})
     scenario = load(said)
     plain = Plain(said, scenario, "it", 0, data_of(scenario))
-    for t in range(ROUNDS):
+    for t in range(many):
         in_parallel(plain, plain.ids(1, t), steps=1)
     assert plain.furthest(dict(run(scenario).weights)) <= 1e-10
 

@@ -83,6 +83,7 @@ FOREVER = {"upload_delay": 0.1, "link": {"latency": {"kind": "exponential", "mea
 # --- against the simulation -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rounds_of_exponential_delays() -> None:
     """A smaller last batch takes as long; one answer more or less, a larger batch, or no barrier is something else."""
     world = scenario(EXPONENTIAL)
@@ -107,6 +108,7 @@ def test_rounds_in_which_everything_is_random() -> None:
     assert not agrees(found(scenario(EVERYTHING)), rounds["round duration"]), "no server step"
 
 
+@pytest.mark.slow
 def test_late_work_that_is_finished() -> None:
     world = scenario(EXPONENTIAL, protocol=FINISHED)
     rounds = simulated(world)
@@ -141,6 +143,7 @@ def test_decoding_and_the_step_on_it_take_the_time_of_their_flops() -> None:
     assert rounds.mean() > found(scenario(client, training__last_batch="drop")).mean.low * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @in_turn(network=["fifo", "dedicated", "fair"], late=["abandoned", "finished"])
 def test_messages_under_way_leave_bounds(network: str, late: str) -> None:
     world = scenario(
@@ -159,6 +162,7 @@ def test_latencies_that_are_drawn_leave_bounds() -> None:
     assert agrees(found(world), simulated(world)["round duration"])
 
 
+@pytest.mark.slow
 def test_bounds_hold_in_every_round_that_follows_from_nothing_random() -> None:
     """All constant: the simulated round lies between the bounds, for links so slow that queues decide."""
     for network in ("fifo", "dedicated", "fair"):

@@ -207,6 +207,7 @@ def test_both_arithmetics_end_with_the_same_error() -> None:
     assert errors[0] == errors[1]
 
 
+@pytest.mark.slow
 def test_a_larger_bound_trains_on_with_fewer_bits() -> None:
     small, large = load(growing(0.2, 1.5)), load(growing(0.2, 64.0))
     codes = [run(each).extra["coding"].to_pylist()[0] for each in (small, large)]

@@ -9,7 +9,7 @@ import torch
 from both_paths import assert_same_bytes, quick
 from closed_forms_of import found
 from in_events_order import gradients_of
-from plain_training import ROUNDS, Plain
+from plain_training import LEARNING, Plain
 from three_clients import three_clients
 from tiny_worlds import EAGER, RANDOM_TIMING, data_of, events, metrics, rounds, run, same_times, same_weights, tiny
 
@@ -36,18 +36,18 @@ def test_equal_steps_are_c_vfl_to_the_bit() -> None:
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
 @pytest.mark.parametrize("aggregate", ["mean", "concat"])
-def test_many_rounds_are_those_of_the_equations(aggregate: str, execution: Execution) -> None:
+def test_many_rounds_are_those_of_the_equations(many: int, aggregate: str, execution: Execution) -> None:
     """Every party steps on its own block while the others' values are those of the round's beginning."""
     said = three_clients(
         {"kind": "flex_vfl", "local_steps": GIVEN},
-        models__aggregate=aggregate, stop={"updates": sum(GIVEN[1:]) * ROUNDS}, evaluate={"every": f"{ROUNDS} rounds"},
+        models__aggregate=aggregate, stop={"updates": sum(GIVEN[1:]) * many}, evaluate={"every": f"{many} rounds"},
     )  # fmt: skip
     scenario = load(said)
     outcome, plain = run(scenario, execution=execution), Plain(said, scenario, "it", 0, data_of(scenario))
-    losses = [in_blocks(plain, plain.ids(1, t)) for t in range(ROUNDS)]
-    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
+    losses = [in_blocks(plain, plain.ids(1, t)) for t in range(many)]
+    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / many, abs=1e-10)
     assert plain.furthest(dict(outcome.weights)) <= 1e-10
-    assert losses[-1] < losses[0] - 0.05
+    assert many < LEARNING or losses[-1] < losses[0] - 0.05
 
 
 def in_blocks(plain: Plain, ids: torch.Tensor) -> float:

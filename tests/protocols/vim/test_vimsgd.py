@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from plain_heads import MLP, Heads, heads, trained
-from plain_training import ROUNDS
 from tiny_worlds import EAGER, apart, events, metrics, run
 from torch import Tensor, nn
 
@@ -37,11 +36,11 @@ def vimsgd(plain: Heads, ids: Tensor) -> float:
 
 
 @pytest.mark.parametrize("execution", [USUAL, EAGER], ids=["batched", "eager"])
-def test_many_rounds_are_those_of_the_equations(execution: Execution) -> None:
-    said = heads(VIMSGD, stop={"updates": 3 * ROUNDS}, evaluate={"every": f"{ROUNDS} rounds"})
+def test_many_rounds_are_those_of_the_equations(many: int, execution: Execution) -> None:
+    said = heads(VIMSGD, stop={"updates": 3 * many}, evaluate={"every": f"{many} rounds"})
     outcome, plain = run(load(said), execution=execution), Heads(said)
-    losses = trained(plain, ROUNDS, vimsgd)
-    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / ROUNDS, abs=1e-10)
+    losses = trained(plain, many, vimsgd)
+    assert metrics(outcome)["train_loss"].iloc[1] == pytest.approx(sum(losses) / many, abs=1e-10)
     assert plain.apart(dict(outcome.weights)) <= 1e-10
 
 
