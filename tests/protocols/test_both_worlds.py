@@ -95,7 +95,8 @@ def test_a_run_may_end_by_time(world: str) -> None:
     assert outcome.info.stop_reason == "time"
     end = metrics(outcome)["time_s"].iloc[-1]
     assert end == 0.08 if world == "virtual" else end >= 0.08
-    assert (events(outcome)["outcome"] == "unfinished").any()
+    if world == "virtual":  # in real time all parties may stand between two activities
+        assert (events(outcome)["outcome"] == "unfinished").any()
 
 
 def test_speed_lets_real_time_pass_faster() -> None:
