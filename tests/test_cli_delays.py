@@ -63,6 +63,7 @@ def test_show_prints_what_is_known_and_draws_it(vflsim, tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_figure(vflsim, tmp_path):
     pictures = []
     for seed in (1, 1, 2):
@@ -111,6 +112,7 @@ def test_what_is_no_delay_is_one_message(vflsim, tmp_path, law, says):
     assert not (tmp_path / "a.png").exists()
 
 
+@pytest.mark.slow
 def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
     true = Gamma(shape=4, mean=0.02)
     np.savetxt(tmp_path / "delays.txt", 1000 * true.sample(Uniforms(0, 1, "fit").blocks(0, 40)))
@@ -127,6 +129,7 @@ def test_fit_ranks_families_and_prints_snippets_that_load(vflsim, tmp_path):
     assert (tmp_path / "figures" / "delays-fit.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_snippet_of_a_fit_has_digits_that_matter_and_no_more(vflsim, tmp_path):
     np.savetxt(tmp_path / "a.txt", Gamma(shape=4, mean=0.02).sample(Uniforms(0, 1, "fit").blocks(0, 40)))
     _, said, _ = vflsim("delays", "fit", tmp_path / "a.txt", "--out", tmp_path)
@@ -136,6 +139,7 @@ def test_the_snippet_of_a_fit_has_digits_that_matter_and_no_more(vflsim, tmp_pat
     assert all(len(number.replace(".", "").lstrip("0")) <= 6 for number in numbers)
 
 
+@pytest.mark.slow
 def test_figures_go_to_the_results_unless_told_otherwise(vflsim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savetxt("a.txt", [1.0, 2.0, 4.0])
@@ -146,6 +150,7 @@ def test_figures_go_to_the_results_unless_told_otherwise(vflsim, tmp_path, monke
     assert names == {"a-fit.png", "kind-gamma-shape-2-mean-1-s.png"}
 
 
+@pytest.mark.slow
 @in_turn(
     out=["x.png", "deep/x.PNG", "folder", "x.pdf", "x.JPG"],
     command=["fit", "show"],

@@ -34,6 +34,7 @@ def test_it_prints_tables_and_writes_tables_and_figures(vflsim: Callable, result
     assert set(pd.read_parquet(folder / "pgd.parquet")["omega"]) == {1, 2}
 
 
+@pytest.mark.slow
 def test_without_an_attack_all_that_apply_are_made(vflsim: Callable, results: Path, tmp_path: Path) -> None:
     more = ("--set", "smoothing.samples=20", "--set", "attribution.rows=5", "--out", tmp_path / "out")
     ended = vflsim("evaluate", results, "--protocol", "coarse", *QUICK, *more, "--set", "attribution.reference=wait")

@@ -20,6 +20,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_prints_tables_and_writes_tables_and_figures(vflsim: Callable, results: Path) -> None:
     ended = vflsim("explain", results, "--tsne-rows", 10)
     assert ended.status == 0, ended.err
@@ -40,6 +41,7 @@ def test_the_folder_stands_beside_results_that_are_named_by_a_dot(
     assert str(results.with_name("heads-explained") / "clients.parquet") in ended.out
 
 
+@pytest.mark.slow
 def test_top_writes_a_scenario_that_runs(vflsim: Callable, results: Path, tmp_path: Path) -> None:
     ended = vflsim(
         "explain", results, "--protocol", "vimsgd", "--tsne-rows", 0, "--top", "0.67, 34%", "--out", tmp_path

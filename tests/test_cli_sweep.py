@@ -94,6 +94,7 @@ def test_sweep_goes_over_a_grid_and_its_tables_and_figures_have_all_keys(vflsim:
     assert "shared" not in zipped.out
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_the_runs_and_writes_nothing(vflsim: Callable[..., Ended]) -> None:
     before = files()
     ended = vflsim("sweep", "tiny.yaml", "--over", "t=1,3", "--over", "slow=1,2", "--dry-run", "--workers", "2")
@@ -283,6 +284,7 @@ def test_a_run_ends_when_it_is_precise_and_compare_shows_how_precise(vflsim: Cal
     assert (page["stop_reason"], page["reproducible"]) == ("precision", True)
 
 
+@pytest.mark.slow
 def test_check_says_that_its_number_of_rounds_is_a_guess(vflsim: Callable[..., Ended]) -> None:
     ended = vflsim("check", "tiny.yaml", "--set", "stop={precision: 1 %}")
     assert ended.status == 0

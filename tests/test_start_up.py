@@ -126,6 +126,7 @@ def written(folder: Path, name: str, optimizer: str, protocol: dict[str, object]
     return folder / f"{name}.yaml"
 
 
+@pytest.mark.slow
 def test_closed_forms_need_no_pandas_and_the_second_list_of_all_kinds_no_library_of_numbers(tmp_path: Path) -> None:
     scenario = written(tmp_path, "s", "sgd", {"kind": "synchronous"})
     first = ran(["analyze", scenario], ["list"], cache=tmp_path)
@@ -147,6 +148,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return folder, ran(*commands, cache=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS_AND_PROTOCOLS)
 def test_a_run_and_its_check_import_only_what_they_need(name: str, training: tuple[Path, dict[str, Ran]]) -> None:
     folder, commands = training

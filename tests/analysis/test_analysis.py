@@ -109,6 +109,7 @@ def test_rounds_in_which_everything_is_random_and_batches_differ() -> None:
         check(found(one_size), rounds)
 
 
+@pytest.mark.slow
 def test_flops_decide_with_a_jitter() -> None:
     jitter = {"kind": "lognormal", "median": 1.0, "sigma": 0.5}
     slow = {"kind": "flops", "rate": "100 kFLOPS", "jitter": jitter}
@@ -120,6 +121,7 @@ def test_flops_decide_with_a_jitter() -> None:
     check(found(world), simulated(world)[0])
 
 
+@pytest.mark.slow
 def test_each_operation_has_the_law_that_is_its_own() -> None:
     jitter = {"kind": "lognormal", "mean": 1.0, "sigma": 0.5}
     compute = {
@@ -210,6 +212,7 @@ def test_arrivals_while_the_server_computes_form_a_chain() -> None:
     check(found(world), simulated(world)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [{"kind": "t_synchronous", "t": 2}, {"kind": "asynchronous"}], ids=["t", "async"])
 def test_what_has_no_closed_form_has_bounds_of_its_mean(protocol: dict[str, Any]) -> None:
     link = {"up": "2 Mbps", "down": "2 Mbps", "latency": "5 ms"}
@@ -221,6 +224,7 @@ def test_what_has_no_closed_form_has_bounds_of_its_mean(protocol: dict[str, Any]
     assert form.mean.low < rounds.mean() < form.mean.high
 
 
+@pytest.mark.slow
 def test_asynchronous_steps_pool_the_clients_cycles() -> None:
     world = scenario(
         {"kind": "asynchronous"},

@@ -56,6 +56,7 @@ def agree(seeds: range, steps: int) -> None:
         assert low - margin <= rounds.mean() <= high + margin, f"world {seed}: {low} {rounds.mean()} {high} {world}"
 
 
+@pytest.mark.slow
 def test_bounds_hold_in_random_networks() -> None:
     agree(range(16), 1_000)
 

@@ -46,6 +46,7 @@ def attacked(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("segments", "clients", "width", "rounds"),
     [(1, 3, 20, 1), (1, 3, 10, 2), (2, 5, 20, 1)],  # R h rounds ≥ (K + T) 30, the number of equations and of unknowns

@@ -96,6 +96,7 @@ def test_the_table_has_every_attack_with_its_labels(kind: str) -> None:
     assert not attack.note.endswith(".")
 
 
+@pytest.mark.slow
 def test_rows_are_tidy(evaluation: Evaluation) -> None:
     table = evaluation.tables["pgd"]
     assert list(table.columns[:6]) == ["protocol", "seed", "attack", "party", "omega", "step"]

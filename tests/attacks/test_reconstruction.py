@@ -119,6 +119,7 @@ def test_leakage_stands_beside_what_the_runs_reached_and_cost(study: Results) ->
     assert {"test accuracy", "bytes", "rounds to 0.01", "bytes to 0.01"} <= set(cells)
 
 
+@pytest.mark.slow
 def test_equal_runs_are_attacked_equally(study: Results, table: pd.DataFrame) -> None:
     said = ["reconstruction.client=3", "reconstruction.method=decoder"]
     again = evaluate(study, chosen(["reconstruction"], said), ["blinded"]).tables["reconstruction"]
@@ -252,6 +253,7 @@ def test_a_ridge_has_the_penalty_of_leave_one_out_by_hand() -> None:
     np.testing.assert_allclose(linear(x, y[known], known, others), mean + z[others] @ w, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_kernel_ridge_is_the_best_of_its_widths_and_penalties_by_leave_one_out() -> None:
     """By sklearn's ridge, which is fitted anew without each known row."""
     rng = np.random.default_rng(11)

@@ -75,6 +75,7 @@ def test_ids_that_go_astray_teach_nothing(
     assert max(accuracies()) < 0.7
 
 
+@pytest.mark.slow
 def test_with_outer_the_bank_keeps_customers_whom_the_shop_lacks(tables: object, vflsim: Callable[..., Ended]) -> None:
     assert vflsim("run", "own.yaml", "--set", "data.align=outer").status in (0, None)
     data = open_results("results/own").run("wait", 0).info

@@ -36,6 +36,7 @@ def parts_of(node: Any) -> Iterator[str]:
         yield from parts_of(inside)
 
 
+@pytest.mark.slow
 def test_every_part_of_a_scenario_is_on_one_page_of_the_reference(pages: dict[str, str]) -> None:
     anchors = re.findall(r"^##+ .* \{#(\S+)\}$", "\n".join(pages.values()), re.MULTILINE)
     assert len(anchors) == len(set(anchors))

@@ -52,6 +52,7 @@ def rebuilt(results: Results, scenario: Scenario, data: ScenarioData, name: str,
     return HeadedModels(results.run(name, seed), scenario, data.of(scenario.training_of(name)))
 
 
+@pytest.mark.slow
 @each
 def test_rebuilt_models_score_as_the_run_did(
     results: Results, scenario: Scenario, data: ScenarioData, name: str

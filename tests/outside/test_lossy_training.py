@@ -18,6 +18,7 @@ PROTOCOLS = {
 }
 
 
+@pytest.mark.slow
 def test_a_lossy_codec_quarters_the_payload_and_changes_what_is_learnt(tmp_path: Path) -> None:
     plain, lossy = (
         vflsim.run(raw(PROTOCOLS, stop={"rounds": 5}, **more), out=tmp_path / name)
@@ -30,6 +31,7 @@ def test_a_lossy_codec_quarters_the_payload_and_changes_what_is_learnt(tmp_path:
         assert other["train_loss"].iloc[-1] == pytest.approx(one["train_loss"].iloc[-1], rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [INT8, FEEDBACK], ids=["int8", "feedback"])
 def test_clients_computed_together_learn_what_they_learn_one_by_one_through_a_lossy_codec(
     codec: dict[str, object], tmp_path: Path

@@ -72,6 +72,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("kind", ["synchronous", "t_synchronous"])
 def test_the_vectorised_path_gives_the_same_rounds(name: str, kind: str) -> None:
@@ -83,6 +84,7 @@ def test_the_vectorised_path_gives_the_same_rounds(name: str, kind: str) -> None
     assert rounds(vectorised).equals(rounds(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", [*WORLDS.values(), own("Roofline", rate="1 MFLOPS", a_row="9 us", begin="1 ms")])
 def test_the_closed_form_is_the_mean_of_the_simulation(compute: dict[str, Any]) -> None:
     timing = {**timed(compute, compute), "network": "dedicated"}

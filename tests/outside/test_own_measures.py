@@ -72,6 +72,7 @@ def test_the_summary_estimates_them_over_seeds_and_in_pairs(results: Results) ->
     assert set(MEASURES) <= set(stored["measure"])
 
 
+@pytest.mark.slow
 def test_they_stand_in_tables_and_report_without_the_class(
     results: Results, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vflsim: Callable[..., Ended]
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_target_may_name_an_own_metric_and_ends_the_run() -> None:
     assert outcome.info.counts["rounds"] == 0  # lower is better: at most 1000 rows are wrong at once
 
 
+@pytest.mark.slow
 def test_results_know_own_metrics_without_importing_them(tmp_path: Path, vflsim: Vflsim) -> None:
     path = written(tmp_path, metrics=OWN, target={"test_wrong": "6", "for": "1 evaluation"}, seeds=[0, 1, 2])
     out = tmp_path / "out"

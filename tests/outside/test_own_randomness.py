@@ -107,6 +107,7 @@ def test_what_is_drawn_depends_on_the_seed_and_not_on_batching_or_evaluations(ca
     assert any(not tensor.equal(run(scenario, seed=1).weights[name]) for name, tensor in weights.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES if is_thorough() else [*PAIRS[:3], "a coroutine that draws"])
 @pytest.mark.usefixtures("warm_workers")
 def test_two_workers_draw_what_one_draws(

@@ -75,6 +75,7 @@ def test_a_protocol_of_ones_own_in_python_is_watched_too() -> None:
         run(scenario, "mine")
 
 
+@pytest.mark.slow
 def test_a_killed_run_with_kept_state_is_resumed_to_the_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vflsim: Callable[..., Ended]
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_part_from_outside_does_what_the_built_in_one_of_the_same_times_does(n
     assert not events(mine).equals(events(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

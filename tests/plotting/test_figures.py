@@ -61,6 +61,7 @@ LABELS = {
 """What the axes of each figure show, and in which unit."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLOTS)
 def test_every_figure_has_labels_a_legend_outside_its_axes_and_stable_bytes_and_touches_no_global_state(
     results: Results, kind: str
@@ -182,6 +183,7 @@ def test_sharing_a_model_has_a_name_of_its_own(tmp_path: Path):
         assert "other" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrendered")
 def test_save_all_writes_every_figure_and_nothing_else(results: Results, tmp_path: Path):
     paths = save_all(results, tmp_path / "figures")
@@ -199,6 +201,7 @@ def test_save_all_leaves_out_what_was_not_recorded(tmp_path: Path):
         plot(Results.open(folder), "timeline")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrendered")
 def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
     folder = toy_results(tmp_path / "toy", seeds=1, horizon=10, energy=True)
@@ -210,6 +213,7 @@ def test_timing_only_results_have_durations_and_a_timeline(tmp_path: Path):
     assert [path.stem for path in save_all(Results.open(folder))] == [name for name in PLOTS if name not in trained]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrendered")
 def test_failed_and_absent_runs_do_not_stop_the_others(toy_folder: Path, tmp_path: Path):
     folder = Path(shutil.copytree(toy_folder, tmp_path / "toy"))

@@ -15,6 +15,7 @@ def drawn() -> Picture:
     return figure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_equal_figures_give_equal_bytes_in_every_format(suffix: str) -> None:
     first = drawn().rendered(suffix)

@@ -92,6 +92,7 @@ def draw(toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     return called
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_small_picture_and_what_it_shows(draw: Callable[..., None], tmp_path: Path) -> None:
     draw()
     kept = json.loads((tmp_path / "docs" / "images" / "numbers.json").read_text())["images/durations.png"]

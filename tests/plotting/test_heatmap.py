@@ -48,6 +48,7 @@ def test_two_keys_are_a_panel_of_cells_in_ascending_order(tmp_path: Path) -> Non
     assert "1 value has not finished" in figure.get_suptitle()
 
 
+@pytest.mark.slow
 def test_cells_that_did_not_reach_the_target_are_hatched_lower_bounds(tmp_path: Path) -> None:
     entries = []
     for place, horizon in enumerate((2, 40, 2, 40)):

@@ -24,6 +24,7 @@ def legends(figure) -> list[str]:
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLOTS)
 def test_every_figure_takes_protocols_size_title_and_style(kind: str, results: Results) -> None:
     figure = plot(results, kind, protocols=["wait", "async"], size="12x10 cm", title="A title", style="paper")

@@ -117,6 +117,7 @@ def test_save_all_draws_what_a_sweep_has_data_for(tmp_path: Path) -> None:
         plot(sweep.results[0], "sweep")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["round_time_against", "time_to_target_against"])
 def test_scripts_draw_from_a_sweep(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

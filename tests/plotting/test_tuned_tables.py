@@ -31,6 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [out / name for name in ("tune", "common", "tuned")]
 
 
+@pytest.mark.slow
 def test_the_tables_hold_scores_results_and_leads(folders: list[Path], monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(PLOTS))
     monkeypatch.setattr("sys.argv", ["fedvs_tuned.py", *map(str, folders), "--protocol", "async"])

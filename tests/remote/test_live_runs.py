@@ -43,6 +43,7 @@ def table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
+@pytest.mark.slow
 def test_live_training_equals_eager_simulation_bit_for_bit(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
     more = {"lossy": LOSSY, "blinded": BLINDED, "coded": CODED}
     scenario = stored(tmp_path, clients=3, more=more, stop={"rounds": 6})

@@ -26,6 +26,7 @@ def whole(studies: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path
     return write_report(studies, tmp_path_factory.mktemp("whole") / "all.html", baseline="async", brief=True)
 
 
+@pytest.mark.slow
 def test_the_answer_and_the_table_of_all_come_before_the_studies(whole: Path) -> None:
     text = html.unescape(whole.read_text().partition("<main>")[2])
     first = text.index('class="study"')
@@ -37,6 +38,7 @@ def test_the_answer_and_the_table_of_all_come_before_the_studies(whole: Path) ->
     assert whole.stat().st_size < 2_000_000
 
 
+@pytest.mark.slow
 def test_it_names_the_fastest_to_the_common_target_and_which_runs_are_paired(studies: list[Path]) -> None:
     found = together(*studies[:2])
     assert re.match(r"\S+ \((toy|later)\).* test accuracy ≥ 0.9 ", found.answer.headline)
@@ -48,6 +50,7 @@ def test_it_names_the_fastest_to_the_common_target_and_which_runs_are_paired(stu
     assert len(found.data["curves"]["axes"]["time"]["series"]) == 8
 
 
+@pytest.mark.slow
 def test_studies_without_a_common_target_or_metric_say_so(studies: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     said = " ".join(together(*studies).answer.sentences)
     assert "No target is common to all studies" in said

@@ -16,6 +16,7 @@ from vflsim.results import write_file
 from vflsim.text_table import TextTable, markdown_page
 
 
+@pytest.mark.slow
 def test_it_is_one_small_file_that_names_no_other(toy_page: Path) -> None:
     html = toy_page.read_text()
     assert toy_page.stat().st_size < 2_000_000
@@ -54,6 +55,7 @@ def test_answers_under_deadlines_have_a_figure_and_a_table(toy_page: Path) -> No
     assert "900\u00a0ms" in table
 
 
+@pytest.mark.slow
 def test_several_folders_make_one_report(tmp_path: Path) -> None:
     folders = [toy_results(tmp_path / name / "toy", seeds=1, record="summary", horizon=6) for name in ("one", "two")]
     page = markdown_page("attacks", [TextTable(("protocol", "R²"), [("wait", "0.5")], title="Reconstruction")], {})
@@ -66,6 +68,7 @@ def test_several_folders_make_one_report(tmp_path: Path) -> None:
     assert len(ids) == len({*ids})
 
 
+@pytest.mark.slow
 def test_figures_that_do_not_fit_are_left_out_and_named(
     toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

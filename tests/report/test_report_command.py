@@ -19,6 +19,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "s.yaml"
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_report_and_repeats_over_it(vflsim: Callable[..., Ended], scenario: str) -> None:
     ended = vflsim("run", scenario, "--timing-only", "--report")
     assert ended.out.endswith("report: results/tiny-timing/report.html\n")

@@ -41,6 +41,7 @@ def section(line: Path) -> SweepSection:
     return sweep_section(Sweep.open(line), Ink(), "x")
 
 
+@pytest.mark.slow
 def test_the_answer_says_who_is_first_where_and_how_far_each_protocol_ranges(section: SweepSection) -> None:
     said = [section.answer.headline, *section.answer.sentences]
     assert any("reaches test accuracy ≥ 0.9 first at t = 4" in text for text in said)
@@ -78,6 +79,7 @@ def test_the_page_of_a_sweep_and_a_study_opens_without_a_complaint(tab: Browser,
         assert len(ids) == len({*ids})
 
 
+@pytest.mark.slow
 def test_numbers_in_a_heat_map_keep_their_ink_on_a_dark_page(tmp_path: Path) -> None:
     folder = swept(tmp_path, {"protocols.t-sync.t": [2, 4], "timing.clients.link.up": ["5 Mbps", "50 Mbps"]})
     svg = str(sweep_section(Sweep.open(folder), Ink(), "x").figures[0].svg)

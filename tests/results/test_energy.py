@@ -56,6 +56,7 @@ def test_the_energy_to_a_target_is_that_of_its_row(counted: Results) -> None:
         assert found.loc[(run.protocol, run.seed), "unit"] == "J"
 
 
+@pytest.mark.slow
 def test_tables_figures_and_report_have_energy_where_it_was_counted(counted: Results, silent: Results) -> None:
     assert "energy to 0.3" in comparison_table(counted).header
     assert "energy to 0.3" not in comparison_table(silent).header

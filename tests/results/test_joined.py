@@ -58,6 +58,7 @@ def delayed(mean: str) -> dict[str, Any]:
 # --- as one study -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_halves_of_a_study_are_summarised_as_the_whole(study: Study) -> None:
     whole = study({**WAIT, **ASYNC})
     joined = JoinedResults.of([study(WAIT), study(ASYNC)])
@@ -99,6 +100,7 @@ def test_what_was_joined_is_joined_with_more(study: Study) -> None:
 # --- pairs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_synchronous_mlps_are_paired_with_polynomial_fedvs(study: Study) -> None:
     mlp = {"client": {"kind": "mlp", "hidden": [5], "embedding": 6}, "server": {"kind": "mlp", "hidden": [8]}}
     one, other = study(WAIT, models={**mlp, "aggregate": "mean"}), study(FEDVS)
@@ -191,6 +193,7 @@ def test_independent_runs_have_welchs_interval(study: Study) -> None:
     assert (found.low, found.high) == pytest.approx((np.exp(logs.low), np.exp(logs.high)))
 
 
+@pytest.mark.slow
 def test_independent_runs_that_miss_the_target_bound_the_difference(study: Study) -> None:
     short, long = study(WAIT, stop={"rounds": 4}), study(ASYNC, stop={"rounds": 80}, seeds=[3, 4, 5, 6])
     joined, asked = JoinedResults.of([short, long]), {"test_loss": 2.28, "for": "2 evaluations"}
@@ -280,6 +283,7 @@ LACKING = {
 """What these runs have not, and what is said then."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLOTS)
 def test_every_figure_is_drawn_of_joined_results_or_refused_in_words(kind: str, joined: JoinedResults) -> None:
     if kind in LACKING:

@@ -17,6 +17,7 @@ from vflsim.simulation.run import Outcome
 STUDY: dict[str, Any] = {"timing": RANDOM_TIMING, "stop": {"rounds": 4}, "evaluate": {"every": "2 rounds"}}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("active", [False, True], ids=["passive server", "active server"])
 def test_a_run_among_others_has_the_bytes_of_the_run_alone(active: bool, tmp_path: Path) -> None:

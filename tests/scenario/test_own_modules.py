@@ -150,6 +150,7 @@ def forget(*names: str) -> None:
     importlib.invalidate_caches()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers")
 def test_parts_of_every_category_come_from_beside_the_scenario(tmp_path: Path, vflsim: Vflsim) -> None:
     scenario = write(tmp_path / "own")
@@ -176,6 +177,7 @@ def test_a_process_that_changes_its_working_directory_finds_those_of_the_new_one
     assert load("own.yaml").modules == str(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_stored_results_find_the_modules_again(tmp_path: Path, vflsim: Vflsim) -> None:
     scenario = write(tmp_path / "own")
     assert vflsim("run", scenario, "--out", "one", "--seeds", "0:1").status == 0

@@ -97,6 +97,7 @@ def test_timing_alone_has_no_conditions() -> None:
     assert run(scenario, "it", timing_only=True).info.conditions is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_closed_forms")
 def test_summary_and_report_have_the_table(tmp_path: Path) -> None:
     entries = {"wait": {"kind": "synchronous"}, "c-vfl": KINDS["c_vfl"]}

@@ -91,6 +91,7 @@ def test_rounds_of_one_duration_end_at_the_first_look(duration: float) -> None:
     assert ended(np.diff(ends, prepend=0), Precision(round_duration=1e-6)) == FIRST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("phi", "precision", "level"), [(0.0, 0.04, 0.92), (0.7, 0.01, 0.91)])
 def test_the_mean_is_as_well_known_as_said_in_spite_of_looking_more_than_once(
     phi: float, precision: float, level: float
@@ -327,6 +328,7 @@ def test_the_rule_waits_for_enough_cycles_of_slow_bursts() -> None:
     assert PrecisionRule(asked, Variation(heavy="a delay")).extend(values) is None
 
 
+@pytest.mark.slow
 def test_runs_that_saw_no_burst_end_no_earlier_and_the_mean_is_covered() -> None:
     """Truth 5/3, stays of 100 s: at least .93 of 150 runs cover, less 3 standard errors (.05); before, .6 did."""
     rng, covered = np.random.default_rng(9), []
@@ -404,6 +406,7 @@ def test_the_law_of_a_round_decides_where_it_is_known() -> None:
     assert FIRST < together.rounds < alone.rounds / 2  # a round of several clients meets the rare draw more often
 
 
+@pytest.mark.slow
 def test_runs_that_saw_no_long_round_do_not_end_and_the_mean_is_covered() -> None:
     """Coverage .96 of 100 runs (before: .47); here at least .90 of 200 less three standard errors (.046)."""
     rng, known_, hits = np.random.default_rng(4), Variation(rounds=2500, skewed="a delay"), list[bool]()

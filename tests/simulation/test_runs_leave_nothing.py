@@ -48,6 +48,7 @@ def test_the_collector_and_the_threads_are_as_before(monkeypatch: pytest.MonkeyP
     assert (gc.get_threshold(), torch.get_num_threads(), gc.isenabled()) == before
 
 
+@pytest.mark.slow
 def test_what_a_timing_run_throws_away_needs_no_collector() -> None:
     """No cycles: the collector may be slow to look, for it would find next to nothing."""
     scenario = tiny(stop={"rounds": 200}, timing=RANDOM_TIMING)

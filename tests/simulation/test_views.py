@@ -134,6 +134,7 @@ def test_shares_are_seen_as_field_elements_with_the_rows_that_they_mix() -> None
     assert views["server/derived/mean"].values.dtype.is_floating_point
 
 
+@pytest.mark.slow
 def test_coded_and_decoded_arithmetic_are_seen_alike() -> None:
     one, other = (views_of(run(load(coded(arithmetic=kind, more=VIEWED)))) for kind in ("coded", "decoded"))
     assert all(torch.equal(view.values.nan_to_num(), other[path].values.nan_to_num()) for path, view in one.items())

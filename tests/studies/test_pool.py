@@ -99,6 +99,7 @@ def test_where_links_are_impossible_shared_runs_are_copied(tmp_path: Path, monke
     assert verify_folder(done.sweep.folder) == []
 
 
+@pytest.mark.slow
 def test_resuming_places_a_shared_run_again_without_running_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "sweep"
     run(plan(), out, monkeypatch)

@@ -59,6 +59,7 @@ def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Pa
     assert verify_folder(tmp_path / "one") == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_closed_forms")
 def test_how_much_is_recorded_changes_nothing_of_what_is(tmp_path: Path) -> None:
     for record in EXPECTED:
@@ -88,6 +89,7 @@ def test_t_synchronous_with_all_clients_writes_the_bytes_of_synchronous(tmp_path
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("costs_time", [False, True])
 def test_timing_only_has_the_rounds_and_events_of_the_full_run(costs_time: bool, tmp_path: Path) -> None:

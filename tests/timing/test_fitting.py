@@ -65,6 +65,7 @@ def test_all_fits_are_those_of_the_families_ranked_with_p_values(delay, monkeypa
             assert fit.ks_p_value == ks_p_value(fit.delay, method, fit.ks_statistic, len(observed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", TRUE, ids=lambda delay: delay.kind)
 def test_the_family_and_the_parameters_are_recovered(delay):
     observed = observations(delay, 1563 if is_thorough() else 400)
@@ -120,6 +121,7 @@ def test_another_law_is_found_in_few_observations(true):
     assert without_p_values(observations(true, 3))[0].kind != "exponential"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("true", [TRUE[0], TRUE[1], TRUE[4], TRUE[5], TRUE[7]], ids=lambda delay: delay.kind)
 def test_p_values_of_fitted_laws_are_uniform(true):
     """They share the 199 simulated distances: a two-sample test at level 0.001."""

@@ -56,6 +56,7 @@ def test_a_quantile_of_ones_own_gives_the_draws_of_the_built_in_delay():
     np.testing.assert_array_equal(own.blocks(0, 5), built_in.blocks(0, 5))
 
 
+@pytest.mark.slow
 def test_delays_of_ones_own_add_up_and_mix_with_built_in_ones():
     x = np.linspace(0.1, 12.0, 40)
     same = Sum(parts=[Erlang(mean=2.0), Exponential(mean=2 / 3)])
@@ -128,6 +129,7 @@ def printed(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_a_delay_of_ones_own_is_shown(printed, tmp_path):
     out = tmp_path / "law.png"
     text = printed(
@@ -138,6 +140,7 @@ def test_a_delay_of_ones_own_is_shown(printed, tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_delay_of_ones_own_is_analysed(printed, tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(SCENARIO)
@@ -188,6 +191,7 @@ def test_the_error_of_a_wrong_delay_names_file_line_key_and_class(tmp_path):
         load(path)
 
 
+@pytest.mark.slow
 @in_turn(
     bounds={"usual": (1.0, 3.0), "short": (0.0, 1e-6), "narrow": (100.0, 100.001), "wide": (0.5, 1e4)},
     power=[1.0, 2.0, 3.0],

@@ -50,6 +50,7 @@ def test_sums_of_bounded_times_keep_their_kinks(n: int) -> None:
     assert total([OfDelay(UNIT, 0.0, 2.0)] * n).cdf(2 * x) == pytest.approx(irwin_hall(n, x), abs=ERROR)
 
 
+@pytest.mark.slow
 def test_sums_of_mixtures_of_exponentials_are_phases() -> None:
     means, shares = (0.05, 1.0), (0.8, 0.2)
     law = HyperExponential(probabilities=shares, means=means)

@@ -83,6 +83,7 @@ def test_all_rows_are_bounded_by_the_closed_form_from_below() -> None:
         assert exact < bound < 1.3 * exact
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_orders")
 def test_epsilon_grows_with_rate_number_and_repetition_and_falls_with_noise_and_delta() -> None:
     def spent(z: float = 2.0, delta: float = DELTA, **what: float) -> float:
@@ -111,6 +112,7 @@ def test_a_batch_released_again_is_no_new_sample() -> None:
     assert mixed.batches == 50
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_orders")
 @pytest.mark.parametrize(("epsilon", "rate", "number"), [(1.0, 0.05, 100), (8.0, 0.3, 20), (0.3, 1.0, 5)])
 def test_calibrated_noise_meets_its_epsilon_and_little_less_does_not(epsilon: float, rate: float, number: int) -> None:

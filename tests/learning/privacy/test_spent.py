@@ -205,6 +205,7 @@ def test_the_noise_is_planned_for_the_rounds_that_the_stop_rules_allow(secret: b
         assert facts.noise_multiplier == noise_multiplier_for(3, 1e-5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_orders")
 def test_a_run_that_would_exceed_its_plan_ends_with_an_error_and_with_stop_epsilon_without_one() -> None:
     short = {"mechanism": {"rounds": 7}, "stop": {"rounds": 12}}

@@ -52,6 +52,7 @@ def test_of_other_metrics_only_the_fact_is_said(tmp_path: Path, metric: str) -> 
     assert note == "± leaves out the sampling error of the 400 test rows: all seeds share one split."
 
 
+@pytest.mark.slow
 def test_without_the_number_of_rows_there_is_no_size(tmp_path: Path) -> None:
     results = open_results(toy_results(tmp_path / "toy"))
     (note,) = sampling_note(results, "test_accuracy", [0.5])

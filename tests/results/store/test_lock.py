@@ -56,6 +56,7 @@ def test_who_comes_second_is_refused_with_the_number_of_the_first(tmp_path: Path
         pass
 
 
+@pytest.mark.slow
 def test_a_lock_goes_with_its_process_however_that_ends(tmp_path: Path):
     process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True)
     try:

@@ -25,6 +25,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return vflsim.sweep(raw(**WORLD), over, tmp_path_factory.mktemp("swept") / "out").folder
 
 
+@pytest.mark.slow
 def test_a_row_a_run_with_keys_as_numbers_in_their_unit(sweep: Path) -> None:
     frame = vflsim.read_sweep(sweep)
     assert list(frame)[:5] == ["t", "upload_delay_ms", "protocol", "seed", "status"]

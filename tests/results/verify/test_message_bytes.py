@@ -92,6 +92,7 @@ def test_no_feature_raises_a_false_alarm(name: str, tmp_path: Path) -> None:
     assert untested(results) == set()
 
 
+@pytest.mark.slow
 def test_bytes_of_clients_that_fedvs_lists_after_a_crash_have_bounds(tmp_path: Path) -> None:
     results = results_of(KINDS["fedvs-partial"], tmp_path, timing=timed(LOST))
     assert_sound(results)

@@ -249,6 +249,7 @@ def test_runs_in_which_no_time_passes_are_measured_by_a_few_rounds(monkeypatch: 
     assert "no time passes" not in other
 
 
+@pytest.mark.slow
 def test_trials_leave_no_tables_behind_even_before_the_collector_comes() -> None:
     scenario = tiny({"own": {"kind": "asynchronous"}}, stop={"rounds": 20})
     data = data_of(scenario)

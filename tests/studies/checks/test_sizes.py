@@ -54,6 +54,7 @@ def test_few_rows_tell_what_shapes_tell(rows: int, monkeypatch: pytest.MonkeyPat
     assert counted.kept > 4 * rows * 8 * 12 * 12
 
 
+@pytest.mark.slow
 def test_counting_leaves_no_weights_behind() -> None:
     footprint(lambda: nn.Sequential(nn.Linear(3, 1237), nn.ReLU(), nn.Linear(1237, 2)), (3,), 10, torch.float32)
     gc.collect()

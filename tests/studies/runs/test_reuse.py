@@ -42,6 +42,7 @@ def test_what_still_fits_stays(now: Scenario, new: list[tuple[str, int]], tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_later_end_continues_from_checkpoints_and_keeps_the_shorter_runs_aside(tmp_path: Path) -> None:
     begin(said(), tmp_path / "out")
     before, longer = bytes_of(tmp_path / "out"), said(stop={"rounds": 14})
@@ -81,6 +82,7 @@ def test_without_a_checkpoint_a_run_with_a_later_end_is_computed_anew(tmp_path: 
     assert_like_fresh(tmp_path / "out", longer)
 
 
+@pytest.mark.slow
 def test_an_earlier_end_keeps_the_longer_runs_and_their_checkpoints_aside(tmp_path: Path) -> None:
     longer = said(stop={"rounds": 14})
     begin(longer, tmp_path / "out")
@@ -95,6 +97,7 @@ def test_an_earlier_end_keeps_the_longer_runs_and_their_checkpoints_aside(tmp_pa
 NOISE = {"kind": "gaussian", "clip": 1, "epsilon": 5, "delta": 1e-5, "per": "run"}
 
 
+@pytest.mark.slow
 def test_noise_that_is_calibrated_for_a_whole_run_is_computed_anew(tmp_path: Path) -> None:
     private = {"wait": {"kind": "synchronous"}, "private": {"kind": "synchronous", "mechanism": NOISE}}
     short, long = (load(raw(private, timing=TIMING, stop={"rounds": rounds})) for rounds in (8, 14))

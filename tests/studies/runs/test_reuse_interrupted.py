@@ -59,6 +59,7 @@ def runs_in(folder: Path) -> set[str]:
     return {sha256(content).hexdigest() for content in files}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(3), deadline=None, derandomize=True)
 @given(history=st.lists(SCENARIOS, min_size=2, max_size=3))
 def test_after_any_changes_a_folder_has_the_bytes_of_a_fresh_one_and_no_run_is_lost(history: list[Scenario]) -> None:

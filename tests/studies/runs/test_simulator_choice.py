@@ -215,6 +215,7 @@ def test_python_takes_the_path_by_name(tmp_path: Path) -> None:
         assert results.runs[0].info.path == ("event" if path == "event" else "vectorised")
 
 
+@pytest.mark.slow
 def test_the_command_says_which_path_each_protocol_takes(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     scenario = tiny(PROTOCOLS, timing=EXPONENTIAL, record="rounds", stop={"rounds": 3})

@@ -61,6 +61,7 @@ def planned(vflsim: Callable[..., Ended], *argv: str) -> Path:
     return Path("units.jsonl")
 
 
+@pytest.mark.slow
 def test_twenty_units_by_three_processes_in_three_folders_are_collected_as_one_process_writes_them(
     vflsim: Callable[..., Ended],
 ) -> None:
@@ -79,6 +80,7 @@ def test_twenty_units_by_three_processes_in_three_folders_are_collected_as_one_p
     assert len([name for name in files(Path("all")) if name.endswith("metrics.parquet")]) == 20
 
 
+@pytest.mark.slow
 def test_collect_names_what_is_missing_and_the_command_that_computes_it(vflsim: Callable[..., Ended]) -> None:
     file = planned(vflsim, "--timing-only", "--seeds", "0:3")
     for k in (1, 2):
@@ -190,6 +192,7 @@ def test_a_damaged_plan_is_one_message_with_its_line(
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_sweep_in_shards_is_collected_as_one_process_writes_it(vflsim: Callable[..., Ended]) -> None:
     argv = ("--over", "training.batch=10,20", "--set", "protocols.wait.training={batch: 25}")
     argv = (*argv, "--timing-only", "--seeds", "0:3")

@@ -93,6 +93,7 @@ def test_the_same_sweep_again_computes_nothing(tmp_path: Path) -> None:
     assert_like_fresh(out, [1, 3], said())
 
 
+@pytest.mark.slow
 def test_more_values_and_seeds_compute_what_is_missing(tmp_path: Path) -> None:
     out, more = tmp_path / "out", said(seeds=[0, 1])
     begin(out, [1, 3], said())

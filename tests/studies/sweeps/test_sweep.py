@@ -178,6 +178,7 @@ def test_a_folder_that_is_no_sweeps_is_left_alone(content: str, tmp_path: Path) 
 # --- again, otherwise, and interrupted --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_sweep_again_stays_and_one_without_common_values_moves_it_aside(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     run_sweep(said(), KEY, VALUES, out=out, timing_only=True)
@@ -328,6 +329,7 @@ def test_the_tables_of_a_sweep_that_kept_no_rounds_have_dashes(tmp_path: Path) -
     assert [row[1:] for row in table.rows] == [("—", "—")] * 2
 
 
+@pytest.mark.slow
 def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -> None:
     world = said(stop={"rounds": 60, "target": {"test_accuracy": 0.5}})
     world["training"]["server_optimizer"]["lr"] = 0.5
