@@ -365,3 +365,25 @@ def test_back_returns_at_once_while_the_party_is_up(tiny) -> None:
         world.log("both up")
 
     world.run(server, tiny.idle, tiny.idle).happened((0, "both up"))
+
+
+def test_a_message_of_a_former_life_that_comes_late_is_lost_with_its_draw(virtual) -> None:
+    link = virtual.Link(latency=virtual.constant(0.5), up=8.0)
+    world = virtual(1, links={1: link}, availability={1: down(1, 2)})
+    late = virtual.ball(3)
+    late.sender, late.receiver, late.sent = 1, 0, 0.9
+
+    async def client(node):
+        if not node.returned:
+            await node.sleep(5)
+        await node.send("server", virtual.ball(1))
+
+    async def server(node):
+        await node.sleep(1.5)
+        node.shared.transport.send_lost(late, 3)
+        assert (await node.recv("ball")).sent == 2.0
+
+    world.run(server, client)
+    balls = [(e["index"], e["outcome"], e["bytes"]) for e in world.events("transfer.ball")]
+    assert balls == [(0, "lost", 0), (1, "done", 1)]
+    assert [(e["index"], e["outcome"]) for e in world.events("latency")] == [(0, "lost"), (1, "done")]

@@ -18,7 +18,7 @@ from vflsim.protocols.made import learners_of
 from vflsim.scenario.recording import ViewRecording
 from vflsim.setting import Setting
 from vflsim.streams import SERVER
-from vflsim.timing.availability import Always
+from vflsim.timing.availability import Always, Availability
 from vflsim.timing.party import PartyTiming
 from vflsim.world.energy import Meter
 from vflsim.world.kernel import World
@@ -123,9 +123,14 @@ def brings_code(protocol: Protocol, setting: Setting) -> bool:
 
 def outages_of(setting: Setting, seed: int) -> Outages | None:
     """Make the outages of a run; None if all participants are always available."""
-    availabilities = {client: setting.timings[client].availability for client in setting.clients}
-    interruptible = {client: each for client, each in availabilities.items() if not isinstance(each, Always)}
+    interruptible = interruptible_of(setting)
     return Outages(interruptible, seed) if interruptible else None
+
+
+def interruptible_of(setting: Setting) -> dict[int, Availability]:
+    """Return when the participants are there that are not always available."""
+    availabilities = {client: setting.timings[client].availability for client in setting.clients}
+    return {client: each for client, each in availabilities.items() if not isinstance(each, Always)}
 
 
 def party_clock(timing: PartyTiming, seed: int, party: int) -> PartyClock:

@@ -71,14 +71,17 @@ class Run(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Presence:
-    """One party's ups and downs; ``since`` is when the present outage began."""
+class Presence:
+    """One party's ups and downs; ``since`` is when the present outage began (s), ``outages`` how many have ended.
+
+    ``start`` starts the party, and returns its task if it is one of this process.
+    """
 
     party: int
     profile: Profile
     loses: bool
     recurs: bool
-    start: Callable[[], Task]
+    start: Callable[[], Task | None]
     up: bool = True
     since: float = 0.0
     outages: int = 0
@@ -112,7 +115,7 @@ class Outages:
     def __init__(self, availabilities: Mapping[int, Availability], seed: int) -> None:
         self._availabilities = availabilities
         self._profiles = {party: each.profile(seed, party) for party, each in availabilities.items()}
-        self._presences: dict[int, _Presence] = {}
+        self._presences: dict[int, Presence] = {}
         self._waits: dict[Wanted, _Wait] = {}
         self.losing = frozenset(party for party, each in availabilities.items() if each.interrupted == "lost")
         """The parties that crash in every outage; the others pause."""
@@ -128,22 +131,23 @@ class Outages:
         pauses = party in self._profiles and party not in self.losing
         return Gate(world, self._profiles[party]) if pauses else None
 
-    def begin(self, run: Run, starts: Mapping[int, Callable[[], Task]]) -> None:
+    def begin(self, run: Run, starts: Mapping[int, Callable[[], Task | None]]) -> None:
         """Start every party by its function: one that has crashed when it comes up, and anew each time it does."""
         self.run = run
         for party, start in starts.items():
             if party not in self._profiles:
                 start()
                 continue
-            presence = self._presences[party] = _Presence(
+            presence = self._presences[party] = Presence(
                 party, self._profiles[party], party in self.losing, self._availabilities[party].recurs, start
             )
-            up = presence.profile.value(run.world.now()) > 0
+            now = run.world.now()
+            up = presence.profile.value(now) > 0
             if up or not presence.loses:
-                presence.tasks.append(start())
+                self._start(presence)
             if not up:
-                self._go_down(presence)
-            self._await_change(presence)
+                self._go_down(presence, now)
+            self._await_change(presence, now)
 
     def close(self) -> None:
         """Record the outages that the end of the run cuts short."""
@@ -233,32 +237,47 @@ class Outages:
     def _hopeless(self, needs: str, missing: Iterable[int]) -> IncompleteRoundError:
         named = [f"client {party} went down for good at {self.gone[party]:.6g} s" for party in missing]
         return IncompleteRoundError(
-            f"round {self.run.recorder.current_round} cannot be completed: {needs}; {few(named)}",
+            f"{self._present_round()} cannot be completed: {needs}; {few(named)}",
             remedy="say in its availability when it is repaired, or choose a protocol that goes on without it",
         )
 
+    def _present_round(self) -> str:
+        """Return the round in progress in words."""
+        return f"round {self.run.recorder.current_round}"
+
     # --- ups and downs ----------------------------------------------------------------------------------------------
 
-    def _await_change(self, presence: _Presence) -> None:
+    def _start(self, presence: Presence) -> None:
+        task = presence.start()
+        if task is not None:
+            presence.tasks.append(task)
+
+    def _await_change(self, presence: Presence, since: float) -> None:
+        """Have the next change after the instant ``since`` happen when it is due."""
         world = self.run.world
-        now = world.now()
-        at = presence.profile.next_change(now)
+        at = presence.profile.next_change(since)
         if at < math.inf:  # endless pauses change nothing: the work that they delay keeps the run alive, if anything
             pauses = presence.recurs and not presence.loses
-            world.after(at - now, partial(self._change, presence), Moment.OUTAGE, observer=pauses)
+            world.after(at - world.now(), partial(self._due, presence, at), Moment.OUTAGE, observer=pauses)
 
-    def _change(self, presence: _Presence) -> None:
+    def _due(self, presence: Presence, at: float) -> None:
+        """Deal with a change that was due at the instant ``at``: now."""
+        self._change(presence, self.run.world.now())
+
+    def _change(self, presence: Presence, now: float) -> None:
         if presence.party not in self._presences:  # the run has ended in this very turn
             return
-        up = presence.profile.value(self.run.world.now()) > 0
-        if up != presence.up:  # a profile may stay as it is, and a timer be early by rounding
-            (self._come_up if up else self._go_down)(presence)
-        self._await_change(presence)
+        up = presence.profile.value(now) > 0
+        if up and not presence.up:  # a profile may stay as it is, and a timer be early by rounding
+            self._come_up(presence)
+        elif presence.up and not up:
+            self._go_down(presence, now)
+        self._await_change(presence, now)
 
-    def _go_down(self, presence: _Presence) -> None:
+    def _go_down(self, presence: Presence, now: float) -> None:
         world = self.run.world
         presence.up = False
-        for_good = presence.profile.finish(world.now(), 0.0) == math.inf
+        for_good = presence.profile.finish(now, 0.0) == math.inf
         if for_good:  # checked when the instant has ended, in which others may go down, too
             self.gone[presence.party] = world.now()
             world.after(0.0, self._check_all, Moment.OUTAGE)
@@ -268,7 +287,7 @@ class Outages:
         if self.run.recorder.meter is not None:
             self.run.recorder.meter.set_up(presence.party, world.now(), up=False)
 
-    def _crash(self, presence: _Presence) -> None:
+    def _crash(self, presence: Presence) -> None:
         run, party = self.run, presence.party
         run.transport.shut(party)
         while presence.tasks:  # last words may start another
@@ -276,30 +295,34 @@ class Outages:
         run.transport.lose(party)
         run.mailboxes[party].clear()
         self._hang_up(party)
-        steps = run.recorder.rounds
+        self._count_crash(presence)
+
+    def _count_crash(self, presence: Presence) -> None:
+        """End the run if a party crashes again and again without a step of the server."""
+        steps = self.run.recorder.rounds
         presence.crashes = presence.crashes + 1 if presence.steps == steps else 1
         presence.steps = steps
         if presence.crashes > CRASHES_WITHOUT_A_STEP:
-            run.world.fail(self._stuck(presence), "the world")
+            self.run.world.fail(self._stuck(presence), "the world")
 
-    def _come_up(self, presence: _Presence) -> None:
+    def _come_up(self, presence: Presence) -> None:
         self._record(presence, "done")
         presence.up = True
         if self.run.recorder.meter is not None:
             self.run.recorder.meter.set_up(presence.party, self.run.world.now(), up=True)
         if presence.loses:
             self.run.transport.open(presence.party)
-            presence.tasks.append(presence.start())
+            self._start(presence)
         for signal in presence.returning:
             signal.set()
         presence.returning.clear()
 
-    def _record(self, presence: _Presence, outcome: str) -> None:
+    def _record(self, presence: Presence, outcome: str) -> None:
         now, index = self.run.world.now(), presence.outages
         presence.outages += 1
         self.run.recorder.event(presence.since, now, presence.party, "outage", -1, -1, 0, index, math.nan, outcome)
 
-    def _stuck(self, presence: _Presence) -> NoProgressError:
+    def _stuck(self, presence: Presence) -> NoProgressError:
         waits = sorted(self._waits.values(), key=lambda wait: wait.party)
         waiting = few([f"{party_name(wait.party)} waits for {wait.wanted}" for wait in waits], "; ")
         waiting = waiting or "the server waits for it to come back"

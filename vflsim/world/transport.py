@@ -77,6 +77,15 @@ class Transport:
             self._carrier.enter(transfer)
         return transfer
 
+    def send_lost(self, message: Message, size: int) -> Transfer:
+        """Account for a message whose sender has crashed since it sent it: it has its draw, and is lost at once."""
+        shut, self._shut = self._shut, set()
+        transfer = self.send(message, size, _unreachable)
+        self._shut = shut
+        if self._cut(transfer, "lost"):
+            self._carrier.leave(transfer)
+        return transfer
+
     def abandon(self, transfer: Transfer) -> None:
         """Take a message off its link; the bytes already sent count."""
         if transfer.under_way and self._cut(transfer, "abandoned"):
@@ -165,3 +174,7 @@ class Transport:
     def _close(self, transfer: Transfer, sent: int, outcome: str) -> None:
         del self._open[transfer]
         self._recorder.transfer(transfer.message, transfer.index, transfer.began, self._world.instant, sent, outcome)
+
+
+def _unreachable(message: Message) -> None:
+    raise AssertionError(f"a lost {message.kind!r} message has arrived")
