@@ -124,6 +124,13 @@ def test_evaluations_that_take_part_in_the_order_are_refused() -> None:
         refuse_unreplayable(scenario_of("local"))
 
 
+def test_outages_are_no_part_of_the_order_and_refused() -> None:
+    away = {"kind": "failure", "at": "1 s", "repair": "1 s", "interrupted": "lost"}
+    timing = {"clients": [{"select": "all", "compute": "1 ms"}, {"select": "3", "availability": away}]}
+    with pytest.raises(ScenarioError, match="only cannot be replayed: outages of client-3 are no part of the order"):
+        refuse_unreplayable(tiny({"only": {"kind": "synchronous"}}, timing=timing))
+
+
 def test_a_deadline_cannot_be_replayed() -> None:
     _, orders = simulated(scenario_of("ignore-deadline"))
     outcome = again(scenario_of("ignore-deadline"), orders)

@@ -15,14 +15,16 @@ from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.capabilities import OwnEvaluation
+from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import setting
+from vflsim.scenario.resolve import party_timings, setting
 from vflsim.simulation.build import parties
 from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.run import Outcome, run_parties
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
+from vflsim.timing.availability import Always
 from vflsim.world.clock import Moment
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
@@ -175,7 +177,13 @@ class OrderedBox(Mailbox):
 
 def refuse_unreplayable(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` for the first protocol that cannot be replayed, with the reason."""
+    timings = party_timings(scenario)
     for name, said in scenario.protocols.items():
+        clients = participants_of(said.protocol, scenario.clients, scenario.symbols)
+        away = [client for client in clients if not isinstance(timings[client].availability, Always)]
+        if away:
+            why, allowed = f"outages of {party_name(away[0])} are no part of the order", "clients that are always there"
+            raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}", allowed)
         if isinstance(said.protocol, OwnEvaluation):
             why = "its evaluations have messages of their own"
         elif scenario.evaluate_of(name).costs_time:

@@ -120,6 +120,10 @@ def test_who_only_pauses_may_be_at_work_while_down(sound: Outcome) -> None:
     assert any("happens while" in problem for problem in broken(sound, lambda frame: None, crashing=(1, 2)))
 
 
+def test_processes_with_clocks_of_their_own_are_not_held_against_each_other(sound: Outcome) -> None:
+    assert not any("while its party is down" in problem for problem in broken(sound, works_while_down, path="live"))
+
+
 def test_seconds_down_are_the_overlap_with_the_outages() -> None:
     outages = [(1.0, 2.0), (4.0, 7.0)]
     spans = [(0.0, 0.5), (0.0, 1.5), (1.2, 1.8), (0.0, 9.0), (2.0, 4.0), (6.5, 8.0), (1.0, 2.0), (7.0, 9.0)]

@@ -77,7 +77,7 @@ def _outages_are_in_order(frames: Frames, info: RunInfo) -> Iterator[str]:
 
 def _nothing_is_done_while_down(frames: Frames, info: RunInfo) -> Iterator[str]:
     """A party whose outages lose work neither acts nor receives during them."""
-    if frames.events is None:
+    if frames.events is None or info.path == "live":  # each process says by its own clock when things really happened
         return
     events, outages = frames.events, Downtime(frames.events)
     if not outages.of:
