@@ -29,7 +29,7 @@ LOSSY = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "scalar_quantiser"
 
 
 def stored(folder: Path, clients: int = 2, **changes: Any) -> Path:
-    said = raw({"wait": "synchronous"} | changes.pop("more", {}), timing=RANDOM_TIMING, **changes)
+    said = raw({"wait": "synchronous"} | changes.pop("more", {}), **{"timing": RANDOM_TIMING, **changes})
     said["protocols"]["wait"] = {"kind": "synchronous"}
     said["partition"]["clients"] = clients
     said["training"]["dtype"] = "float64"
@@ -130,6 +130,81 @@ def test_a_replay_in_the_live_order_ends_with_the_live_weights(tmp_path: Path, v
             load_file(at / kind / "seed-0" / "weights.safetensors") for at in (live, tmp_path / "live-replay")
         )
         assert all(torch.equal(one[key], other[key]) for key in one), kind
+
+
+AWAY: dict[str, Any] = {
+    **RANDOM_TIMING,
+    "clients": [
+        *RANDOM_TIMING["clients"],
+        {"select": "1", "availability": {"kind": "intervals", "down": [["70 ms", "120 ms"]], "interrupted": "resumed"}},
+        {
+            "select": "2",
+            "availability": {
+                "kind": "intervals", "down": [["60 ms", "130 ms"]], "period": "240 ms", "interrupted": "lost",
+            },
+        },
+    ],
+}  # fmt: skip
+"""A client that pauses once, and one that crashes again and again."""
+
+
+def test_outages_of_the_scenario_happen_live_as_they_are_drawn(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    scenario = stored(tmp_path, timing=AWAY, stop={"time": "700 ms"})
+    live, simulated = tmp_path / "live", tmp_path / "simulated"
+    ended = vflsim("live", scenario, "--out", live, "--no-report")
+    assert ended.status == 0, ended.err
+    assert vflsim("verify", live).status == 0
+    assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
+    runs = [folder / "wait" / "seed-0" for folder in (live, simulated)]
+    info = json.loads((runs[0] / "run.json").read_text())
+    assert (info["stop_reason"], info["crashing"]) == ("time", [2])
+    assert info["counts"]["rounds"] >= 2
+    ours, theirs = (table(run, "events") for run in runs)
+    keys = ["party", "index", "outcome"]
+    outages = [
+        each[each["kind"] == "outage"].astype({"party": str}).sort_values(keys, ignore_index=True)
+        for each in (ours, theirs)
+    ]
+    assert outages[0][keys].equals(outages[1][keys])
+    assert outages[0]["party"].tolist() == ["client-1", *["client-2"] * 3]
+    assert (outages[0]["start_s"] >= outages[1]["start_s"] - 1e-6).all(), "none begins before it is due"
+    both = ours.merge(theirs, on=["party", "kind", "peer", "index"]).dropna(subset="drawn_s_x")
+    assert len(both) > 10
+    assert (both["drawn_s_x"] == both["drawn_s_y"]).all()
+    ended = vflsim("replay", live)
+    assert (ended.status, "outages of client-1 are no part of the order" in ended.err) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interrupted", ["resumed", "lost"])
+def test_every_kind_runs_live_with_clients_that_go_down(
+    interrupted: str, tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    unfit = SLOWLY_ANALYSED if interrupted == "resumed" else SLOWLY_ANALYSED | NEEDS_PAUSES
+    kinds = [kind for kind in LIVE if kind not in unfit]
+    spans = {name: {"kind": "uniform", "low": low, "high": high} for name, low, high in SPANS}
+    away = {"select": "2", "availability": {"kind": "alternating", **spans, "interrupted": interrupted}}
+    timing = {**RANDOM_TIMING, "clients": [*RANDOM_TIMING["clients"], away]}
+    for active in (True, False):
+        chosen = [kind for kind in kinds if (kind in ACTIVE) is active]
+        said = raw({kind: KINDS[kind] for kind in chosen}, timing=timing, stop={"rounds": 8})
+        scenario, live, simulated = (tmp_path / f"{name}-{active}" for name in ("scenario.yaml", "live", "simulated"))
+        scenario.write_text(json.dumps(said | {"record": "events"}))
+        ended = vflsim("live", scenario, "--out", live, "--no-report")
+        assert ended.status == 0, ended.err
+        assert vflsim("verify", live).status == 0
+        assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
+        for name in chosen:
+            weights, wanted = (load_file(at / name / "seed-0" / "weights.safetensors") for at in (live, simulated))
+            assert weights.keys() == wanted.keys(), name
+            apart = max(float((weights[key] - wanted[key]).abs().max()) for key in wanted)
+            free = interrupted == "lost" or name in ORDERED | MEASURING
+            assert free or apart <= (1e-14 if name == "vimadmm" else 0.0), name
+
+
+NEEDS_PAUSES = frozenset({"ef_vfl"})
+"""Kinds that no scenario may have with clients that lose their work."""
+SPANS = (("up", "60 ms", "160 ms"), ("down", "30 ms", "90 ms"))
 
 
 def test_results_without_orders_cannot_be_replayed(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:

@@ -66,7 +66,7 @@ def made(kind: str, party: int, data: LoadedData) -> OwnParty:
         links = [timing.link for timing in resolved.timings]
         return own_party(
             scenario, "only", 0, resolved, party, world, lambda _: Mailbox(world),
-            lambda recorder: Transport(world, resolved.network, links, 0, recorder),
+            lambda recorder: Transport(world, resolved.network, links, 0, recorder), lambda _: None, None,
         )  # fmt: skip
     finally:
         loop.close()

@@ -21,7 +21,11 @@ def read(sender: int, body: bytes) -> tuple[Message, float]:
 
 def mail(emulated: bool = True) -> tuple[PeerMail, Got]:
     got: Got = []
-    return PeerMail(read, lambda message, at: got.append((message.round, at)), emulated), got
+
+    def note(message: Message, at: float) -> None:
+        got.append((message.round, at))
+
+    return PeerMail(read, note, note, emulated), got
 
 
 def bytes_of(number: int) -> Callable[[PeerMail], None]:
@@ -53,6 +57,13 @@ def test_a_message_is_handed_on_when_it_is_here_and_due(story: list[Callable[[Pe
     for step in story:
         step(box)
     assert got == expected
+
+
+def test_a_crash_loses_what_has_arrived_in_its_time_and_whose_bytes_still_come() -> None:
+    box, got = mail()
+    for step in (due(0, 1.0), PeerMail.crash, bytes_of(0), bytes_of(1), due(1, 2.0)):
+        step(box)
+    assert got == [(101, 2.0)]
 
 
 def test_without_emulated_delays_and_outside_time_a_message_is_handed_on_at_once() -> None:

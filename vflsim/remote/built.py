@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.party import PartyLearner
@@ -23,11 +25,11 @@ from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code, party_clock
 from vflsim.simulation.conditions import conditions_of
 from vflsim.streams import SERVER
-from vflsim.timing.availability import Always
 from vflsim.timing.party import PartyTiming
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
+from vflsim.world.outages import Outages
 from vflsim.world.party import Draws, Party, RunContext
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
@@ -50,7 +52,6 @@ def refuse_unfit(scenario: Scenario) -> None:
 
 def _unfit(scenario: Scenario, name: str) -> str:
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
-    participants = party_timings(scenario)[1:]
     if not participants_of(protocol, scenario.clients, scenario.symbols):
         return "no client takes part in it"
     if protocol.traits.reference:
@@ -61,8 +62,6 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return why
     if scenario.protocols[name].mechanism is not None:
         return "noise would follow from the scenario's public seed"
-    if any(not isinstance(timing.availability, Always) for timing in participants):
-        return "clients go down in this scenario"
     if scenario.record.views is not None:
         return "the scenario records what parties see (record.views)"
     if stop.epsilon is not None:
@@ -97,10 +96,13 @@ def own_party(
     world: LiveWorld,
     boxes: Callable[[int], Mailbox],
     transport: Callable[[Recorder], Transport],
+    free: Callable[[Message], None],
+    outages: Outages | None,
 ) -> OwnParty:
     """Make one party of a run in ``world``: its learner alone is kept.
 
-    ``boxes`` gives what takes the messages to another party, ``transport`` what moves messages.
+    ``boxes`` gives what takes the messages to another party, ``transport`` what moves messages, ``free`` sends one
+    outside time. ``outages`` are those that this process knows of.
     """
     protocol, training = scenario.protocols[name].protocol, resolved.training
     learners = learners_of(protocol, resolved, seed)
@@ -113,12 +115,14 @@ def own_party(
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)
     mailboxes = {other: boxes(other) for other in (SERVER, *resolved.clients) if other != party}
+    mailboxes[party] = OwnBox(world)
     shared = RunContext(
         world, transport(recorder), recorder, wires, resolved.clients, sequence, mailboxes,
-        protocol=type(protocol).__name__,
+        outages=outages, protocol=type(protocol).__name__,
     )  # fmt: skip
     own = BatchSequence(resolved.data.rows, training, seed, party) if training.batches == "own" else sequence
-    state = Party(party, shared, party_clock(resolved.timings[party], seed, party), Draws(seed, party), own)
+    state = _LiveParty(party, shared, party_clock(resolved.timings[party], seed, party), Draws(seed, party), own)
+    state.free = free
     modules = {base.__module__ for base in type(protocol).__mro__}
     modules |= {module.rpartition(".")[0] + ".messages" for module in modules}
     reader = Reader(
@@ -135,6 +139,40 @@ def own_party(
         watch = Watch(learner, seed, refuses=False, burst=burst)
     node: Node = Node(state, learner, watch)
     return OwnParty(node, shared, resolved, reader, recorder, wires, conditions)
+
+
+class _LiveParty(Party):
+    """A party that sends what takes no time by ``free``, past the network."""
+
+    free: Callable[[Message], None]
+
+    @override
+    def deliver(self, message: Message) -> None:
+        self.free(message)
+
+
+class OwnBox(Mailbox):
+    """The mailbox of this process's party. Messages outside time, of evaluations, stay in it when the party crashes."""
+
+    def __init__(self, world: LiveWorld) -> None:
+        super().__init__(world)
+        self._free: list[Message] = []
+
+    def deliver_free(self, message: Message) -> None:
+        """Take in a message outside time."""
+        self._free = [*self._here(self._free), message]
+        self.deliver(message)
+
+    @override
+    def clear(self) -> None:
+        self._free = self._here(self._free)
+        super().clear()
+        here = self._here(self._free)
+        self.give_back([message for message in self._free if message not in here])
+
+    def _here(self, some: list[Message]) -> list[Message]:
+        wanted = {id(message) for message in some}
+        return [message for message, _ in self.unread() if id(message) in wanted]
 
 
 class RemoteBox(Mailbox):

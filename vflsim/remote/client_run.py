@@ -13,9 +13,10 @@ from vflsim.learning.privacy.blinding.keys import public_key
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import coroutine_of
-from vflsim.remote.built import OwnParty, RemoteBox, emulated, own_party
+from vflsim.remote.built import OwnBox, OwnParty, RemoteBox, emulated, own_party
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import (
+    CameUp,
     Control,
     Counted,
     Done,
@@ -27,11 +28,13 @@ from vflsim.remote.control import (
     Start,
     Stopped,
     Voucher,
+    WentDown,
 )
 from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
 from vflsim.remote.machine import digest_of, machine
 from vflsim.remote.mesh import Mesh
+from vflsim.remote.outages import ClientOutages
 from vflsim.remote.outbox import Outbox, unconnected
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import write_part
@@ -40,10 +43,12 @@ from vflsim.remote.vouchers import VouchedRun, checked, vouch
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
+from vflsim.simulation.build import interruptible_of
 from vflsim.simulation.execution import Execution
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
 from vflsim.world.record import Recorder
+from vflsim.world.task import Task
 
 
 class ClientHost(Protocol):
@@ -71,7 +76,7 @@ class ClientRun:
         resolved = replace(setting(scenario, self._name, client.data.of(self._name)), public=public)
         waits = emulated(resolved)
         self._world = LiveWorld(client.loop, waits)
-        self._mail = PeerMail(self._read, self._deliver, waits)
+        self._mail = PeerMail(self._read, self._deliver, self._deliver_free, waits)
         mesh = None if public is None else client.mesh
         made: list[OwnParty] = []
 
@@ -86,6 +91,10 @@ class ClientRun:
             else:
                 mesh.send(message.receiver, pack(message), timed=False)
 
+        interruptible, party = interruptible_of(resolved), client.party
+        self._outages = ClientOutages(interruptible, self._seed, party, self._crashed) if interruptible else None
+        if self._outages is not None:
+            self._world.crash_at = self._outages.next_crash
         to_peer = None if mesh is None else partial(mesh.send, timed=True)
         box = RemoteBox(self._world, hand_over)
         with drawing_from(torch_seed(self._seed, SHARED, "learners")):
@@ -99,6 +108,8 @@ class ClientRun:
                     self._world,
                     lambda _: box,
                     lambda _: Outbox(channel, pack, to_peer),
+                    hand_over,
+                    self._outages,
                 )
             )
         self._made = made[0]
@@ -123,6 +134,7 @@ class ClientRun:
         with Execution(eager=True).settings(), drawing_from(torch_seed(self._seed, SHARED, "protocol"), alone=False):
             client.channel.control(Ready(voucher=voucher))
             self._world.run()
+            self._made.shared.close()
             self._world.conclude(self._until_done())
 
     def written(self, folder: Path) -> None:
@@ -139,17 +151,32 @@ class ClientRun:
             self._client.channel.control(Counted(updates=more))
 
     def _on_message(self, timed: bool, body: bytes) -> None:
-        self._deliver(*self._read(SERVER, body))
+        (self._deliver if timed else self._deliver_free)(*self._read(SERVER, body))
 
     def _read(self, sender: int, body: bytes) -> tuple[Message, float]:
         return self._made.reader.message(body, sender, self._client.party)
 
     def _deliver(self, message: Message, at: float) -> None:
         def arrive() -> None:
-            self._made.recorder.order.arrived(message)
-            self._made.node.state.mailbox.deliver(message)
+            if self._outages is None or not self._outages.crashed(self._client.party):
+                self._made.recorder.order.arrived(message)
+                self._made.node.state.mailbox.deliver(message)
 
         self._world.deliver(arrive, at)
+
+    def _deliver_free(self, message: Message, at: float) -> None:
+        box = self._made.shared.mailboxes[self._client.party]
+        assert isinstance(box, OwnBox), "it has been made so"
+        self._world.deliver(partial(box.deliver_free, message), at)
+
+    def _crashed(self) -> None:
+        self._mail.crash()
+        self._client.channel.control(WentDown())
+
+    def _called_back(self, word: CameUp) -> None:
+        if self._outages is None:
+            raise RunError("the server says that an outage is over, in a run without any")
+        self._world.deliver(partial(self._outages.called_back, word), word.at)
 
     def _on_control(self, message: Control) -> None:
         match message:
@@ -165,6 +192,8 @@ class ClientRun:
                 self._world.deliver(lambda: self._world.finish(message.reason))
             case IsDue() | Dropped():
                 self._mail.told(message)
+            case CameUp():
+                self._called_back(message)
             case Done():
                 self._world.deliver(self._ended.set)
             case _:
@@ -177,8 +206,16 @@ class ClientRun:
             blinder.vouched[voucher.party] = checked(voucher, self._client.identity, self._run)
 
     def _begin(self) -> None:
+        if self._outages is None:
+            self._start()
+        else:
+            starts = {client: _nothing for client in self._made.shared.clients if client != self._client.party}
+            self._outages.begin(self._made.shared, {**starts, self._client.party: self._start})
+
+    def _start(self) -> Task:
         party = self._client.party
-        self._world.spawn(coroutine_of(self._protocol, "client", party, self._made.node), party_name(party), party)
+        made_of = coroutine_of(self._protocol, "client", party, self._made.node)
+        return self._world.spawn(made_of, party_name(party), party)
 
     def _answer(self, asked: EvaluateNow) -> None:
         node = self._made.node.free(wired=asked.wired) if asked.free else self._made.node
@@ -186,3 +223,7 @@ class ClientRun:
             evaluation_of(self._protocol), "answer_evaluation", node.party, node, asked.splits, asked.number
         )
         self._world.spawn(answering, f"{party_name(node.party)} (evaluation)", node.party, observer=asked.free)
+
+
+def _nothing() -> None:
+    """Start nothing: the party is another process's."""

@@ -150,6 +150,21 @@ class Withdrawn(_Control):
     number: _Count
 
 
+class WentDown(_Control):
+    """A client has crashed, in an outage of the scenario: what it sends from now on is of its next life."""
+
+    kind: Literal["down"] = "down"
+
+
+class CameUp(_Control):
+    """The ``number``-th outage (from 1) of a client ends at the instant ``at``: it begins anew in this round."""
+
+    kind: Literal["up"] = "up"
+    number: _Count
+    round: _Count
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class EvaluateNow(_Control):
     """The client answers evaluation ``number`` on ``splits``; ``free``: at no emulated cost."""
 
@@ -201,7 +216,7 @@ class Bye(_Control):
 
 Control: TypeAlias = (
     Hello | Welcome | Refused | Prepare | Introduced | Peer | Joined | Voucher | Ready | Start | Counted | Passing
-    | IsDue | Dropped | Withdrawn | EvaluateNow | Stopped | Done | Written | Failed | Beat | Bye
+    | IsDue | Dropped | Withdrawn | WentDown | CameUp | EvaluateNow | Stopped | Done | Written | Failed | Beat | Bye
 )  # fmt: skip
 _ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
 

@@ -59,6 +59,12 @@ class Outbox(Transport):
             self._channel.control(Withdrawn(number=transfer.place))
 
     @override
+    def shut(self, party: int) -> None:
+        """Do nothing: the server's end of the network loses what is sent from and to a party that is down."""
+
+    open = lose = shut
+
+    @override
     def close(self) -> None:
         """Do nothing: the server accounts for what the end of the run cuts short."""
 

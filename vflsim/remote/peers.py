@@ -25,17 +25,19 @@ class PeerMail:
     """Messages from other clients that wait for their emulated time, or hand on at once what is not ``emulated``.
 
     ``read`` gives the message from a sender in a body, and its sender's instant (s); ``deliver`` takes it at an
-    instant. Invariants: a message is handed on once, when both its bytes and its time have come; one that was abandoned
-    on its emulated way is never handed on; at most ``MOST_WAITING`` bytes of a sender wait for their time.
+    instant, ``deliver_free`` one that takes no time. Invariants: a message is handed on once, when both its bytes and
+    its time have come; one that was abandoned on its emulated way is never handed on; at most ``MOST_WAITING`` bytes
+    of a sender wait for their time.
     """
 
     def __init__(
         self,
         read: Callable[[int, bytes], tuple[Message, float]],
         deliver: Callable[[Message, float], None],
+        deliver_free: Callable[[Message, float], None],
         emulated: bool,
     ) -> None:
-        self._read, self._deliver, self._emulated = read, deliver, emulated
+        self._read, self._deliver, self._deliver_free, self._emulated = read, deliver, deliver_free, emulated
         self._waiting: dict[Key, tuple[Message, int]] = {}
         self._bytes: Counter[int] = Counter()
         self._known: dict[Key, float | None] = {}
@@ -44,7 +46,7 @@ class PeerMail:
     def came(self, sender: int, timed: bool, body: bytes) -> None:
         """Take a frame from another client. Raises ``ControlError`` and ``DataError`` for what cannot be used."""
         if not timed:
-            self._deliver(*self._read(sender, body))
+            self._deliver_free(*self._read(sender, body))
             return
         if len(body) < _NUMBER.size:
             raise ControlError(f"a message of {len(body)} bytes between clients")
@@ -65,6 +67,10 @@ class PeerMail:
             self._bytes[sender] += len(body)
             if self._bytes[sender] > MOST_WAITING:
                 raise ControlError(f"{self._bytes[sender]} bytes wait for their time", allowed=f"{MOST_WAITING}")
+
+    def crash(self) -> None:
+        """Lose the messages that have arrived in emulated time, and whose bytes are still to come."""
+        self._known = dict.fromkeys(self._known)
 
     def told(self, word: IsDue | Dropped) -> None:
         """Take the server's word on a message from another client."""

@@ -26,18 +26,20 @@ from vflsim.remote.control import (
     Ready,
     Start,
     Stopped,
+    WentDown,
     Withdrawn,
     Written,
 )
 from vflsim.remote.facts import Public
 from vflsim.remote.frames import own_fields, pack_message
 from vflsim.remote.machine import machine
+from vflsim.remote.outages import ServerOutages
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import read_part
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
-from vflsim.simulation.build import Parties
+from vflsim.simulation.build import Parties, interruptible_of
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.replay import ORDER, order_table
@@ -79,9 +81,12 @@ class ServerRun:
         self.channels = list(taking_part.values())
         made: list[OwnParty] = []
 
-        def send(channel: Channel, message: Message) -> None:
-            channel.message(pack_message(message, made[0].wires, world.instant), timed=True)
+        def send(message: Message, timed: bool) -> None:
+            taking_part[message.receiver].message(pack_message(message, made[0].wires, world.instant), timed)
 
+        interruptible = interruptible_of(self._resolved)
+        self._outages = ServerOutages(interruptible, seed, self._tell_one, self._lost) if interruptible else None
+        gates = {} if self._outages is None else self._outages.gates()
         with drawing_from(torch_seed(seed, SHARED, "learners")):
             made.append(
                 own_party(
@@ -91,19 +96,23 @@ class ServerRun:
                     self._resolved,
                     SERVER,
                     world,
-                    lambda client: RemoteBox(world, partial(send, taking_part[client])),
+                    lambda _: RemoteBox(world, partial(send, timed=True)),
                     lambda recorder: Transport(
                         world,
                         self._resolved.network,
                         [timing.link for timing in self._resolved.timings],
                         seed,
                         recorder,
+                        gates,
                     ),
+                    partial(send, timed=False),
+                    self._outages,
                 )
             )
         self._made = made[0]
         self._arriving: dict[int, dict[int, Transfer]] = {client: {} for client in taking_part}
         self._count = dict.fromkeys(taking_part, 0)
+        self._lives = dict.fromkeys(taking_part, 0)
         world.on_finish = lambda reason: self._tell(Stopped(reason=reason))
         for client, channel in taking_part.items():
             channel.attend(
@@ -160,7 +169,7 @@ class ServerRun:
         lacking = f"without the events and weights of {', '.join(absent)}: no parts in {folder}" if absent else ""
         note = "; ".join(filter(None, [outcome.note, lacking, self._slip()]))
         extra = outcome.extra
-        if self._made.recorder.keep == "events" and not absent:
+        if self._made.recorder.keep == "events" and not absent and self._outages is None:
             extra = {**extra, ORDER: order_table(orders)}
         tables = tables_of(self._made.recorder)
         return dataclasses.replace(outcome, tables=tables, weights=weights, info=info, extra=extra, note=note)
@@ -175,6 +184,21 @@ class ServerRun:
     def _tell(self, message: Control) -> None:
         for channel in self.channels:
             channel.control(message)
+
+    def _tell_one(self, client: int, message: Control) -> None:
+        self._clients[client].control(message)
+
+    def _lost(self, client: int) -> None:
+        """Tell clients which messages between them were lost when ``client`` crashed."""
+        for sender, arriving in self._arriving.items():
+            lost = [number for number, transfer in arriving.items() if transfer.state == "lost"]
+            for number in lost:
+                self._drop(sender, number, arriving.pop(number).message)
+
+    def _drop(self, sender: int, number: int, message: Message) -> None:
+        """Tell a client that a message will not arrive, which it gets directly."""
+        if message.receiver != SERVER and self._emulated:
+            self._tell_one(message.receiver, Dropped(sender=sender, number=number))
 
     def _on_message(self, client: int, timed: bool, body: bytes) -> None:
         message, at = self._made.reader.message(body, client, SERVER)
@@ -192,8 +216,15 @@ class ServerRun:
         message.sent = self._world.instant
         for number in [number for number, transfer in arriving.items() if not transfer.under_way]:
             del arriving[number]
-        arriving[self._count[client]] = self._made.shared.transport.send(message, size, arrive)
+        number, transport = self._count[client], self._made.shared.transport
+        if self._outages is not None and self._lives[client] < self._outages.crashes[client]:
+            transfer = transport.send_lost(message, size)
+        else:
+            transfer = transport.send(message, size, arrive)
+        arriving[number] = transfer
         self._count[client] += 1
+        if transfer.state == "lost":
+            self._drop(client, number, message)
 
     def _stands_for(self, client: int, passing: Passing) -> Message:
         """Return a message without content in place of one that goes to another client directly.
@@ -233,6 +264,8 @@ class ServerRun:
                 self._world.deliver(partial(self._pass, client, stands_for, message.size), message.at)
             case Withdrawn():
                 self._world.deliver(partial(self._withdraw, client, message.number))
+            case WentDown():
+                self._world.deliver(partial(self._next_life, client))
             case Failed():
                 error = RunError(message.what, message.where)
                 self._world.deliver(lambda: self._world.fail(error, f"client {client}"))
@@ -240,6 +273,9 @@ class ServerRun:
                 raise RunError(f"client {client} sent a {message.kind!r} message in a run")
             case _:
                 raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")
+
+    def _next_life(self, client: int) -> None:
+        self._lives[client] += 1
 
     def _counted(self, updates: int) -> None:
         if not self._world.over:
@@ -253,5 +289,5 @@ class ServerRun:
             return
         self._made.shared.transport.abandon(transfer)
         message = transfer.message
-        if transfer.state == "abandoned" and message.receiver != SERVER and self._emulated:
-            self._clients[message.receiver].control(Dropped(sender=client, number=number))
+        if transfer.state == "abandoned":
+            self._drop(client, number, message)

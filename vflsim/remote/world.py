@@ -76,7 +76,8 @@ class LiveWorld(RealTimeWorld):
     back, is never ahead of real time, and at most ``MOST_BEHIND_S`` behind it: beyond that it slips. A computation
     begins so early that it ends when its drawn time is over, as far as earlier ones tell: not at once, since abandoned
     work must not run. If it takes longer, the schedule waits for it. Where nothing is ``emulated``, the schedule is
-    real time. ``on_finish(reason)`` is called once, within the event that ends the run.
+    real time. ``on_finish(reason)`` is called once, within the event that ends the run. A computation that would end
+    after ``crash_at()``, the instant of the next crash, does not begin.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emulated: bool = True) -> None:
@@ -85,6 +86,7 @@ class LiveWorld(RealTimeWorld):
         self._most_behind = MOST_BEHIND_S if emulated else 0.0
         self._live = 1  # the connections
         self.on_finish: Callable[[str], None] | None = None
+        self.crash_at: Callable[[], float] | None = None
         self.slipped_s = 0.0
         """By how much the schedule has slipped in all, because the machine could not follow it (s)."""
         self._running = False
@@ -100,6 +102,8 @@ class LiveWorld(RealTimeWorld):
     def until_work(self, operation: Operation[Any], seconds: float) -> float:
         self._working = operation
         took = self._took.get(operation.kind)
+        if self.crash_at is not None and operation.at is not None and operation.at[1] > self.crash_at():
+            return seconds
         return max(0.0, seconds - max(took)) if took else seconds
 
     @override

@@ -1,0 +1,161 @@
+"""Outages in the processes of a live run: the same ones in each, and a client begins anew when the server says so."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vflsim.learning.execution.executor import ImmediateExecutor
+from vflsim.learning.execution.operations import Operation
+from vflsim.remote.built import OwnBox
+from vflsim.remote.control import CameUp
+from vflsim.remote.outages import ClientOutages, ServerOutages
+from vflsim.remote.world import LiveWorld, precise_loop
+from vflsim.timing.availability import Intervals
+from vflsim.world.messages import EvaluationRequest, Gradient
+from vflsim.world.record import Recorder
+from vflsim.world.virtual import VirtualWorld
+
+
+def down(*times: float, interrupted: Any = "lost") -> Intervals:
+    return Intervals(down=tuple(zip(times[::2], times[1::2], strict=True)), interrupted=interrupted)
+
+
+class Both:
+    """The server's and client 1's view of the outages of client 1, in one virtual world.
+
+    The server's word takes ``trip`` seconds, and the client's timers are ``late``.
+    """
+
+    def __init__(self, availability: Intervals, trip: float = 0.01, late: float = 0.0) -> None:
+        self.world = VirtualWorld(ImmediateExecutor())
+        self.log: list[tuple[Any, ...]] = []
+        self.words: list[CameUp] = []
+        self.server_recorder, self.client_recorder = Recorder(), Recorder()
+        said = {1: availability}
+        self.client = ClientOutages(said, 7, 1, lambda: self._note("crash"))
+        self.server = ServerOutages(said, 7, self._tell, lambda client: self._note("lost", client))
+        self.trip, self.late = trip, late
+
+    def play(self, until: float) -> None:
+        server, client = (self._process(each) for each in (self.server_recorder, self.client_recorder))
+        after = self.world.after
+        slow = SimpleNamespace(after=lambda delay, *rest, **more: after(delay + self.late, *rest, **more))
+        slow.now, slow.fail = self.world.now, self.world.fail
+        client.world = slow
+
+        async def work() -> None:
+            await self.world.pause(until, "the end")
+            self.world.finish("done")
+
+        def begin() -> Any:
+            self._note("begins", self.client_recorder.current_round)
+            return self.world.spawn(self._idle(), "client-1", 1)
+
+        self.world.spawn(work(), "server", 0)
+        self.server.begin(server, {})
+        self.client.begin(client, {1: begin})
+        self.world.run()
+        for each in (self.server, self.client):
+            each.close()
+        self.world.close()
+
+    async def _idle(self) -> None:
+        await self.world.signal("nothing")
+
+    def _process(self, recorder: Recorder) -> Any:
+        def note(what: str) -> Callable[[int], None]:
+            return lambda party: None
+
+        transport = SimpleNamespace(shut=note("shut"), lose=note("lose"), open=note("open"))
+        boxes = {party: SimpleNamespace(clear=lambda: None) for party in (0, 1)}
+        return SimpleNamespace(world=self.world, transport=transport, recorder=recorder, mailboxes=boxes)
+
+    def _tell(self, client: int, word: CameUp) -> None:
+        self.words.append(word)
+        self.server_recorder.skip()  # the server goes on while the word is on its way
+        self.world.after(self.trip, lambda: self.client.called_back(word))
+
+    def _note(self, *what: Any) -> None:
+        self.log.append((round(self.world.now(), 6), *what))
+
+
+def test_a_client_begins_anew_when_the_server_says_so_in_the_round_that_it_names() -> None:
+    both = Both(down(1, 2, 4, 5))
+    both.play(until=6)
+    assert both.words == [CameUp(number=1, round=0, at=2.0), CameUp(number=2, round=1, at=5.0)]
+    assert [each for each in both.log if each[1] != "lost"] == [
+        (0, "begins", 0), (1, "crash"), (2.01, "begins", 0), (4, "crash"), (5.01, "begins", 1),
+    ]  # fmt: skip
+    assert both.server.crashes == {1: 2}
+
+
+def test_the_server_alone_records_outages() -> None:
+    both = Both(down(1, 2, 4, 9))
+    both.play(until=6)
+    rows = both.server_recorder.events.table
+    assert [(row["start_s"], row["end_s"], row["index"]) for row in rows] == [(1, 2, 0), (4, 6, 1)]
+    assert len(both.client_recorder.events) == 0
+
+
+@pytest.mark.parametrize("late", [0.5, 1.5, 5.0])
+def test_a_client_whose_machine_is_late_crashes_once_an_outage_and_at_the_latest_with_the_word(late: float) -> None:
+    both = Both(down(1, 2, 12, 13), late=late)
+    both.play(until=20)
+    what = [each[1:] for each in both.log if each[1] != "lost"]
+    assert what == [("begins", 0), ("crash",), ("begins", 0), ("crash",), ("begins", 1)]
+    crashes = [when for when, *what in both.log if what == ["crash"]]
+    assert crashes == [min(1 + late, 2.01), min(12 + late, 13.01)]
+
+
+def test_a_client_that_is_away_at_the_start_begins_with_the_first_word() -> None:
+    both = Both(down(0, 2))
+    both.play(until=3)
+    assert [each for each in both.log if each[1] != "lost"] == [(0, "crash"), (2.01, "begins", 0)]
+
+
+def test_a_client_that_pauses_needs_no_word() -> None:
+    both = Both(down(1, 2, interrupted="resumed"))
+    both.play(until=3)
+    assert both.log == [(0, "begins", 0)]
+    assert both.words == []
+    assert both.client.next_crash() == float("inf")
+
+
+def test_the_next_crash_is_known_before() -> None:
+    both, seen = Both(down(1, 2, 4, 5)), []
+    for at in (0.5, 3.0):
+        both.world.after(at, lambda: seen.append(both.client.next_crash()))
+    both.play(until=6)
+    assert seen == [1, 4]
+    assert both.client.next_crash() == float("inf"), "the run is over"
+
+
+def test_messages_of_evaluations_stay_in_the_mailbox_of_a_party_that_crashes() -> None:
+    world: Any = VirtualWorld(ImmediateExecutor())
+    box = OwnBox(world)
+    asked, read, gradient = EvaluationRequest(round=3), EvaluationRequest(round=2), Gradient(round=1)
+    box.deliver_free(read)
+    assert box.take("evaluate") == [read]
+    box.deliver_free(asked)
+    box.deliver(gradient)
+    for _ in range(2):
+        box.clear()
+    assert [message for message, _ in box.unread()] == [asked]
+
+
+@pytest.mark.parametrize(("crash_at", "waits"), [(0.1, 0.5), (2.0, 0.2)])
+def test_a_computation_that_a_crash_will_end_does_not_begin(crash_at: float, waits: float) -> None:
+    loop = precise_loop()
+    world = LiveWorld(loop)
+    world.crash_at = lambda: crash_at
+    operation: Any = Operation("embed", 1, lambda: None, None)
+    operation.at = 0, 0.5
+    world._took["embed"] = deque([0.3])
+    assert world.until_work(operation, 0.5) == pytest.approx(waits)
+    world.close()
+    loop.close()

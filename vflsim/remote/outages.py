@@ -1,0 +1,138 @@
+"""Outages of a live run: the scenario's own draws, in every process alike."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from typing_extensions import override
+
+from vflsim.remote.control import CameUp
+from vflsim.timing.availability import Availability
+from vflsim.world.outages import Outages, Presence, Run
+from vflsim.world.task import Task
+
+
+class LiveOutages(Outages):
+    """Takes parties down and up in one process of a live run.
+
+    Invariant: outages happen one after the other at the instants that are drawn, and none is passed over, however late
+    the machine is: so all processes see the same ones.
+    """
+
+    @override
+    def _due(self, presence: Presence, at: float) -> None:
+        self._change(presence, at)
+
+
+class ServerOutages(LiveOutages):
+    """The server's: it decides when a client that has crashed is back, and tells it so.
+
+    ``tell`` sends a client that word, ``lost`` is called after a crash has lost a client's messages. Invariant: the
+    word comes to the client after all that was sent to it before its outage, and before all that is sent to it after.
+    """
+
+    def __init__(
+        self,
+        availabilities: Mapping[int, Availability],
+        seed: int,
+        tell: Callable[[int, CameUp], None],
+        lost: Callable[[int], None],
+    ) -> None:
+        super().__init__(availabilities, seed)
+        self._tell, self._lost = tell, lost
+        self._now: dict[int, float] = {}
+        self.crashes: Counter[int] = Counter()
+        """How often each client has crashed."""
+
+    @override
+    def begin(self, run: Run, starts: Mapping[int, Callable[[], Task | None]]) -> None:
+        super().begin(run, {client: partial(self._call_back, client) for client in self._profiles} | dict(starts))
+
+    @override
+    def _change(self, presence: Presence, now: float) -> None:
+        self._now[presence.party] = now
+        super()._change(presence, now)
+
+    @override
+    def _crash(self, presence: Presence) -> None:
+        super()._crash(presence)
+        self.crashes[presence.party] += 1
+        self._lost(presence.party)
+
+    def _call_back(self, client: int) -> None:
+        number = self._presences[client].outages
+        if number:  # else the run begins
+            round_ = self.run.recorder.current_round
+            self._tell(client, CameUp(number=number, round=round_, at=self._now[client]))
+
+
+class ClientOutages(LiveOutages):
+    """A client's: of its own outages, and of others' as far as its receives wait for them.
+
+    ``crashed_now`` is called after each crash of its own. Invariant: after a crash the client begins anew when its
+    server says so, in the round that the server names; it has crashed before, at the latest then. The server records
+    the outages, and judges whether the run gets anywhere.
+    """
+
+    def __init__(
+        self, availabilities: Mapping[int, Availability], seed: int, party: int, crashed_now: Callable[[], None]
+    ) -> None:
+        super().__init__(availabilities, seed)
+        self._party, self._crashed_now = party, crashed_now
+        self._dealt_with = -math.inf  # own changes until this instant
+        self._next_change = math.inf
+
+    def next_crash(self) -> float:
+        """Return before which instant the client does not crash: infinite where it never does again."""
+        presence = self._presences.get(self._party)
+        return self._next_change if presence is not None and presence.loses else math.inf
+
+    def called_back(self, word: CameUp) -> None:
+        """Take the server's word that an outage is over: begin anew in the round that it names."""
+        presence = self._presences.get(self._party)
+        if presence is None:  # the run has ended
+            return
+        self.run.recorder.current_round = word.round
+        self._dealt_with = word.at
+        if presence.up:  # the crash is still to happen: this machine is late
+            self._go_down(presence, word.at)
+        super()._come_up(presence)
+
+    @override
+    def _await_change(self, presence: Presence, since: float) -> None:
+        if presence.party == self._party:
+            self._next_change = presence.profile.next_change(since)
+        super()._await_change(presence, since)
+
+    @override
+    def _change(self, presence: Presence, now: float) -> None:
+        if presence.party == self._party and now <= self._dealt_with:
+            self._await_change(presence, now)
+        else:
+            super()._change(presence, now)
+
+    @override
+    def _come_up(self, presence: Presence) -> None:
+        if presence.party != self._party or not presence.loses:
+            super()._come_up(presence)
+
+    @override
+    def _crash(self, presence: Presence) -> None:
+        super()._crash(presence)
+        if presence.party == self._party:
+            self._crashed_now()
+
+    @override
+    def _count_crash(self, presence: Presence) -> None:
+        """Do nothing: a client does not know the server's steps."""
+
+    @override
+    def _record(self, presence: Presence, outcome: str) -> None:
+        presence.outages += 1
+
+    @override
+    def _present_round(self) -> str:
+        return "the round in progress"
