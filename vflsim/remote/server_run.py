@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from vflsim.errors import ResultsError, RunError
 from vflsim.learning.randomness import drawing_from
@@ -16,12 +16,9 @@ from vflsim.remote.channel import Channel
 from vflsim.remote.conductor import LiveConductor
 from vflsim.remote.control import (
     Control,
-    ControlError,
     Counted,
     Done,
-    Dropped,
     Failed,
-    IsDue,
     Passing,
     Ready,
     Start,
@@ -31,11 +28,12 @@ from vflsim.remote.control import (
     Written,
 )
 from vflsim.remote.facts import Public
-from vflsim.remote.frames import own_fields, pack_message
+from vflsim.remote.frames import pack_message
 from vflsim.remote.machine import machine
 from vflsim.remote.outages import ServerOutages
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import read_part
+from vflsim.remote.ways import Ways, stand_in
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
@@ -46,7 +44,6 @@ from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, run_parties, tables_of
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
-from vflsim.world.transfers import Transfer
 from vflsim.world.transport import Transport
 
 LEAD_S = 0.2
@@ -110,9 +107,14 @@ class ServerRun:
                 )
             )
         self._made = made[0]
-        self._arriving: dict[int, dict[int, Transfer]] = {client: {} for client in taking_part}
-        self._count = dict.fromkeys(taking_part, 0)
-        self._lives = dict.fromkeys(taking_part, 0)
+        self._ways = Ways(
+            world,
+            self._made.shared.transport,
+            self._resolved.clients,
+            {} if self._outages is None else self._outages.crashes,
+            self._arrive,
+            self._tell_one if self._emulated else lambda _client, _message: None,
+        )
         world.on_finish = lambda reason: self._tell(Stopped(reason=reason))
         for client, channel in taking_part.items():
             channel.attend(
@@ -189,67 +191,18 @@ class ServerRun:
         self._clients[client].control(message)
 
     def _lost(self, client: int) -> None:
-        """Tell clients which messages between them were lost when ``client`` crashed."""
-        for sender, arriving in self._arriving.items():
-            lost = [number for number, transfer in arriving.items() if transfer.state == "lost"]
-            for number in lost:
-                self._drop(sender, number, arriving.pop(number).message)
-
-    def _drop(self, sender: int, number: int, message: Message) -> None:
-        """Tell a client that a message will not arrive, which it gets directly."""
-        if message.receiver != SERVER and self._emulated:
-            self._tell_one(message.receiver, Dropped(sender=sender, number=number))
+        self._ways.lost(client)
 
     def _on_message(self, client: int, timed: bool, body: bytes) -> None:
         message, at = self._made.reader.message(body, client, SERVER)
         if timed:
-            self._world.deliver(partial(self._carry, client, message), at)
+            self._world.deliver(partial(self._carry, message), at)
         else:
             self._world.deliver(partial(self._made.node.state.mailbox.deliver, message), at)
 
-    def _carry(self, client: int, message: Message) -> None:
+    def _carry(self, message: Message) -> None:
         """Put an upload on its emulated way."""
-        self._put_on_its_way(client, message, self._made.shared.wires.size(message), self._arrive)
-
-    def _put_on_its_way(self, client: int, message: Message, size: int, arrive: Callable[[Message], None]) -> None:
-        arriving = self._arriving[client]
-        message.sent = self._world.instant
-        for number in [number for number, transfer in arriving.items() if not transfer.under_way]:
-            del arriving[number]
-        number, transport = self._count[client], self._made.shared.transport
-        if self._outages is not None and self._lives[client] < self._outages.crashes[client]:
-            transfer = transport.send_lost(message, size)
-        else:
-            transfer = transport.send(message, size, arrive)
-        arriving[number] = transfer
-        self._count[client] += 1
-        if transfer.state == "lost":
-            self._drop(client, number, message)
-
-    def _stands_for(self, client: int, passing: Passing) -> Message:
-        """Return a message without content in place of one that goes to another client directly.
-
-        Raises ``ControlError`` for a message that cannot be.
-        """
-        made_of = self._made.reader.kinds.get(passing.message)
-        if self._resolved.public is None or made_of is None or passing.to not in self._clients.keys() - {client}:
-            what = f"a {passing.message!r} message to party {passing.to}, of which only the time is asked"
-            raise ControlError(what, allowed="a kind of this protocol, to another client")
-        own: dict[str, Any] = {field.name: 0 for field in own_fields(made_of)}
-        message = made_of(round=passing.round, **own)
-        message.sender, message.receiver = client, passing.to
-        return message
-
-    def _pass(self, client: int, message: Message, size: int) -> None:
-        """Put what stands for a message on its emulated way, and tell its receiver when it is due."""
-        number = self._count[client]
-        self._put_on_its_way(client, message, size, partial(self._arrive_at_peer, number))
-
-    def _arrive_at_peer(self, number: int, message: Message) -> None:
-        """Tell a client that a message has arrived, which it has got directly."""
-        if self._emulated:
-            due = IsDue(sender=message.sender, number=number, at=self._world.instant)
-            self._clients[message.receiver].control(due)
+        self._ways.carry(message, self._made.shared.wires.size(message))
 
     def _arrive(self, message: Message) -> None:
         self._made.recorder.order.arrived(message)
@@ -260,12 +213,13 @@ class ServerRun:
             case Counted():
                 self._world.deliver(partial(self._counted, message.updates))
             case Passing():
-                stands_for = self._stands_for(client, message)
-                self._world.deliver(partial(self._pass, client, stands_for, message.size), message.at)
+                among = frozenset() if self._resolved.public is None else frozenset(self._clients)
+                message_of = stand_in(message, client, self._made.reader.kinds, among)
+                self._world.deliver(partial(self._ways.carry, message_of, message.size), message.at)
             case Withdrawn():
-                self._world.deliver(partial(self._withdraw, client, message.number))
+                self._world.deliver(partial(self._ways.withdraw, client, message.number))
             case WentDown():
-                self._world.deliver(partial(self._next_life, client))
+                self._world.deliver(partial(self._ways.next_life, client))
             case Failed():
                 error = RunError(message.what, message.where)
                 self._world.deliver(lambda: self._world.fail(error, f"client {client}"))
@@ -274,20 +228,8 @@ class ServerRun:
             case _:
                 raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")
 
-    def _next_life(self, client: int) -> None:
-        self._lives[client] += 1
-
     def _counted(self, updates: int) -> None:
         if not self._world.over:
             self._made.shared.recorder.updates += updates
             if self._made.shared.progressed is not None:
                 self._made.shared.progressed()
-
-    def _withdraw(self, client: int, number: int) -> None:
-        transfer = self._arriving[client].pop(number, None)
-        if transfer is None:
-            return
-        self._made.shared.transport.abandon(transfer)
-        message = transfer.message
-        if transfer.state == "abandoned":
-            self._drop(client, number, message)

@@ -1,6 +1,5 @@
 """What the server makes of messages between clients, of which it learns the time alone."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,16 +7,11 @@ import pytest
 from vflsim.protocols.fedvs.messages import ModelShare, Sharers
 from vflsim.remote.control import ControlError, Passing
 from vflsim.remote.frames import kinds_of
-from vflsim.remote.server_run import ServerRun
+from vflsim.remote.ways import stand_in
 
 
-def stands_for(passing: Passing, public: object = ()) -> Any:
-    run: Any = SimpleNamespace(
-        _made=SimpleNamespace(reader=SimpleNamespace(kinds=kinds_of(()))),
-        _resolved=SimpleNamespace(public=public),
-        _clients={1: None, 2: None, 3: None},
-    )
-    return ServerRun._stands_for(run, 1, passing)
+def stands_for(passing: Passing, clients: frozenset[int] = frozenset({1, 2, 3})) -> Any:
+    return stand_in(passing, 1, kinds_of(()), clients)
 
 
 def passing(to: int = 2, message: str = "model_share") -> Passing:
@@ -32,16 +26,16 @@ def test_a_message_without_content_stands_for_one_between_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "public"),
+    ("wrong", "clients"),
     [
-        (passing(to=1), ()),
-        (passing(to=0), ()),
-        (passing(to=4), ()),
-        (passing(message="unheard"), ()),
-        (passing(), None),
+        (passing(to=1), frozenset({1, 2, 3})),
+        (passing(to=0), frozenset({1, 2, 3})),
+        (passing(to=4), frozenset({1, 2, 3})),
+        (passing(message="unheard"), frozenset({1, 2, 3})),
+        (passing(), frozenset()),
     ],
     ids=["to itself", "to the server", "to a stranger", "of an unknown kind", "in a run without connections"],
 )
-def test_a_message_that_cannot_be_between_clients_is_refused(wrong: Passing, public: object) -> None:
+def test_a_message_that_cannot_be_between_clients_is_refused(wrong: Passing, clients: frozenset[int]) -> None:
     with pytest.raises(ControlError):
-        stands_for(wrong, public)
+        stands_for(wrong, clients)

@@ -1,0 +1,98 @@
+"""The emulated ways of clients' messages, at the server of a live run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from vflsim.remote.control import Control, ControlError, Dropped, IsDue, Passing
+from vflsim.remote.frames import own_fields
+from vflsim.streams import SERVER
+from vflsim.world.kernel import World
+from vflsim.world.messages import Message
+from vflsim.world.transfers import Transfer
+from vflsim.world.transport import Transport
+
+
+class Ways:
+    """Puts what clients send on its emulated way, in the order in which each of them has sent it.
+
+    ``arrive`` takes a message for the server that has arrived; ``tell`` sends a client a control message: of a message
+    between clients, whose bytes go directly, when it is due, or that it is not. ``crashes`` counts those of each
+    client. Invariant: what a client has sent before a crash, and what comes after it, is lost, with its draw.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        clients: tuple[int, ...],
+        crashes: Mapping[int, int],
+        arrive: Callable[[Message], None],
+        tell: Callable[[int, Control], None],
+    ) -> None:
+        self._world, self._transport, self._crashes, self._arrive, self._tell = world, transport, crashes, arrive, tell
+        self._under_way: dict[int, dict[int, Transfer]] = {client: {} for client in clients}
+        self._count = dict.fromkeys(clients, 0)
+        self._lives = dict.fromkeys(clients, 0)
+
+    def carry(self, message: Message, size: int) -> None:
+        """Put a message that a client has sent now on its way: to the server, or to another client."""
+        client = message.sender
+        message.sent = self._world.instant
+        under_way, number = self._under_way[client], self._count[client]
+        for old in [old for old, transfer in under_way.items() if not transfer.under_way]:
+            del under_way[old]
+        if self._lives[client] < self._crashes.get(client, 0):
+            transfer = self._transport.send_lost(message, size)
+        else:
+            arrive = self._arrive if message.receiver == SERVER else partial(self._is_due, number)
+            transfer = self._transport.send(message, size, arrive)
+        under_way[number] = transfer
+        self._count[client] += 1
+        if transfer.state == "lost":
+            self._drop(number, message)
+
+    def withdraw(self, client: int, number: int) -> None:
+        """Abandon the ``number``-th message of a client if it is still under way."""
+        transfer = self._under_way[client].pop(number, None)
+        if transfer is None:
+            return
+        self._transport.abandon(transfer)
+        if transfer.state == "abandoned":
+            self._drop(number, transfer.message)
+
+    def lost(self, _client: int) -> None:
+        """Tell clients which messages between them a crash has lost."""
+        for under_way in self._under_way.values():
+            for number in [number for number, transfer in under_way.items() if transfer.state == "lost"]:
+                self._drop(number, under_way.pop(number).message)
+
+    def next_life(self, client: int) -> None:
+        """Note that a client has crashed: what it sends from now on is of its next life."""
+        self._lives[client] += 1
+
+    def _is_due(self, number: int, message: Message) -> None:
+        """Tell a client that a message has arrived, which it has got directly."""
+        self._tell(message.receiver, IsDue(sender=message.sender, number=number, at=self._world.instant))
+
+    def _drop(self, number: int, message: Message) -> None:
+        """Tell a client that a message will not arrive, which it gets directly."""
+        if message.receiver != SERVER:
+            self._tell(message.receiver, Dropped(sender=message.sender, number=number))
+
+
+def stand_in(passing: Passing, sender: int, kinds: Mapping[str, type[Message]], clients: frozenset[int]) -> Message:
+    """Return a message without content in place of one that goes to another of the ``clients`` directly.
+
+    Raises ``ControlError`` for a message that cannot be.
+    """
+    made_of = kinds.get(passing.message)
+    if made_of is None or passing.to not in clients - {sender}:
+        what = f"a {passing.message!r} message to party {passing.to}, of which only the time is asked"
+        raise ControlError(what, allowed="a kind of this protocol, to another client")
+    own: dict[str, Any] = {field.name: 0 for field in own_fields(made_of)}
+    message = made_of(round=passing.round, **own)
+    message.sender, message.receiver = sender, passing.to
+    return message
