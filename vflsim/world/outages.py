@@ -141,13 +141,7 @@ class Outages:
             presence = self._presences[party] = Presence(
                 party, self._profiles[party], party in self.losing, self._availabilities[party].recurs, start
             )
-            now = run.world.now()
-            up = presence.profile.value(now) > 0
-            if up or not presence.loses:
-                self._start(presence)
-            if not up:
-                self._go_down(presence, now)
-            self._await_change(presence, now)
+            self._enter(presence, run.world.now())
 
     def close(self) -> None:
         """Record the outages that the end of the run cuts short."""
@@ -247,6 +241,15 @@ class Outages:
 
     # --- ups and downs ----------------------------------------------------------------------------------------------
 
+    def _enter(self, presence: Presence, now: float) -> None:
+        """Begin with a party."""
+        up = presence.profile.value(now) > 0
+        if up or not presence.loses:
+            self._start(presence)
+        if not up:
+            self._go_down(presence, now)
+        self._await_change(presence, now)
+
     def _start(self, presence: Presence) -> None:
         task = presence.start()
         if task is not None:
@@ -278,14 +281,17 @@ class Outages:
         world = self.run.world
         presence.up = False
         for_good = presence.profile.finish(now, 0.0) == math.inf
-        if for_good:  # checked when the instant has ended, in which others may go down, too
-            self.gone[presence.party] = world.now()
-            world.after(0.0, self._check_all, Moment.OUTAGE)
+        if for_good:
+            self._note_gone(presence)
         if presence.loses or for_good:
             self._crash(presence)
         presence.since = world.now()
         if self.run.recorder.meter is not None:
             self.run.recorder.meter.set_up(presence.party, world.now(), up=False)
+
+    def _note_gone(self, presence: Presence) -> None:
+        self.gone[presence.party] = self.run.world.now()  # checked when the instant has ended: others may go down, too
+        self.run.world.after(0.0, self._check_all, Moment.OUTAGE)
 
     def _crash(self, presence: Presence) -> None:
         run, party = self.run, presence.party

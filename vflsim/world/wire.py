@@ -109,7 +109,8 @@ class Wire:
         self._sent: WeakKeyDictionary[Handle[Any], Handle[Any]] = WeakKeyDictionary()
         self._memory: dict[str, Tensor] = {}
         self.saturation = Saturation()
-        self._encoded: Counter[str] = Counter()
+        self.encoded: Counter[str] = Counter()
+        """How many tensors of each purpose have been encoded."""
 
     def carry(self, message: Message, remember: bool = True) -> None:
         """Replace the floating-point tensors of ``message`` by the tensors that arrive.
@@ -161,8 +162,8 @@ class Wire:
             return known
         arrived: Handle[Any] = Handle(sent.shape, sent.dtype)
         self._wires.arrived[arrived] = codec
-        place = f"{purpose}/{self._encoded[purpose]}"
-        self._encoded[purpose] += 1
+        place = f"{purpose}/{self.encoded[purpose]}"
+        self.encoded[purpose] += 1
         operation: Operation[None] = Operation(
             "codec", self._party, partial(self._transmit, codec, sent, arrived, place, stream, saturation), None,
             nbytes=arrived.nbytes, inputs=(sent,), promises=(arrived,),

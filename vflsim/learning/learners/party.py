@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +62,9 @@ class PartyLearner:
                 cost = lambda: 3 * self.embedding.training_flops(len(batch))
                 return self.operation("local_steps", run, None, inputs=[target.value], cost=cost, counts="update")
     """
+
+    state_is_all: ClassVar[bool] = True
+    """Whether ``state`` is all that another process needs to go on from there."""
 
     def __init__(self, held: PartyParts) -> None:
         self.held, self.party, self.dtype = held, held.party, held.dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -134,6 +134,7 @@ class SurrogateClient(ClientLearner):
     the same round it sends the same difference again. Therefore both ends add the same numbers.
     """
 
+    state_is_all: ClassVar[bool] = False
     sent: Sent | None = None
     """The difference that is not yet added."""
 
