@@ -13,7 +13,7 @@ import pytest
 
 from vflsim.remote import channel as channels
 from vflsim.remote.admission import MOST_STRANGERS, Admission
-from vflsim.remote.channel import Channel, LostError, connected
+from vflsim.remote.channel import Channel, GoneError, LostError, connected
 from vflsim.remote.control import MOST_BYTES, Control, Counted, Hello, packed
 from vflsim.remote.frames import CONTROL, HEAD, TIMED, frame
 from vflsim.remote.keys import client_context, host_of, make_identities
@@ -64,6 +64,34 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+def test_a_client_whose_connection_has_ended_may_come_again_where_it_is_expected(
+    loop: asyncio.AbstractEventLoop, identities: Path
+) -> None:
+    async def play() -> None:
+        gate, port = await gate_of(identities)
+        back: list[int] = []
+        gate.on_return = back.append
+        first = await joined(identities, port, 1)
+        gate.expected.add(1)
+        with pytest.raises(LostError, match="client-1 is connected already"):  # its connection still stands
+            await joined(identities, port, 1)
+        await first.close()
+        await until(lambda: isinstance(gate.channels[1].lost, GoneError))
+        gate.expected.clear()
+        with pytest.raises(LostError, match="client-1 is connected already"):
+            await joined(identities, port, 1)
+        gate.expected.add(1)
+        again = await joined(identities, port, 1)
+        await until(lambda: back == [1])
+        control, _, _ = attending(gate.channels[1])
+        again.control(Counted(updates=3))
+        await until(lambda: control == [Counted(updates=3)])
+        await again.close()
+        await gate.close()
+
+    loop.run_until_complete(play())
 
 
 async def garbage(identities: Path, port: int) -> None:

@@ -11,7 +11,7 @@ EXAMPLES: list[control.Control] = [
     control.Hello(party=3, scenario="0" * 64, version="0.1", machine="here"),
     control.Welcome(),
     control.Refused(why="no"),
-    control.Prepare(protocol="wait", seed=7),
+    control.Prepare(protocol="wait", seed=7, run="0123456789abcdef", again=True),
     control.Introduced(port=7001, facts={"magnitude": 1.5}),
     control.Peer(party=2, host="10.0.0.2", port=7001, facts={}),
     control.Joined(protocol="coded", seed=7),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from vflsim.learning.execution.executor import ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
-from vflsim.remote.built import OwnBox
 from vflsim.remote.control import CameUp
+from vflsim.remote.live_party import OwnBox
 from vflsim.remote.outages import ClientOutages, ServerOutages
 from vflsim.remote.world import LiveWorld, precise_loop
 from vflsim.timing.availability import Intervals
@@ -133,6 +134,54 @@ def test_the_next_crash_is_known_before() -> None:
     both.play(until=6)
     assert seen == [1, 4]
     assert both.client.next_crash() == float("inf"), "the run is over"
+
+
+def test_a_client_whose_process_is_away_is_down_until_it_is_back_and_the_scenario_has_it_up() -> None:
+    both = Both(down(4, 6, 9, 10))
+    for at, call in (
+        (1.0, both.server.away),
+        (2.0, both.server.here),
+        (5.0, both.server.away),
+        (7.5, both.server.here),
+    ):
+        both.world.after(at, partial(call, 1))
+    both.play(until=11)
+    rows = both.server_recorder.events.table
+    assert [(row["start_s"], row["end_s"], row["index"]) for row in rows] == [(1, 2, 0), (4, 7.5, 1), (9, 10, 2)]
+    assert [(word.number, word.at) for word in both.words] == [(1, 2.0), (2, 7.5), (3, 10.0)]
+
+
+def test_a_client_that_goes_down_for_good_while_its_process_is_away_is_gone() -> None:
+    both = Both(down(4, float("inf")))
+    both.world.after(1.0, lambda: both.server.away(1))
+    both.world.after(5.0, lambda: both.server.here(1))
+    both.play(until=6)
+    assert both.server.gone == {1: 4.0}
+    assert both.words == []
+
+
+def test_a_process_that_takes_the_place_of_another_begins_with_the_word_even_if_it_comes_first() -> None:
+    both = Both(down(4, 6))
+    both.client = ClientOutages({1: down(4, 6)}, 7, 1, lambda: both._note("crash"), again=True)
+    both.client.called_back(CameUp(number=3, round=9, at=0.0))
+    both.play(until=3)
+    assert both.log == [(0, "begins", 9)]
+
+
+def test_a_clock_can_begin_in_the_middle_of_a_run() -> None:
+    loop = precise_loop()
+    world, seen = LiveWorld(loop), []
+
+    def begin() -> None:
+        seen.append((world.now(), world.instant))
+        world.after(0.01, lambda: (seen.append((world.now(), world.instant)), world.finish("done")))
+
+    world.begin_at(loop.time() - 5.0, begin, since=5.0)
+    assert world.run() == "done"
+    assert seen == [(5.0, 5.0), (5.01, 5.01)]
+    assert world.slipped_s == 0
+    world.close()
+    loop.close()
 
 
 def test_messages_of_evaluations_stay_in_the_mailbox_of_a_party_that_crashes() -> None:

@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +28,8 @@ _LOG = logging.getLogger("vflsim.remote")
 class Admission:
     """Takes one connection of each client, and refuses all others.
 
+    One of the ``expected``, whose connection has ended, may come again; ``on_return`` is then called with its number.
+
     Invariants: at most ``MOST_STRANGERS`` connections are between their arrival and the proof of who they are, further
     ones are closed before anything is computed for them; a refusal is logged once for an address and a reason, and
     touches nothing else.
@@ -37,6 +40,9 @@ class Admission:
         self.clients, self._digest, self._version = clients, digest, version
         self._most, self._timeout = most, timeout
         self.channels: dict[int, Channel] = {}
+        self.expected: set[int] = set()
+        self.on_return: Callable[[int], None] | None = None
+        self._former: list[Channel] = []
         self.refused: Counter[tuple[str, str]] = Counter()
         self._came: asyncio.Event = asyncio.Event()
         self._sockets: list[socket.socket] = []
@@ -81,7 +87,7 @@ class Admission:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._close_sockets()
-        await asyncio.gather(*(channel.close() for channel in self.channels.values()))
+        await asyncio.gather(*(channel.close() for channel in [*self.channels.values(), *self._former]))
 
     def _close_sockets(self) -> None:
         for each in self._sockets:
@@ -119,7 +125,7 @@ class Admission:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             party = await asyncio.wait_for(self._known(reader, writer), HANDSHAKE_S)
-            if party in self.channels:  # another connection of this party has come meanwhile
+            if self._is_here(party):  # another connection of this party has come meanwhile
                 raise ControlError(f"{party_name(party)} is connected already")
         except (TimeoutError, VflsimError, OSError, ssl.SSLError, asyncio.IncompleteReadError) as error:
             why = str(error) if isinstance(error, VflsimError) else "no greeting"
@@ -128,9 +134,18 @@ class Admission:
             await ended(writer)
             self._refuse(address, why)
             return
+        former = self.channels.get(party)
         self.channels[party] = Channel(party, reader, writer, self._most, self._timeout)
         self.channels[party].control(Welcome())
         self._came.set()
+        if former is not None:
+            self._former.append(former)
+            if self.on_return is not None:
+                self.on_return(party)
+
+    def _is_here(self, party: int) -> bool:
+        former = self.channels.get(party)
+        return former is not None and (former.lost is None or party not in self.expected)
 
     def _refuse(self, address: str, why: str) -> None:
         self.refused[address, why] += 1
@@ -151,7 +166,7 @@ class Admission:
             raise ControlError(f"a greeting of {party_name(hello.party)} with the certificate of {named}")
         if party not in self.clients:
             raise ControlError(f"{party_name(party)} takes no part in this scenario")
-        if party in self.channels:
+        if self._is_here(party):
             raise ControlError(f"{party_name(party)} is connected already")
         if (hello.scenario, hello.version) != (self._digest, self._version):
             what = f"{party_name(party)} has another scenario, or another version of vflsim"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from typing_extensions import override
 
 from vflsim.errors import ScenarioError
 from vflsim.learning.batches import BatchSequence
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import Burst, Watch
+from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes, Peering
 from vflsim.protocols.defaults import participants_of
 from vflsim.protocols.made import learners_of
 from vflsim.remote.frames import Reader, kinds_of
+from vflsim.remote.live_party import LiveDraws, LiveParty, OwnBox
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
@@ -30,7 +30,7 @@ from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
 from vflsim.world.outages import Outages
-from vflsim.world.party import Draws, Party, RunContext
+from vflsim.world.party import RunContext
 from vflsim.world.record import Recorder
 from vflsim.world.transport import Transport
 
@@ -85,6 +85,8 @@ class OwnParty:
     recorder: LiveRecorder
     wires: LiveWires
     conditions: Conditions
+    stays_away: str
+    """Why no other process can take the place of a client's; empty if one can."""
 
 
 def own_party(
@@ -108,6 +110,7 @@ def own_party(
     learners = learners_of(protocol, resolved, seed)
     clients = [learners.clients[client] for client in resolved.clients]
     conditions = conditions_of(protocol, resolved, learners.server, clients)
+    stays_away = _stays_away(protocol, resolved, clients)
     learner: PartyLearner = learners.server if party == SERVER else learners.clients[party]
     del learners, clients
     learner.draw_secrets()
@@ -121,7 +124,7 @@ def own_party(
         outages=outages, protocol=type(protocol).__name__,
     )  # fmt: skip
     own = BatchSequence(resolved.data.rows, training, seed, party) if training.batches == "own" else sequence
-    state = _LiveParty(party, shared, party_clock(resolved.timings[party], seed, party), Draws(seed, party), own)
+    state = LiveParty(party, shared, party_clock(resolved.timings[party], seed, party), LiveDraws(seed, party), own)
     state.free = free
     modules = {base.__module__ for base in type(protocol).__mro__}
     modules |= {module.rpartition(".")[0] + ".messages" for module in modules}
@@ -138,50 +141,14 @@ def own_party(
         world.executor.around = burst.around
         watch = Watch(learner, seed, refuses=False, burst=burst)
     node: Node = Node(state, learner, watch)
-    return OwnParty(node, shared, resolved, reader, recorder, wires, conditions)
+    return OwnParty(node, shared, resolved, reader, recorder, wires, conditions, stays_away)
 
 
-class _LiveParty(Party):
-    """A party that sends what takes no time by ``free``, past the network."""
-
-    free: Callable[[Message], None]
-
-    @override
-    def deliver(self, message: Message) -> None:
-        self.free(message)
-
-
-class OwnBox(Mailbox):
-    """The mailbox of this process's party. Messages outside time, of evaluations, stay in it when the party crashes."""
-
-    def __init__(self, world: LiveWorld) -> None:
-        super().__init__(world)
-        self._free: list[Message] = []
-
-    def deliver_free(self, message: Message) -> None:
-        """Take in a message outside time."""
-        self._free = [*self._here(self._free), message]
-        self.deliver(message)
-
-    @override
-    def clear(self) -> None:
-        self._free = self._here(self._free)
-        super().clear()
-        here = self._here(self._free)
-        self.give_back([message for message in self._free if message not in here])
-
-    def _here(self, some: list[Message]) -> list[Message]:
-        wanted = {id(message) for message in some}
-        return [message for message, _ in self.unread() if id(message) in wanted]
-
-
-class RemoteBox(Mailbox):
-    """The mailbox of a party in another process: what is delivered is sent there."""
-
-    def __init__(self, world: LiveWorld, send: Callable[[Message], None]) -> None:
-        super().__init__(world)
-        self._send = send
-
-    def deliver(self, message: Message) -> None:
-        """Send the message."""
-        self._send(message)
+def _stays_away(protocol: Protocol, resolved: Setting, clients: Sequence[PartyLearner]) -> str:
+    if isinstance(protocol, Peering):
+        return "connections between clients are not made again"
+    if resolved.blinded_sum is not None:
+        return "a new process would have another private key, and the masks would not cancel"
+    if brings_code(protocol, resolved) or not all(client.state_is_all for client in clients):
+        return "clients of this protocol remember what is in no file"
+    return ""

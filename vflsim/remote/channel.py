@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,10 +31,15 @@ BEAT_S = 1.0
 """Seconds between two signs of life."""
 MOST_WAITING = 256 * 2**20
 """Bytes that may wait for a receiver before it counts as one that does not read."""
+_LOG = logging.getLogger("vflsim.remote")
 
 
 class LostError(RunError):
     """A connection ended, or its other end gave no sign of life."""
+
+
+class GoneError(LostError):
+    """A connection ended: the process at its other end is gone, or the way to it."""
 
 
 class Channel:
@@ -133,9 +139,9 @@ class Channel:
                 self._heard = self._loop.time()
                 self._take(kind, body)
         except asyncio.IncompleteReadError:
-            self._lose(f"the connection to {self.who} ended")
+            self._lose(f"the connection to {self.who} ended", GoneError)
         except (OSError, ssl.SSLError) as error:
-            self._lose(f"the connection to {self.who} broke: {error}")
+            self._lose(f"the connection to {self.who} broke: {error}", GoneError)
         except VflsimError as error:
             self._lose(f"{self.who} sent what cannot be used: {error}")
 
@@ -152,17 +158,22 @@ class Channel:
             self._on_message(kind == TIMED, body)
 
     async def _beat(self) -> None:
+        said = False
         while True:
             await asyncio.sleep(BEAT_S)
             self.control(Beat())
             silent = self._loop.time() - self._heard
+            if said != (slow := silent > self.timeout / 2):
+                said = slow
+                what = f"gives no sign of life for {silent:.0f} s, of {self.timeout:.0f} s" if slow else "is here again"
+                _LOG.warning("%s %s", self.who, what)
             if silent > self.timeout:
                 self._lose(f"{self.who} gave no sign of life for {silent:.0f} s")
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, kind: type[LostError] = LostError) -> None:
         if self._lost is None and not self._closed:
             remedy = f"see what the process of {self.who} says, then run again"
-            self._lost = LostError(why, remedy=remedy)
+            self._lost = kind(why, remedy=remedy)
             if self._on_lost is not None:
                 self._on_lost(self._lost)
 

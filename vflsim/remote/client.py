@@ -44,7 +44,8 @@ class LiveClient:
     """A client's process: connects, takes part in every run that the server announces, and writes its parts.
 
     It reads its ``data`` itself unless they are given. For protocols whose clients send each other messages, it listens
-    at ``peer_port`` of the address at which the server sees it; 0 chooses a free one.
+    at ``peer_port`` of the address at which the server sees it; 0 chooses a free one. Where the scenario has the client
+    crash it keeps what it has learnt in ``parts``, for a process that takes its place, unless it ``never_returns``.
 
     Example::
 
@@ -53,7 +54,7 @@ class LiveClient:
 
     def __init__(
         self, scenario: Scenario, party: int, host: str, port: int, identity: Path, parts: Path, timeout: float,
-        data: OwnData | None = None, peer_port: int = 0,
+        data: OwnData | None = None, peer_port: int = 0, never_returns: bool = False,
     ) -> None:  # fmt: skip
         self.scenario, self.party = scenario, party
         self._place, self.identity, self._parts, self._timeout = (host, port), identity, parts, timeout
@@ -61,7 +62,7 @@ class LiveClient:
         self.loop = precise_loop()
         self.channel: Channel
         self.mesh: Mesh | None = None
-        self._peer_port = peer_port
+        self._peer_port, self.never_returns = peer_port, never_returns
 
     def play(self) -> None:
         """Play until the server says goodbye. Raises ``LostError`` if it goes away, and errors of the own data."""
@@ -87,11 +88,14 @@ class LiveClient:
         if announced.protocol not in self.scenario.protocols:
             known = ", ".join(self.scenario.protocols)
             raise ControlError(f"the server announces a run of {announced.protocol!r}", allowed=known)
+        folder, run = self._parts / announced.protocol / f"seed-{announced.seed}", None
         try:
-            run = ClientRun(self, announced, self._introduced(announced))
+            run = ClientRun(self, announced, self._introduced(announced), folder)
             run.play()
-            run.written(self._parts / announced.protocol / f"seed-{announced.seed}")
+            run.written()
         except LostError:
+            if run is not None:  # what it has recorded until then
+                run.written(over=False)
             raise
         except VflsimError as error:
             self.channel.control(Failed(what=error.what[:8_000], where=str(error.where)[:8_000]))

@@ -6,14 +6,15 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from vflsim.errors import RunError
+from vflsim.learning.execution.operations import Operation
 from vflsim.learning.privacy.blinding.keys import public_key
 from vflsim.learning.randomness import drawing_from
 from vflsim.protocols.defaults import evaluation_of
 from vflsim.protocols.made import coroutine_of
-from vflsim.remote.built import OwnBox, OwnParty, RemoteBox, emulated, own_party
+from vflsim.remote.built import OwnParty, emulated, own_party
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import (
     CameUp,
@@ -32,6 +33,8 @@ from vflsim.remote.control import (
 )
 from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
+from vflsim.remote.kept import KeptState
+from vflsim.remote.live_party import LiveParty, OwnBox, RemoteBox
 from vflsim.remote.machine import digest_of, machine
 from vflsim.remote.mesh import Mesh
 from vflsim.remote.outages import ClientOutages
@@ -61,15 +64,17 @@ class ClientHost(Protocol):
     loop: asyncio.AbstractEventLoop
     channel: Channel
     mesh: Mesh | None
+    never_returns: bool
 
 
 class ClientRun:
     """One run of a client: what it makes of the frames that come.
 
-    ``public``: the facts that all clients have told; None where they are connected to the server alone.
+    ``public``: the facts that all clients have told; None where they are connected to the server alone. ``folder`` is
+    where it writes its part of the results.
     """
 
-    def __init__(self, client: ClientHost, prepare: Prepare, public: Public | None) -> None:
+    def __init__(self, client: ClientHost, prepare: Prepare, public: Public | None, folder: Path) -> None:
         self._client, self._name, self._seed = client, prepare.protocol, prepare.seed
         scenario, channel = client.scenario, client.channel
         self._protocol = scenario.protocols[prepare.protocol].protocol
@@ -92,7 +97,9 @@ class ClientRun:
                 mesh.send(message.receiver, pack(message), timed=False)
 
         interruptible, party = interruptible_of(resolved), client.party
-        self._outages = ClientOutages(interruptible, self._seed, party, self._crashed) if interruptible else None
+        self._outages = (
+            ClientOutages(interruptible, self._seed, party, self._crashed, prepare.again) if interruptible else None
+        )
         if self._outages is not None:
             self._world.crash_at = self._outages.next_crash
         to_peer = None if mesh is None else partial(mesh.send, timed=True)
@@ -113,12 +120,32 @@ class ClientRun:
                 )
             )
         self._made = made[0]
-        self._counted = 0
+        self._counted, self._folder = 0, folder
+        self._kept: KeptState | None = None
+        loses = self._outages is not None and party in self._outages.losing
+        if loses and not self._made.stays_away and not client.never_returns:
+            self._keep(prepare)
         self._ended = self._world.signal("the server to end the run")
         self._made.shared.progressed = self._count
         channel.attend(self._on_control, self._fail, self._on_message)
         if mesh is not None:
             mesh.attend(self._mail.came, self._fail)
+
+    def _keep(self, prepare: Prepare) -> None:
+        """Keep what the client learns, from where its former process has been if there was one."""
+        state, learner = self._made.node.state, self._made.node.learner
+        assert isinstance(state, LiveParty), "it has been made so"
+        kept = self._kept = KeptState(self._folder, prepare.run, state, learner)
+        if prepare.again:
+            kept.read()
+        else:
+            kept.write()
+
+        def computed(operation: Operation[Any]) -> None:
+            if operation.kind != "evaluate":
+                kept.write()
+
+        self._made.shared.computed = computed
 
     def _fail(self, error: RunError) -> None:
         self._world.deliver(lambda: self._world.fail(error, "the connection"))
@@ -137,9 +164,11 @@ class ClientRun:
             self._made.shared.close()
             self._world.conclude(self._until_done())
 
-    def written(self, folder: Path) -> None:
-        """Write this client's part of the results."""
-        write_part(folder, self._made)
+    def written(self, over: bool = True) -> None:
+        """Write this client's part of the results; unless the run is ``over``, another process may go on with it."""
+        write_part(self._folder, self._made)
+        if self._kept is not None and over:
+            self._kept.remove()
 
     async def _until_done(self) -> None:
         await self._ended
@@ -185,7 +214,8 @@ class ClientRun:
             case Start():
                 loop = self._client.loop
                 same = message.machine == machine()
-                self._world.begin_at(message.at if same else loop.time() + message.in_s, self._begin)
+                at = message.at if same else loop.time() + message.in_s - message.since_s
+                self._world.begin_at(at, self._begin, message.since_s)
             case Voucher():
                 self._trust(message)
             case Stopped():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from typing_extensions import override
 
-from vflsim.remote.channel import Channel
 from vflsim.remote.control import EvaluateNow
 from vflsim.simulation.conductor import Conductor
 
@@ -16,9 +15,8 @@ from vflsim.simulation.conductor import Conductor
 class Announcing(Protocol):
     """What the conductor asks of the server's run."""
 
-    @property
-    def channels(self) -> Sequence[Channel]:
-        """The connections to the clients that take part."""
+    def ask(self, asked: EvaluateNow) -> None:
+        """Have all clients answer an evaluation."""
 
     def start(self, begin: Callable[[], None]) -> None:
         """Have all parties begin at one instant, in which their clocks are at 0."""
@@ -47,9 +45,7 @@ class LiveConductor(Conductor):
 
     def _announce(self, number: int, free: bool) -> None:
         self._announced = number
-        asked = EvaluateNow(number=number, splits=self._splits, free=free, wired=self._wired)
-        for channel in self._run.channels:
-            channel.control(asked)
+        self._run.ask(EvaluateNow(number=number, splits=self._splits, free=free, wired=self._wired))
 
     @override
     def _on_progress(self) -> None:

@@ -49,11 +49,16 @@ class Refused(_Control):
 
 
 class Prepare(_Control):
-    """The server announces the next run."""
+    """The server announces the next run, or (``again``) the one that this client has been in before.
+
+    ``run`` tells it from all other runs, of the same protocol and seed, too.
+    """
 
     kind: Literal["prepare"] = "prepare"
     protocol: _Text
     seed: _Count
+    run: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    again: bool = False
 
 
 class Voucher(_Control):
@@ -128,12 +133,16 @@ class Dropped(_Control):
 
 
 class Start(_Control):
-    """The run begins ``in_s`` from now; ``at`` is that time by the monotonic clock of the server's ``machine``."""
+    """The run begins ``in_s`` from now; ``at`` is that time by the monotonic clock of the server's ``machine``.
+
+    ``since_s``: it began so long ago (s), for a client that has come back.
+    """
 
     kind: Literal["start"] = "start"
     in_s: Annotated[float, Field(ge=0, lt=3_600)]
     at: float
     machine: Annotated[str, Field(max_length=64)]
+    since_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 class Counted(_Control):

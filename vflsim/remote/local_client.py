@@ -42,7 +42,8 @@ def play(who: LocalClient, payload: bytes) -> None:
         faulthandler.enable()
         try:
             scenario, data = _read(payload)
-            LiveClient(scenario, who.party, who.host, who.port, who.identity, who.parts, who.timeout, data).play()
+            place = who.host, who.port, who.identity, who.parts, who.timeout
+            LiveClient(scenario, who.party, *place, data, never_returns=True).play()
         except VflsimError as error:
             print(f"error: {error}", file=sys.stderr)
         except Exception:

@@ -30,8 +30,9 @@ class LiveOutages(Outages):
 class ServerOutages(LiveOutages):
     """The server's: it decides when a client that has crashed is back, and tells it so.
 
-    ``tell`` sends a client that word, ``lost`` is called after a crash has lost a client's messages. Invariant: the
-    word comes to the client after all that was sent to it before its outage, and before all that is sent to it after.
+    ``tell`` sends a client that word, ``lost`` is called after a crash has lost a client's messages. Invariants: the
+    word comes to the client after all that was sent to it before its outage, and before all that is sent to it after;
+    a client whose process is away is down, whatever the scenario draws.
     """
 
     def __init__(
@@ -46,6 +47,22 @@ class ServerOutages(LiveOutages):
         self._now: dict[int, float] = {}
         self.crashes: Counter[int] = Counter()
         """How often each client has crashed."""
+        self._away: set[int] = set()
+
+    def away(self, client: int) -> None:
+        """Note that a client's process is gone: the client has crashed, unless it is down already."""
+        self._away.add(client)
+        presence = self._presences.get(client)
+        if presence is not None and presence.up:
+            self._go_down(presence, self.run.world.now())
+
+    def here(self, client: int) -> None:
+        """Note that a client's process is back: the client comes up, unless the scenario has it down."""
+        self._away.discard(client)
+        presence, now = self._presences.get(client), self.run.world.now()
+        if presence is not None and presence.profile.value(now) > 0:
+            self._now[client] = now
+            self._come_up(presence)
 
     @override
     def begin(self, run: Run, starts: Mapping[int, Callable[[], Task | None]]) -> None:
@@ -55,6 +72,13 @@ class ServerOutages(LiveOutages):
     def _change(self, presence: Presence, now: float) -> None:
         self._now[presence.party] = now
         super()._change(presence, now)
+        if presence.party in self._away and presence.profile.finish(now, 0.0) == math.inf:
+            self._note_gone(presence)
+
+    @override
+    def _come_up(self, presence: Presence) -> None:
+        if presence.party not in self._away:
+            super()._come_up(presence)
 
     @override
     def _crash(self, presence: Presence) -> None:
@@ -72,16 +96,23 @@ class ServerOutages(LiveOutages):
 class ClientOutages(LiveOutages):
     """A client's: of its own outages, and of others' as far as its receives wait for them.
 
-    ``crashed_now`` is called after each crash of its own. Invariant: after a crash the client begins anew when its
-    server says so, in the round that the server names; it has crashed before, at the latest then. The server records
-    the outages, and judges whether the run gets anywhere.
+    ``crashed_now`` is called after each crash of its own; ``again``: this process takes the place of a former one that
+    was in the run before. Invariant: after a crash the client begins anew when its server says so, in the round that
+    the server names; it has crashed before, at the latest then. The server records the outages, and judges whether the
+    run gets anywhere.
     """
 
     def __init__(
-        self, availabilities: Mapping[int, Availability], seed: int, party: int, crashed_now: Callable[[], None]
+        self,
+        availabilities: Mapping[int, Availability],
+        seed: int,
+        party: int,
+        crashed_now: Callable[[], None],
+        again: bool = False,
     ) -> None:
         super().__init__(availabilities, seed)
-        self._party, self._crashed_now = party, crashed_now
+        self._party, self._crashed_now, self._again = party, crashed_now, again
+        self._begun, self._early = False, list[CameUp]()
         self._dealt_with = -math.inf  # own changes until this instant
         self._next_change = math.inf
 
@@ -90,8 +121,26 @@ class ClientOutages(LiveOutages):
         presence = self._presences.get(self._party)
         return self._next_change if presence is not None and presence.loses else math.inf
 
+    @override
+    def begin(self, run: Run, starts: Mapping[int, Callable[[], Task | None]]) -> None:
+        super().begin(run, starts)
+        self._begun = True
+        for word in self._early:
+            self.called_back(word)
+
+    @override
+    def _enter(self, presence: Presence, now: float) -> None:
+        if self._again and presence.party == self._party:
+            presence.up = False
+            self._await_change(presence, now)
+        else:
+            super()._enter(presence, now)
+
     def called_back(self, word: CameUp) -> None:
         """Take the server's word that an outage is over: begin anew in the round that it names."""
+        if not self._begun:
+            self._early.append(word)
+            return
         presence = self._presences.get(self._party)
         if presence is None:  # the run has ended
             return

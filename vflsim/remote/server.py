@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ class LiveServer:
     """
 
     def __init__(self, scenario: Scenario, identity: Path, parts: Path, timeout: float) -> None:
-        self.scenario, self._parts, self._timeout = scenario, parts, timeout
+        self.scenario, self._parts, self.timeout = scenario, parts, timeout
         self.data = OwnData(scenario, SERVER)
         self.loop = precise_loop()
         most = largest_frame(scenario, self.data)
@@ -67,8 +68,9 @@ class LiveServer:
         scenario = self.scenario
         clients, protocol = scenario_clients(scenario, name), scenario.protocols[name].protocol
         first = self._answers(clients, Introduced if isinstance(protocol, Peering) else Ready)
+        announced = Prepare(protocol=name, seed=seed, run=secrets.token_hex(8))
         for client in clients:
-            self.connected[client].control(Prepare(protocol=name, seed=seed))
+            self.connected[client].control(announced)
         public, asked = None, first
         if isinstance(protocol, Peering):
             introduced = self.loop.run_until_complete(first)
@@ -80,10 +82,10 @@ class LiveServer:
             for voucher in vouchers:
                 if voucher.party != client:
                     self.connected[client].control(voucher)
-        run = ServerRun(self, name, seed, public)
+        run = ServerRun(self, announced, public)
         outcome = run.play(report)
         here = tuple(client for client in clients if self.connected[client].lost is None)
-        self.loop.run_until_complete(self._answers(here, Written))
+        self.loop.run_until_complete(self._answers(here, Written, forgoing=True))
         if outcome.error is not None:
             return outcome
         return run.merged(outcome, self._parts / name / f"seed-{seed}")
@@ -109,28 +111,38 @@ class LiveServer:
         self.loop.run_until_complete(self.admission.close())
         self.loop.close()
 
-    def _answers(self, clients: tuple[int, ...], kind: type[Control]) -> asyncio.Future[dict[int, Control]]:
-        """Return a future of a control message of a kind from each of these clients."""
+    def _answers(
+        self, clients: tuple[int, ...], kind: type[Control], forgoing: bool = False
+    ) -> asyncio.Future[dict[int, Control]]:
+        """Return a future of a control message of a kind from each of these clients.
+
+        ``forgoing``: not from one whose connection ends, of which the next run will tell.
+        """
         missing, came = set(clients), dict[int, Control]()
         ended: asyncio.Future[dict[int, Control]] = self.loop.create_future()
         if not missing:
             ended.set_result(came)
 
-        def take(client: int, message: Control) -> None:
-            if isinstance(message, kind) and client in missing:
-                missing.discard(client)
-                came[client] = message
-            elif isinstance(message, Failed) and not ended.done():
-                ended.set_exception(RunError(message.what, message.where or f"client {client}"))
+        def came_from(client: int) -> None:
+            missing.discard(client)
             if not missing and not ended.done():
                 ended.set_result(came)
 
-        def lose(error: LostError) -> None:
-            if not ended.done():
+        def take(client: int, message: Control) -> None:
+            if isinstance(message, kind) and client in missing:
+                came[client] = message
+                came_from(client)
+            elif isinstance(message, Failed) and not ended.done():
+                ended.set_exception(RunError(message.what, message.where or f"client {client}"))
+
+        def lose(client: int, error: LostError) -> None:
+            if forgoing:
+                came_from(client)
+            elif not ended.done():
                 ended.set_exception(error)
 
         for client in clients:
-            self.connected[client].attend(partial(take, client), lose, lambda _timed, _body: None)
+            self.connected[client].attend(partial(take, client), partial(lose, client), lambda _timed, _body: None)
         return ended
 
 

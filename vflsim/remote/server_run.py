@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import Protocol
 
 from vflsim.errors import ResultsError, RunError
 from vflsim.learning.randomness import drawing_from
-from vflsim.remote.built import OwnParty, RemoteBox, emulated, own_party
-from vflsim.remote.channel import Channel
+from vflsim.remote.admission import Admission
+from vflsim.remote.built import OwnParty, emulated, own_party
+from vflsim.remote.channel import Channel, GoneError, LostError
 from vflsim.remote.conductor import LiveConductor
 from vflsim.remote.control import (
     Control,
     Counted,
     Done,
+    EvaluateNow,
     Failed,
     Passing,
+    Prepare,
     Ready,
     Start,
     Stopped,
@@ -29,10 +33,12 @@ from vflsim.remote.control import (
 )
 from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
+from vflsim.remote.live_party import RemoteBox
 from vflsim.remote.machine import machine
 from vflsim.remote.outages import ServerOutages
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import read_part
+from vflsim.remote.returns import Returns
 from vflsim.remote.ways import Ways, stand_in
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
@@ -56,6 +62,8 @@ class Host(Protocol):
     scenario: Scenario
     data: OwnData
     loop: asyncio.AbstractEventLoop
+    admission: Admission
+    timeout: float
 
     @property
     def connected(self) -> Mapping[int, Channel]:
@@ -65,21 +73,26 @@ class Host(Protocol):
 class ServerRun:
     """One live run: the server's party, and what it makes of the clients' frames.
 
+    Where the scenario has a client crash (``interrupted: lost``), its process may go, and another may take its place.
     ``public``: the facts that all clients have told; None where they are connected to the server alone.
     """
 
-    def __init__(self, host: Host, name: str, seed: int, public: Public | None = None) -> None:
-        self._host, self._name, self._seed = host, name, seed
+    def __init__(self, host: Host, announced: Prepare, public: Public | None = None) -> None:
+        name, seed = announced.protocol, announced.seed
+        self._host, self._name, self._seed, self._announced = host, name, seed, announced
         scenario = host.scenario
         self._resolved = dataclasses.replace(setting(scenario, name, host.data.of(name)), public=public)
         self._emulated = emulated(self._resolved)
         self._world = world = LiveWorld(host.loop, self._emulated)
         taking_part = self._clients = {client: host.connected[client] for client in self._resolved.clients}
-        self.channels = list(taking_part.values())
         made: list[OwnParty] = []
+        self._asked: dict[int, deque[list[EvaluateNow | bytes]]] = {client: deque(maxlen=2) for client in taking_part}
 
         def send(message: Message, timed: bool) -> None:
-            taking_part[message.receiver].message(pack_message(message, made[0].wires, world.instant), timed)
+            body = pack_message(message, made[0].wires, world.instant)
+            taking_part[message.receiver].message(body, timed)
+            if not timed and self._asked[message.receiver]:
+                self._asked[message.receiver][-1].append(body)
 
         interruptible = interruptible_of(self._resolved)
         self._outages = ServerOutages(interruptible, seed, self._tell_one, self._lost) if interruptible else None
@@ -116,18 +129,27 @@ class ServerRun:
             self._tell_one if self._emulated else lambda _client, _message: None,
         )
         world.on_finish = lambda reason: self._tell(Stopped(reason=reason))
-        for client, channel in taking_part.items():
-            channel.attend(
-                partial(self._on_control, client),
-                lambda error: world.deliver(lambda: world.fail(error, "the connection")),
-                partial(self._on_message, client),
-            )
+        self._began = 0.0
+        self._returns = Returns(
+            host.loop.call_later,
+            host.timeout,
+            lambda: self._made.recorder.current_round,
+            partial(self._end_by, "the connection"),
+        )
+        for client in taking_part:
+            self._attend(client)
+
+    def _attend(self, client: int) -> None:
+        self._clients[client].attend(
+            partial(self._on_control, client), partial(self._gone, client), partial(self._on_message, client)
+        )
 
     def play(self, report: Callable[[Progress], None] | None) -> Outcome:
         """Run until a stop rule ends it; what clients record themselves is not in the outcome."""
         scenario, made = self._host.scenario, self._made
         parties = Parties(made.node, (), made.shared, scenario.protocols[self._name].protocol)
-
+        admission = self._host.admission
+        admission.on_return = self._come_back
         try:
             return run_parties(
                 scenario,
@@ -142,15 +164,24 @@ class ServerRun:
                 path="live",
             )
         finally:
+            admission.on_return = None
+            admission.expected.clear()
+            self._returns.close()
             if not self._world.over:  # it failed
                 self._tell(Stopped(reason="failed"))
             self._tell(Done())
 
     def start(self, begin: Callable[[], None]) -> None:
         """Have all parties begin at one instant, in which their clocks are at 0."""
-        at = self._host.loop.time() + LEAD_S
+        at = self._began = self._host.loop.time() + LEAD_S
         self._tell(Start(in_s=LEAD_S, at=at, machine=machine()))
         self._world.begin_at(at, begin)
+
+    def ask(self, asked: EvaluateNow) -> None:
+        """Have all clients answer an evaluation; one that comes back answers the latest ones then."""
+        for client, channel in self._clients.items():
+            self._asked[client].append([asked])
+            channel.control(asked)
 
     def merged(self, outcome: Outcome, folder: Path) -> Outcome:
         """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
@@ -183,8 +214,56 @@ class ServerRun:
             return ""
         return f"this machine could not follow: the server's clock slipped by {slipped:.3g} s in all"
 
+    def _end_by(self, what: str, error: RunError) -> None:
+        self._world.deliver(lambda: self._world.fail(error, what))
+
+    def _gone(self, client: int, error: LostError) -> None:
+        """Take the end of a connection: as a crash, where the scenario has the client crash and it can come back."""
+        if not isinstance(error, GoneError) or not self._began:
+            self._end_by("the connection", error)
+        elif why := self._stays_away(client):
+            what = f"{error.what}, and {party_name(client)} cannot come back: {why}"
+            self._end_by("the connection", LostError(what, remedy=error.remedy))
+        else:
+            assert self._outages is not None, "the client crashes in the scenario"
+            self._returns.wait_for(client, error)
+            self._host.admission.expected.add(client)
+            self._world.deliver(partial(self._outages.away, client), self._since_start())
+
+    def _stays_away(self, client: int) -> str:
+        if self._outages is None or client not in self._outages.losing:
+            return "no availability of it in this scenario has interrupted: lost"
+        return self._made.stays_away
+
+    def _come_back(self, client: int) -> None:
+        """Let a new process of a client prepare for the run."""
+        self._clients[client] = self._host.connected[client]
+        self._attend(client)
+        self._tell_one(client, self._announced.model_copy(update={"again": True}))
+
+    def _go_on(self, client: int) -> None:
+        """Have a client that has come back go on."""
+        if client not in self._returns or self._outages is None:
+            raise RunError(f"client {client} sent a 'ready' message in a run")
+        self._returns.here(client)
+        self._host.admission.expected.discard(client)
+        self._ways.begin_again(client)
+        since = self._since_start()
+        self._tell_one(client, Start(in_s=0.0, at=self._began, machine=machine(), since_s=since))
+        for one in [each for asked in self._asked[client] for each in asked]:
+            if isinstance(one, bytes):
+                self._clients[client].message(one, timed=False)
+            else:
+                self._tell_one(client, one)
+        if self._world.over:
+            self._tell_one(client, Stopped(reason="over"))
+        self._world.deliver(partial(self._outages.here, client), since)
+
+    def _since_start(self) -> float:
+        return max(0.0, self._host.loop.time() - self._began)
+
     def _tell(self, message: Control) -> None:
-        for channel in self.channels:
+        for channel in self._clients.values():
             channel.control(message)
 
     def _tell_one(self, client: int, message: Control) -> None:
@@ -221,9 +300,10 @@ class ServerRun:
             case WentDown():
                 self._world.deliver(partial(self._ways.next_life, client))
             case Failed():
-                error = RunError(message.what, message.where)
-                self._world.deliver(lambda: self._world.fail(error, f"client {client}"))
-            case Ready() | Written():
+                self._end_by(f"client {client}", RunError(message.what, message.where))
+            case Ready():
+                self._go_on(client)
+            case Written():
                 raise RunError(f"client {client} sent a {message.kind!r} message in a run")
             case _:
                 raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")

@@ -155,16 +155,17 @@ class LiveWorld(RealTimeWorld):
         while self._soon or self._at_end:  # the run has ended: left to its conclusion
             self._loop.call_soon(self._dispatch, (self._soon or self._at_end).popleft())
 
-    def begin_at(self, at: float, begin: Callable[[], None]) -> None:
-        """Set the clock to 0 at the loop's time ``at``, and call ``begin`` then."""
+    def begin_at(self, at: float, begin: Callable[[], None], since: float = 0.0) -> None:
+        """Set the clock to 0 at the loop's time ``at``, and call ``begin`` then, or ``since`` (s) after it."""
 
         def started() -> None:
-            self._start = self._turn = at
-            self.instant = self._latest = self.slipped_s = 0.0
-            self._instants, self._real = array("d", [0.0]), array("d", [self._loop.time() - at])
+            self._start, self._turn = at, at + since
+            self.instant = self._latest = since
+            self.slipped_s = 0.0
+            self._instants, self._real = array("d", [since]), array("d", [self._loop.time() - at])
             begin()
 
-        self._loop.call_at(at, self._dispatch, started, 0.0)
+        self._loop.call_at(at + since, self._dispatch, started, since)
 
     def really(self, instant: float) -> float:
         """Return when the latest event of a recent instant happened, in seconds since the start."""
