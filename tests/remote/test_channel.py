@@ -66,6 +66,28 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+def test_a_party_that_is_slow_is_named_before_it_counts_as_lost(
+    loop: asyncio.AbstractEventLoop,
+    identities: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "BEAT_S", 0.01)
+
+    async def play() -> None:
+        gate, port = await gate_of(identities, timeout=0.2)
+        client = await joined(identities, port, 1)
+        client._tasks[1].cancel()  # it beats no longer
+        await until(lambda: gate.channels[1].lost is not None)
+        await client.close()
+        await gate.close()
+        assert "client-1 gave no sign of life for" in str(gate.channels[1].lost)
+        assert not isinstance(gate.channels[1].lost, GoneError)
+
+    loop.run_until_complete(play())
+    assert [text for text in caplog.messages if text.startswith("client-1 gives no sign of life for")]
+
+
 def test_a_client_whose_connection_has_ended_may_come_again_where_it_is_expected(
     loop: asyncio.AbstractEventLoop, identities: Path
 ) -> None:

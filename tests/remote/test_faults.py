@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -117,3 +119,41 @@ def test_clients_end_with_one_message_when_the_server_is_frozen(played: Played) 
         assert status == 1
         assert "server gave no sign of life" in text
         assert "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_a_killed_server_leaves_finished_runs_and_the_clients_parts_and_each_client_names_it(tmp_path: Path) -> None:
+    said = raw({"short": {"kind": "synchronous", "stop": {"rounds": 3}}, "wait": {"kind": "synchronous"}})
+    said |= {"timing": RANDOM_TIMING, "stop": {"rounds": 1_000_000}, "record": "events"}
+    said["partition"]["clients"] = 2
+    file, parts, out = tmp_path / "scenario.yaml", tmp_path / "parts", tmp_path / "live"
+    file.write_text(json.dumps(said))
+    make_identities(tmp_path / "keys", clients=2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    vflsim, common = [sys.executable, "-m", "vflsim"], ["--parts", str(parts), "--timeout", "60", "--identity"]
+    commands = [
+        [*vflsim, "live", str(file), "--listen", place, *common, str(tmp_path / "keys" / "server"), "--out", str(out)]
+    ]
+    for party in (1, 2):
+        own = [*common, str(tmp_path / "keys" / f"client-{party}"), "--party", str(party), "--connect", place]
+        commands.append([*vflsim, "party", str(file), *own])
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
+    ]
+    try:
+        last = time.monotonic() + LONG_S
+        while not (out / "short" / "seed-0" / "run.json").is_file():
+            assert time.monotonic() < last, "the first run never ended"
+            time.sleep(0.1)
+        time.sleep(1.0)
+        processes[0].kill()
+        texts = [process.communicate(timeout=LONG_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes[1:]] == [1, 1], texts
+    assert all("the connection to server" in text and "Traceback" not in text for text in texts[1:])
+    assert {part.name for part in (parts / "wait" / "seed-0").iterdir()} == {"client-1", "client-2"}

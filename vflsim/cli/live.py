@@ -14,7 +14,12 @@ from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
 
 Timeout = Annotated[
-    float, typer.Option(help="Seconds without a sign of life after which a party counts as lost.", min=3, metavar="S")
+    float,
+    typer.Option(
+        help="Seconds without a sign of life until a party counts as lost. One that has gone has as long to return.",
+        min=3,
+        metavar="S",
+    ),
 ]
 NO_DELAYS = "timing={network: {kind: dedicated}}"
 """The override by which nothing takes time but what the machine takes."""

@@ -27,7 +27,8 @@ from vflsim.streams import SERVER
 class LiveServer:
     """The server's process: lets all clients connect, runs one run after the other, and says goodbye.
 
-    ``parts`` is the folder into which clients of this machine write what they record. Errors name the party.
+    ``parts`` is the folder into which clients of this machine write what they record. ``returns``: where the scenario
+    has a client crash, another process may take the place of its own. Errors name the party.
 
     Example::
 
@@ -38,8 +39,8 @@ class LiveServer:
         server.close()
     """
 
-    def __init__(self, scenario: Scenario, identity: Path, parts: Path, timeout: float) -> None:
-        self.scenario, self._parts, self.timeout = scenario, parts, timeout
+    def __init__(self, scenario: Scenario, identity: Path, parts: Path, timeout: float, returns: bool = True) -> None:
+        self.scenario, self._parts, self.timeout, self.returns = scenario, parts, timeout, returns
         self.data = OwnData(scenario, SERVER)
         self.loop = precise_loop()
         most = largest_frame(scenario, self.data)

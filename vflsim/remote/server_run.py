@@ -64,6 +64,7 @@ class Host(Protocol):
     loop: asyncio.AbstractEventLoop
     admission: Admission
     timeout: float
+    returns: bool
 
     @property
     def connected(self) -> Mapping[int, Channel]:
@@ -233,6 +234,8 @@ class ServerRun:
     def _stays_away(self, client: int) -> str:
         if self._outages is None or client not in self._outages.losing:
             return "no availability of it in this scenario has interrupted: lost"
+        if not self._host.returns:
+            return "vflsim live starts each client once"
         return self._made.stays_away
 
     def _come_back(self, client: int) -> None:

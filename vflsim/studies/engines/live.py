@@ -113,7 +113,8 @@ class LivePool:
         """Start the server and all clients, and wait until they are connected."""
         identities, parts = self._folder / "identities", self._folder / "parts"
         make_identities(identities, self._scenario.clients)
-        server = self._server = LiveServer(self._scenario, identities / party_name(SERVER), parts, self._timeout)
+        identity = identities / party_name(SERVER)
+        server = self._server = LiveServer(self._scenario, identity, parts, self._timeout, returns=False)
         port = server.open("127.0.0.1", 0)
         whole, context = ScenarioData(self._scenario), _context()
         with without_main_module():
