@@ -126,13 +126,13 @@ class Played:
     def cut(self, client: int) -> None:
         self.server.connected[client]._writer.transport.abort()
 
-    def run(self, after: int, call: Callable[[], None]) -> Outcome:
-        """Play, and make a call once so many rounds are over."""
+    def run(self, when: Callable[[Any], bool], call: Callable[[], None]) -> Outcome:
+        """Play, and make a call once, as soon as the progress is so."""
         done = False
 
         def report(progress: Any) -> None:
             nonlocal done
-            if progress.rounds >= after and not done:
+            if not done and when(progress):
                 done = True
                 call()
 
@@ -182,7 +182,7 @@ def carry_out(plan: Plan, folder: Path) -> None:
             played.start(victim)
 
     try:
-        outcome = played.run(plan.after, strike)
+        outcome = played.run(lambda progress: progress.rounds >= plan.after, strike)
         assert len(outcome.tables.metrics["time_s"]) >= 1, "what had been recorded is kept"
         if plan.end:
             assert outcome.error is not None

@@ -1,9 +1,12 @@
 """Random faults in live runs: each ends in a result or in one error that names the party, twice alike."""
 
+import signal
 from pathlib import Path
 
 import pytest
-from fault_plans import Plan, carry_out, plan_of
+from fault_plans import ROUNDS, Plan, Played, carry_out, plan_of
+
+from vflsim.remote.channel import LostError
 
 PLANS = 20
 
@@ -17,6 +20,22 @@ def test_a_killed_client_whose_place_another_process_takes_joins_the_round(tmp_p
 def test_a_random_plan_ends_as_it_must_twice(seed: int, tmp_path: Path) -> None:
     for time in ("first", "second"):
         carry_out(plan_of(seed), tmp_path / time)
+
+
+@pytest.mark.slow
+def test_a_run_is_kept_if_a_client_is_killed_after_its_end(tmp_path: Path) -> None:
+    played = Played(tmp_path / "run", "synchronous", ())
+    try:
+        outcome = played.run(
+            lambda progress: progress.metrics.get("round") == ROUNDS, lambda: played.send(2, signal.SIGKILL)
+        )
+        assert outcome.error is None
+        assert "without the events and weights of client-2: no parts in" in outcome.note
+        assert {name.partition(".")[0] for name in outcome.weights} == {"server", "client-1"}
+        with pytest.raises(LostError, match="the connection to client-2 ended"):
+            played.server.run("it", 0)
+    finally:
+        played.kill()
 
 
 def test_the_plans_have_every_fault_and_every_end() -> None:

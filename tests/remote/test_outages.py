@@ -151,6 +151,16 @@ def test_a_client_whose_process_is_away_is_down_until_it_is_back_and_the_scenari
     assert [(word.number, word.at) for word in both.words] == [(1, 2.0), (2, 7.5), (3, 10.0)]
 
 
+def test_a_client_whose_process_has_gone_before_the_start_is_down_at_the_start() -> None:
+    both = Both(down(4, 6))
+    both.server.away(1)
+    both.world.after(2.0, lambda: both.server.here(1))
+    both.play(until=3)
+    rows = both.server_recorder.events.table
+    assert [(row["start_s"], row["end_s"]) for row in rows] == [(0, 2)]
+    assert both.server.crashes == {1: 1}
+
+
 def test_a_client_that_goes_down_for_good_while_its_process_is_away_is_gone() -> None:
     both = Both(down(4, float("inf")))
     both.world.after(1.0, lambda: both.server.away(1))

@@ -59,14 +59,23 @@ class ServerOutages(LiveOutages):
     def here(self, client: int) -> None:
         """Note that a client's process is back: the client comes up, unless the scenario has it down."""
         self._away.discard(client)
-        presence, now = self._presences.get(client), self.run.world.now()
-        if presence is not None and presence.profile.value(now) > 0:
+        presence = self._presences.get(client)
+        if presence is None:  # the run has ended
+            return
+        now = self.run.world.now()
+        if presence.profile.value(now) > 0:
             self._now[client] = now
             self._come_up(presence)
 
     @override
     def begin(self, run: Run, starts: Mapping[int, Callable[[], Task | None]]) -> None:
         super().begin(run, {client: partial(self._call_back, client) for client in self._profiles} | dict(starts))
+
+    @override
+    def _enter(self, presence: Presence, now: float) -> None:
+        super()._enter(presence, now)
+        if presence.party in self._away and presence.up:  # gone between the order to start and the start
+            self._go_down(presence, now)
 
     @override
     def _change(self, presence: Presence, now: float) -> None:
