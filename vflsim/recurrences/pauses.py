@@ -18,7 +18,7 @@ from vflsim.timing.availability import Always
 from vflsim.timing.base import Floats
 from vflsim.timing.capacity import capacity_profile
 from vflsim.timing.profile import Flat, Profile, gated, lowest
-from vflsim.world.outages import next_activation
+from vflsim.world.gate import next_activation
 
 
 class Pauses:
