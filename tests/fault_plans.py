@@ -29,7 +29,8 @@ from vflsim.scenario import load
 from vflsim.simulation.run import Outcome
 from vflsim.studies.engines.pickling import without_main_module
 
-TIMEOUT_S, SLOW_S = 8.0, 1.5
+PATIENT_S, SHORT_S, SLOW_S = 60.0, 8.0, 1.5
+"""Time-outs of runs that end in a result, and of those that end by theirs; and how long a slow client stands still."""
 LONG_S = 120.0
 """More than any end takes on a busy machine."""
 ROUNDS = 60
@@ -50,6 +51,11 @@ class Plan:
     after: int
     crashes: bool
     returns: bool
+
+    @property
+    def timeout(self) -> float:
+        """The time-out of its parties (s)."""
+        return SHORT_S if self.end else PATIENT_S
 
     @property
     def end(self) -> str:
@@ -78,13 +84,13 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-def play(client: int, scenario: str, port: int) -> None:
+def play(client: int, scenario: str, port: int, timeout: float) -> None:
     """Play a client, as ``vflsim party`` does."""
     folder = Path(scenario).parent
     sys.stdout = sys.stderr = (folder / f"client-{client}.log").open("a")
     try:
         keys = folder / "keys" / f"client-{client}"
-        LiveClient(load(scenario), client, "127.0.0.1", port, keys, folder / "parts", TIMEOUT_S).play()
+        LiveClient(load(scenario), client, "127.0.0.1", port, keys, folder / "parts", timeout).play()
     except VflsimError as error:
         print(f"error: {error}", flush=True)
         os._exit(1)
@@ -94,19 +100,20 @@ def play(client: int, scenario: str, port: int) -> None:
 class Played:
     """A server in this process, and two clients in theirs, forked from one that has imported what they need."""
 
-    def __init__(self, folder: Path, protocol: str, crashing: tuple[int, ...]) -> None:
+    def __init__(self, folder: Path, protocol: str, crashing: tuple[int, ...], timeout: float = PATIENT_S) -> None:
         away = {"kind": "failure", "at": "1 h", "repair": "1 h", "interrupted": "lost"}
         clients = [*RANDOM_TIMING["clients"], *({"select": str(each), "availability": away} for each in crashing)]
         timing = {**RANDOM_TIMING, "clients": clients}
         said = raw({"it": KINDS[protocol]}, timing=timing, stop={"rounds": ROUNDS}, record="events")
         said["partition"]["clients"] = 2
         folder.mkdir()
+        self.timeout = timeout
         self.file = folder / "scenario.yaml"
         self.file.write_text(json.dumps(said))
         make_identities(folder / "keys", clients=2)
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["vflsim.remote.preloaded"])
-        self.server = LiveServer(load(self.file), folder / "keys" / "server", folder / "parts", TIMEOUT_S)
+        self.server = LiveServer(load(self.file), folder / "keys" / "server", folder / "parts", timeout)
         self.port = self.server.open("127.0.0.1", 0)
         self.processes: dict[int, list[BaseProcess]] = {1: [], 2: []}
         for client in self.processes:
@@ -115,7 +122,7 @@ class Played:
 
     def start(self, client: int) -> None:
         with without_main_module():
-            process = self.context.Process(target=play, args=(client, str(self.file), self.port))
+            process = self.context.Process(target=play, args=(client, str(self.file), self.port, self.timeout))
             process.start()
         self.processes[client].append(process)
 
@@ -164,7 +171,7 @@ class Played:
 
 def carry_out(plan: Plan, folder: Path) -> None:
     """Carry out a plan, and assert that the run ends as it must, and that nobody is left."""
-    played = Played(folder, plan.protocol, (plan.victim,) if plan.crashes else ())
+    played = Played(folder, plan.protocol, (plan.victim,) if plan.crashes else (), plan.timeout)
     victim, timers = plan.victim, list[threading.Timer]()
 
     def strike() -> None:

@@ -75,7 +75,7 @@ class ClientRun:
     """
 
     def __init__(self, client: ClientHost, prepare: Prepare, public: Public | None, folder: Path) -> None:
-        self._client, self._name, self._seed = client, prepare.protocol, prepare.seed
+        self._client, self._name, self._seed, self._prepare = client, prepare.protocol, prepare.seed, prepare
         scenario, channel = client.scenario, client.channel
         self._protocol = scenario.protocols[prepare.protocol].protocol
         resolved = replace(setting(scenario, self._name, client.data.of(self._name)), public=public)
@@ -124,19 +124,19 @@ class ClientRun:
         self._kept: KeptState | None = None
         loses = self._outages is not None and party in self._outages.losing
         if loses and not self._made.stays_away and not client.never_returns:
-            self._keep(prepare)
+            self._keep()
         self._ended = self._world.signal("the server to end the run")
         self._made.shared.progressed = self._count
         channel.attend(self._on_control, self._fail, self._on_message)
         if mesh is not None:
             mesh.attend(self._mail.came, self._fail)
 
-    def _keep(self, prepare: Prepare) -> None:
+    def _keep(self) -> None:
         """Keep what the client learns, from where its former process has been if there was one."""
         state, learner = self._made.node.state, self._made.node.learner
         assert isinstance(state, LiveParty), "it has been made so"
-        kept = self._kept = KeptState(self._folder, prepare.run, state, learner)
-        if prepare.again:
+        kept = self._kept = KeptState(self._folder, self._prepare.run, state, learner)
+        if self._prepare.again:
             kept.read()
         else:
             kept.write()
@@ -166,7 +166,7 @@ class ClientRun:
 
     def written(self, over: bool = True) -> None:
         """Write this client's part of the results; unless the run is ``over``, another process may go on with it."""
-        write_part(self._folder, self._made)
+        write_part(self._folder, self._made, self._prepare.run, over)
         if self._kept is not None and over:
             self._kept.remove()
 

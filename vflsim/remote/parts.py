@@ -20,6 +20,7 @@ from vflsim.world.order import InputOrder, Item
 from vflsim.world.record import Events
 
 _EVENTS, _KINDS, _ORDER, _WEIGHTS = "events.npy", "kinds.json", "order.json", "weights.safetensors"
+_RUN = "run.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,11 @@ class ClientPart:
     weights: dict[str, torch.Tensor]
 
 
-def write_part(folder: Path, made: OwnParty) -> None:
-    """Write a client's part as ``folder/client-3``, whole or not at all. Raises ResultsError."""
+def write_part(folder: Path, made: OwnParty, run: str, ended: bool) -> None:
+    """Write a client's part of a run as ``folder/client-3``, whole or not at all. Raises ResultsError.
+
+    ``ended``: the run has, so the part can be read.
+    """
     name = party_name(made.node.party)
     place, events = folder / name, made.shared.recorder.events
     with errors_named(place):
@@ -41,16 +45,19 @@ def write_part(folder: Path, made: OwnParty) -> None:
         with written_aside(place) as aside:
             aside.mkdir()
             np.save(aside / _EVENTS, np.frombuffer(events.table.tobytes(), np.uint8), allow_pickle=False)
+            (aside / _RUN).write_text(json.dumps({"run": run, "ended": ended}), "utf-8")
             (aside / _KINDS).write_text(json.dumps(list(events.kinds)), "utf-8")
             (aside / _ORDER).write_text(json.dumps(made.recorder.order.items), "utf-8")
             weights = {f"{name}.{key}": tensor for key, tensor in made.node.learner.weights().items()}
             write_tensors(aside / _WEIGHTS, weights)
 
 
-def read_part(folder: Path, party: int) -> ClientPart:
-    """Read a client's part. Raises ResultsError if it is absent or damaged."""
+def read_part(folder: Path, party: int, run: str) -> ClientPart:
+    """Read a client's part of a run that has ended. Raises ResultsError if it is absent, damaged, or of another run."""
     place = folder / party_name(party)
     try:
+        if (said := json_of(place / _RUN)) != {"run": run, "ended": True}:
+            raise ValueError(f"it is of run {said}")
         rows = np.frombuffer(array_of(place / _EVENTS).tobytes(), Events.row)
         kinds = json_of(place / _KINDS)
         inputs = [Item(str(what), int(sender), int(number)) for what, sender, number in json_of(place / _ORDER)]

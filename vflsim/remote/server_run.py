@@ -190,7 +190,7 @@ class ServerRun:
         orders = {SERVER: self._made.recorder.order}
         for client in self._resolved.clients:
             try:
-                part = read_part(folder, client)
+                part = read_part(folder, client, self._announced.run)
             except ResultsError:
                 absent.append(party_name(client))
                 continue
