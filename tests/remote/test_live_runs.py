@@ -162,7 +162,7 @@ def test_outages_of_the_scenario_happen_live_as_they_are_drawn(tmp_path: Path, v
     ours, theirs = (table(run, "events") for run in runs)
     keys = ["party", "index", "outcome"]
     outages = [
-        each[each["kind"] == "outage"].astype({"party": str}).sort_values(keys, ignore_index=True)
+        each[each["kind"] == "outage"].astype({"party": str, "outcome": str}).sort_values(keys, ignore_index=True)
         for each in (ours, theirs)
     ]
     assert outages[0][keys].equals(outages[1][keys])
