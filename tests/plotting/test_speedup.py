@@ -56,7 +56,10 @@ def test_a_bound_over_several_seeds_is_a_one_sided_limit(sign: int, side: int, t
     assert found is not None
     assert found.mean == pytest.approx(limit)
     assert math.isnan(found.low)
-    assert str(found).startswith(f"{text} {limit:.2g}"[:5])
+    ends = stats.t.interval(0.9, 2, logs.mean(), stats.sem(logs))
+    assert found.of_bounds == pytest.approx([*map(math.exp, ends)])
+    assert str(found).startswith(f"{text} ")
+    assert {"<": "13.1 ×", ">": "> 2.61"}[text] in str(found)  # rounded outwards
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,8 @@ def test_a_bound_over_several_seeds_is_a_one_sided_limit(sign: int, side: int, t
         (Ratio(7.8123, math.nan, math.nan, 3, "most"), "< 7.82 ×"),
         (Ratio(7.8193, math.nan, math.nan, 3, "least"), "> 7.81 ×"),
         (Ratio(12341.0, math.nan, math.nan, 3, "most"), "< 12,400 ×"),
+        (Ratio(7.8123, math.nan, math.nan, 3, "most", 3, (4.618, 7.8123)), "< 4.61 … 7.82 ×"),
+        (Ratio(4.618, math.nan, math.nan, 3, "least", 4, (4.618, 7.8123)), "> 4.61 … 7.82 × (3 of 4)"),
         (Ratio(2.0, 1.5, 2.7, 4, common=5), "2 (1.5 … 2.7) × (4 of 5)"),
         (Ratio(0.5, math.nan, math.nan, 3, "none"), "—"),
     ],

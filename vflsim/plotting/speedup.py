@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -58,8 +58,10 @@ def speed_up(
         raise NotRecordedError(f"no times to divide by those of {baseline}", str(results.folder))
     rows = [name for name in others if any(name in found for found in panels.values())]
     styles = protocol_styles(results)
-    ratios = [(title, name, *astuple(each)) for title, own in panels.items() for name, each in own.items()]
-    numbers = {"ratios": frame(("measure", "protocol", "mean", "low", "high", "n", "bound", "common"), ratios)}
+    columns = ("mean", "low", "high", "n", "bound", "common")
+    told = attrgetter(*columns)
+    ratios = [(title, name, *told(each)) for title, own in panels.items() for name, each in own.items()]
+    numbers = {"ratios": frame(("measure", "protocol", *columns), ratios)}
     with picture(2.2 + 2.9 * len(panels), 1.35 + 0.34 * len(rows), numbers) as figure:
         drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, found) in zip(drawn, panels.items(), strict=True):

@@ -42,6 +42,15 @@ def thousandths(value: float, half: float = math.nan) -> str:
     return f"{value:.3f}" if math.isnan(half) else f"{value:.3f} ± {math.ceil(1000 * half - 1e-9) / 1000:.3f}"
 
 
+def share(value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A share, or a difference of shares, with its interval: ``0.944 ± 0.007``; if cut ``0.990 (0.961 … 1.000)``."""
+    half = max(value - low, high - value)
+    if math.isnan(half) or math.isclose(value - low, high - value, rel_tol=1e-6, abs_tol=1e-9):
+        return thousandths(value, half)
+    ends = math.floor(1000 * low + 1e-9) / 1000, math.ceil(1000 * high - 1e-9) / 1000
+    return _signed(f"{value:.3f} ({' … '.join(_signed(f'{end:.3f}') for end in ends)})")
+
+
 def span(low: float, high: float, unit: str) -> str:
     """An interval with its unit: ``−5.5 … 0.2 s``."""
     scale, shown = _scale(max(abs(low), abs(high)), unit)

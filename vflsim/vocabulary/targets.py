@@ -278,4 +278,5 @@ def named(places: Iterable[Targets | None]) -> tuple[Target, ...]:
 
 def target_note(target: object) -> str:
     """Return the note on when a target is reached."""
-    return f"Target: {target}; reached where the first such stretch of evaluations begins."
+    usual = " (what a target without `for` means)" if str(target).endswith(f" for {USUALLY}") else ""
+    return f"Target: {target}{usual}; reached where the first such stretch of evaluations begins."

@@ -101,7 +101,9 @@ def test_costs_are_taken_at_the_first_evaluation_that_reaches_the_target(three: 
         there, back = (np.log, np.exp) if measure.endswith("to_target") else (np.array, np.array)
         expected = stats.ttest_1samp(there(values), 0.0).confidence_interval(0.95)
         assert found["mean"] == pytest.approx(back(np.mean(there(values))))
-        assert (found["low"], found["high"]) == pytest.approx(tuple(back([expected.low, expected.high])))
+        most = 1 if "accuracy" in measure else math.inf
+        low, high = (float(back(end)) for end in (expected.low, expected.high))
+        assert (found["low"], found["high"]) == pytest.approx((low, min(high, most)))
         assert (found["n"], found["reached"]) == (3, 3)
         assert found["statistic"] == ("geometric mean" if measure.endswith("to_target") else "mean")
 
@@ -142,7 +144,9 @@ def test_the_table_shows_a_censored_cost_as_greater_than_the_horizon(three: Path
     assert "2 of 3" in slow
     assert "2 of 3: 45 s, > 60 s" in slow
     assert "10.07 (2.761 … 36.7) s" in fast
-    assert re.search(r"> 1\.67 ×$", fast.strip())  # the one-sided limit; 4.9 is the mean of what is known
+    ratios = stats.ttest_1samp(np.log([40 / 10, 60 / 6, 50 / 17]), 0.0).confidence_interval(0.9)
+    assert np.exp(ratios) == pytest.approx([1.675, 14.33], rel=1e-3)
+    assert re.search(r"> 1\.67 … 14\.4 ×$", fast.strip())  # ends with the one-sided limit, rounded outwards
     assert "one-sided 95 % limits" in shown
     assert "geometric means of costs over seeds" in shown.splitlines()[0]
 
@@ -170,7 +174,8 @@ def test_a_passage_that_is_not_held_is_no_arrival_and_the_table_says_what_held_m
     slow, fast = (row(summary, "time_to_target", name) for name in ("slow", "fast"))
     assert (slow["reached"], slow["horizon"], fast["reached"], fast["mean"]) == (0, 60, 1, 26)
     assert [row(summary, f"{what}_to_target", "fast")["mean"] for what in ("rounds", "bytes")] == [13, 2600]
-    assert "Target: test_accuracy ≥ 0.9 for 5 evaluations; reached where the first such stretch" in text(results)
+    said = "Target: test_accuracy ≥ 0.9 for 5 evaluations (what a target without `for` means); reached where the first"
+    assert said in text(results)
     first = summarise(results, {"test_accuracy": 0.9, "for": "1 evaluation"})
     assert [row(first, "time_to_target", name)["mean"] for name in ("slow", "fast")] == [10, 20]
 
@@ -396,6 +401,19 @@ def test_a_protocol_that_starts_at_the_target_has_a_cost_of_zero(three: Path) ->
     summary = summarise(Results.open(three), {"test_accuracy": 0.1, "for": "1 evaluation"})
     found = row(summary, "time_to_target", "fast")
     assert (found["mean"], found["low"], found["high"]) == (0, 0, 0)
+
+
+def test_intervals_of_shares_end_at_0_and_1_and_those_of_losses_at_0(tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text("name: near\nprotocols: {slow: {}}\nstop: {time: 60}\n")
+    for seed, end in enumerate([0.999, 0.9]):
+        write(tmp_path, "slow", seed, [(0, 0.1), (30, end)], stop_reason="time")
+    summary = summarise(Results.open(tmp_path))
+    share, loss = (row(summary, f"end_{name}", "slow") for name in ("test_accuracy", "train_loss"))
+    whole = stats.ttest_1samp([0.999, 0.9], 0.0).confidence_interval(0.95)
+    assert whole.high > 1
+    assert (share["low"], share["high"]) == (pytest.approx(whole.low), 1)
+    assert loss["low"] == 0 < loss["high"]
+    assert re.search(r"0\.9\d\d \(0\.3\d\d … 1\.000\)", text(Results.open(tmp_path)))
 
 
 def measured(times: dict[str, list[float]], missed: tuple[tuple[str, int], ...] = ()) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -56,6 +56,13 @@ class Estimate:
     def of(cls, row: Mapping[Any, Any] | pd.Series) -> Self:
         """Read the estimate in a row of :func:`~vflsim.results.statistics.summary.summarise`."""
         return cls(**{name: row[name] for name in cls.__dataclass_fields__})
+
+    def within(self, least: float, greatest: float) -> Self:
+        """Return the estimate with an interval that ends where the measure does.
+
+        The mean of values in a range lies in that range, so the cut interval covers it as often as the whole one.
+        """
+        return replace(self, low=max(self.low, least), high=min(self.high, greatest))  # NaN stays: it is the first
 
     @property
     def censored(self) -> bool:

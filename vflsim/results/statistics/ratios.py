@@ -20,7 +20,8 @@ class Ratio:
     Seeds with a time of 0 have no ratio. ``bound`` is ``exact`` unless some runs did not reach the target. Then
     ``mean`` is a one-sided limit (95 %): the ratio is at ``most`` (runs of the protocol did not reach it) or at
     ``least`` the mean (runs of the baseline did not), or unknown (``none``: both). For one seed the bound is that of
-    its two runs.
+    its two runs. ``of_bounds`` is the 90 % interval of the geometric mean of the seeds' bounds, one of whose ends is
+    that limit.
     """
 
     mean: float
@@ -29,17 +30,24 @@ class Ratio:
     n: int
     bound: str = "exact"
     common: int = 0
+    of_bounds: tuple[float, float] = (float("nan"), float("nan"))
 
     def __str__(self) -> str:
         """Format the ratio: ``13.2 (9.1 … 19) ×``, ``< 0.9 ×`` if it is bounded, ``—`` if it is unknown.
 
-        Seeds without a ratio show: ``13.2 (9.1 … 19) × (4 of 5)``.
+        A bound over several seeds has its interval, one end of which is the limit: ``< 0.56 … 0.9 ×``. Seeds without a
+        ratio show: ``13.2 (9.1 … 19) × (4 of 5)``.
         """
         if self.bound == "none":
             return "—"
-        text = {"exact": "", "most": "< ", "least": "> "}[self.bound] + three_digits(self.mean, self.bound)
-        if self.low < self.high:
-            text += f" ({three_digits(self.low)} … {three_digits(self.high)})"
+        low, high = self.of_bounds if self.bound != "exact" else (self.low, self.high)
+        sign = {"exact": "", "most": "< ", "least": "> "}[self.bound]
+        if not low < high:
+            text = sign + three_digits(self.mean, self.bound)
+        elif self.bound == "exact":
+            text = f"{three_digits(self.mean)} ({three_digits(low)} … {three_digits(high)})"
+        else:
+            text = f"{sign}{three_digits(low, 'least')} … {three_digits(high, 'most')}"
         return f"{text} ×" + (f" ({self.n} of {self.common})" if self.n < self.common else "")
 
 
@@ -70,7 +78,7 @@ def ratio(measured: pd.DataFrame, protocol: str, baseline: str, paired: bool = T
         return Ratio(mean, low, high, found.n, common=common)
     bound = "none" if late and waiting else "most" if late else "least"
     limit = mean if found.n < 2 else high if late else low
-    return Ratio(limit, float("nan"), float("nan"), found.n, bound, common)
+    return Ratio(limit, float("nan"), float("nan"), found.n, bound, common, (low, high))
 
 
 def three_digits(value: float, bound: str = "exact") -> str:

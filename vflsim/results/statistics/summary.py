@@ -26,7 +26,7 @@ from vflsim.results.statistics.steady import BATCHES
 from vflsim.results.statistics.targets import passage, wanted_targets
 from vflsim.results.store.schema import ENERGY
 from vflsim.timing.floats import Floats
-from vflsim.vocabulary.metrics import unit_of
+from vflsim.vocabulary.metrics import range_of, unit_of
 from vflsim.vocabulary.targets import Target
 
 if TYPE_CHECKING:
@@ -103,8 +103,9 @@ def summarise(results: RunSet, targets: Mapping[str, Any] | None = None) -> pd.D
     ``energy_to_target``, ``end``, ``rounds``, ``updates``, ``bytes…``, ``energy``, ``round_duration``,
     ``steady_round_duration`` (without each run's warm-up), and those of the scenario's key ``measures``.
     For a single run, the interval of the last comes from within the run, if it is sound; likewise the difference of two
-    protocols whose rounds correspond. Nothing is subtracted from ``results.baseline``: its differences have one
-    sign. Protocols that are not paired have the difference of their means, with Welch's interval.
+    protocols whose rounds correspond. Intervals of metrics end where the metric does: shares at 0 and 1. Nothing is
+    subtracted from ``results.baseline``: its differences have one sign. Protocols that are not paired have the
+    difference of their means, with Welch's interval.
     """
     if targets is not None:
         return _summary(results, targets)
@@ -129,6 +130,7 @@ def _summary(results: RunSet, targets: Mapping[str, Any] | None) -> pd.DataFrame
             found = estimate(own.values, own.censored, statistic)
             if measure == STEADY and len(own.seeds) == 1:
                 found = _within(results.run(name, own.seeds[0]))
+            found = found.within(*range_of_measure(measure, results))
             rows.append({**key, "protocol": name, "baseline": None, **_counts(lost[name]), **vars(found)})
         for baseline, name in combinations([name for name in order if name in runs], 2):
             alone = bool(results.unpaired(name, baseline))
@@ -176,6 +178,13 @@ def _by_protocol(measured: pd.DataFrame) -> dict[tuple[str, str | None, str], di
 def _own(runs: list[tuple[int, float, bool]]) -> _Own:
     seeds, values, censored = zip(*runs, strict=True)
     return _Own([*seeds], np.array(values, np.float64), np.array(censored, np.bool_))
+
+
+def range_of_measure(measure: str, results: RunSet) -> tuple[float, float]:
+    """Return the least and the greatest value of a measure; infinite for what is no evaluated metric."""
+    kind, _, metric = measure.partition("_")
+    known = kind in ("end", "plateau") and metric in (*results.evaluated, "train_loss")
+    return range_of(metric, results.own_metrics) if known else (-np.inf, np.inf)
 
 
 def statistic_of(measure: str, values: Iterable[Floats]) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from vflsim.results.statistics.answers import answer_means, answer_metric, answered
 from vflsim.text_table import TextTable
-from vflsim.vocabulary.amounts import quantity, thousandths
+from vflsim.vocabulary.amounts import quantity
+from vflsim.vocabulary.amounts import share as shared
 from vflsim.vocabulary.metrics import facts_of, is_share
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def answers_table(results: RunSet) -> TextTable | None:
     rows = []
     for name in results.protocols:
         for row in means[means["protocol"] == name].to_dict("records"):
-            half = (row["high"] - row["low"]) / 2
-            value = thousandths(row["mean"], half) if share else quantity(row["mean"], unit, half)
+            mean, low, high = row["mean"], row["low"], row["high"]
+            value = shared(mean, low, high) if share else quantity(mean, unit, max(mean - low, high - mean))
             waits = "none" if math.isinf(row["deadline_s"]) else quantity(row["deadline_s"], "s")
             after = quantity(float(f"{row['answer_s']:.3g}"), "s")
             rows.append((name, waits, after, f"{100 * row['complete']:.0f} %", value))

@@ -20,7 +20,8 @@ from vflsim.results.tables.energy import energy_table
 from vflsim.results.tables.footnotes import baseline_of, final_label, notes, round_measure, select, targets_in
 from vflsim.results.tables.steady import round_sections
 from vflsim.text_table import TextTable, markdown_table
-from vflsim.vocabulary.amounts import quantity, span, spanned, thousandths
+from vflsim.vocabulary.amounts import quantity, span, spanned
+from vflsim.vocabulary.amounts import share as shared
 from vflsim.vocabulary.metrics import is_share
 
 if TYPE_CHECKING:
@@ -86,16 +87,17 @@ def describe(found: Estimate, unit: str, share: bool = False) -> str:
     """Format an estimate: ``12.3 ± 0.4 s``; a difference with censored runs as its limit, ``> 20 s``.
 
     An interval that is not symmetric has its ends: ``5.3 (2.1 … 13) s``; after ± stands the longer of two nearly equal
-    sides. A ``share`` has three digits: ``0.944 ± 0.007``. A censored cost has the number of runs that reached the
-    target, their median (with its interval, from six runs on), and the bound of the others:
+    sides. A ``share`` has three digits: ``0.944 ± 0.007``, ``0.990 (0.961 … 1.000)``. A censored cost has the number of
+    runs that reached the target, their median (with its interval, from six runs on), and the bound of the others:
     ``4 of 5: 10.5 s, > 600 s``; or the bound alone.
     """
     if not found.censored:
+        if share:
+            return shared(found.mean, found.low, found.high)
         below, above = found.mean - found.low, found.high - found.mean
         if max(below, above) > SYMMETRIC * min(below, above):
             return spanned(found.mean, found.low, found.high, unit)
-        half = max(below, above)
-        return thousandths(found.mean, half) if share else quantity(found.mean, unit, half)
+        return quantity(found.mean, unit, max(below, above))
     if not math.isnan(found.horizon):
         bound = f"> {quantity(found.horizon, unit)}"
         if math.isnan(found.median):

@@ -30,6 +30,11 @@ AT_LEAST = (
     "No mean is computed."
 )
 """Note below a table with censored costs."""
+BOUNDED = (
+    "“< a … b ×”, “> a … b ×”: some runs did not reach the target, so that the ratio of each seed is a bound; their "
+    "geometric mean lies between a and b (90 %), so the ratio is below b, or above a (one-sided 95 % limits)."
+)
+"""Note below a table with ratios of censored costs."""
 
 
 def round_measure(summary: pd.DataFrame) -> str:
@@ -70,7 +75,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
         yield f"Speed-up: time of {first} ÷ time, paired over seeds{but}: geometric mean and 95 % interval."
         costs = select(summary, "time_to_target", targets[0])
         if (costs["reached"] < costs["n"]).any():
-            yield "“< x ×”, “> x ×”: one-sided 95 % limits, where runs did not reach the target."
+            yield BOUNDED
     if differ and (pairing or not targets):
         single = ", of mean rounds round by round where rounds correspond" if round_measure(summary) == STEADY else ""
         yield f"“vs {first}”: mean of paired differences over common seeds{single}{but}."
