@@ -493,7 +493,7 @@ def test_compare_takes_a_baseline_and_refuses_an_unknown_one(vflsim: Callable[..
 @pytest.mark.parametrize(
     ("said", "target"),
     [
-        ("test_accuracy=0.01", "test_accuracy ≥ 0.01 for 5 evaluations"),
+        ("test_accuracy=0.01", "test_accuracy ≥ 0.01 for 5 evaluations (what a target without `for` means)"),
         ("{test_loss: 1e9, for: 2 evaluations}", "test_loss ≤ 1e+09 for 2 evaluations"),
     ],
 )
@@ -622,3 +622,12 @@ def test_data_list_fits_100_columns() -> None:
     shown = lines(in_terminal("data", "list", columns=100))
     assert max(map(len, shown)) <= 100
     assert any("embedded" in line for line in shown if line.startswith("digits"))
+
+
+def test_commands_take_some_protocols_of_a_scenario(vflsim: Callable[..., Ended]) -> None:
+    checked = vflsim("check", "tiny.yaml", "--quick", "--protocol", "async")
+    assert "1 protocols × 2 seeds = 2 runs" in checked.out
+    ended = vflsim("run", "tiny.yaml", "--timing-only", "--protocol", "async", "--out", "some")
+    assert (ended.status, ended.err) == (0, "")
+    assert [path.name for path in Path("some").iterdir() if path.is_dir()] == ["async"]
+    assert "did you mean 'async'" in vflsim("live", "tiny.yaml", "--protocol", "asink").err

@@ -109,7 +109,7 @@ def test_the_examples_of_the_package_run(tmp_path: Path, monkeypatch: pytest.Mon
     YAML().dump(said, tmp_path / "mine.yaml")
     verbs = [name for name in vflsim.__all__ if inspect.isfunction(getattr(vflsim, name))]
     examples = {name: _INLINE.findall(inspect.getdoc(getattr(vflsim, name)) or "") for name in verbs}
-    order = ["load", "run", "open_results", "sweep", "read_sweep", "tune", "verify", "plot", "compare"]
+    order = ["load", "run", "open_results", "sweep", "read_sweep", "sweep_answers", "tune", "verify", "plot", "compare"]
     assert sorted(order) == sorted(verbs)
     for name in order:
         if name == "compare":

@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from vflsim.vocabulary.execution_options import ExecutionOptions
 
 __version__ = "0.1.0"
-__all__ = ["VflsimError", "compare", "load", "open_results", "plot", "read_sweep", "run", "sweep", "tune", "verify"]
+__all__ = [
+    "VflsimError",
+    "compare",
+    "load",
+    "open_results",
+    "plot",
+    "read_sweep",
+    "run",
+    "sweep",
+    "sweep_answers",
+    "tune",
+    "verify",
+]
 
 # Functions import what they need, so that `vflsim --help` does not wait for PyTorch.
 
@@ -51,6 +63,7 @@ def run(
     scenario: Scenario | str | Path | Mapping[str, Any],
     out: str | Path | None = None,
     *,
+    protocols: Sequence[str] = (),
     timing_only: bool = False,
     path: Literal["auto", "event", "vectorised"] = "auto",
     progress: bool | None = None,
@@ -58,6 +71,7 @@ def run(
 ) -> StudyResults:
     """Run every protocol with every seed; write the results to ``results/<name>`` (or ``out``) and return them.
 
+    ``protocols`` names those to run (default: all); runs of the others in ``out`` that fit the scenario stay.
     ``path`` selects how to compute the times of timing-only runs: event by event or by arrays, with the same tables.
     Runs in ``out`` that fit the scenario are kept, interrupted or shorter ones continue from checkpoints, and others
     are moved aside. ``progress`` prints runs and the time that is left to the standard error; by default (None) in a
@@ -72,16 +86,19 @@ def run(
     Example: ``vflsim.run("mine.yaml", progress=False).summary()``
     """
     from vflsim.scenario.models import Scenario
+    from vflsim.studies.runs.chosen import chosen
     from vflsim.studies.runs.options import RunOptions
-    from vflsim.studies.study import run_study
+    from vflsim.studies.study import default_folder, run_study
     from vflsim.studies.terminal.display import shown
     from vflsim.trained.results import StudyResults
 
     options = RunOptions.of(**execution)
     loaded = scenario if isinstance(scenario, Scenario) else load(scenario)
+    folder = Path(out) if out is not None else default_folder(loaded, timing_only)
+    loaded = chosen(loaded, protocols, folder, timing_only, options)
     with shown(progress, loaded) as display:
         watcher = None if display is None else display.alone
-        study = run_study(loaded, out, timing_only=timing_only, path=path, options=options, watcher=watcher)
+        study = run_study(loaded, folder, timing_only=timing_only, path=path, options=options, watcher=watcher)
     for (protocol, seed), error in study.failures.items():
         error.add_note(
             f"in the run of {protocol} with seed {seed}; {len(study.failures)} of {len(study.results.runs)} runs failed"
@@ -147,6 +164,7 @@ def sweep(
     *,
     zip: bool = False,
     overrides: Sequence[str] = (),
+    protocols: Sequence[str] = (),
     timing_only: bool = False,
     progress: bool | None = None,
     **execution: Unpack[ExecutionOptions],
@@ -155,9 +173,10 @@ def sweep(
 
     ``over`` maps keys to their values: ``{"t-sync.t": [1, 2, 4], "clients.link.up": "5, 50, 500 Mbps"}``; with
     ``zip``, first, second, … values go together. A run that does not depend on what differs between points is done
-    once. Points and runs in ``out`` that fit are kept. Other parameters are as for ``run``. :func:`read_sweep` makes a
-    frame of the results. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. Failed runs stop nothing: they are
-    kept, a warning counts them, and the frame has their errors.
+    once. Points and runs in ``out`` that fit are kept; ``protocols`` are those to run (default: all), and runs of
+    others are moved aside. Other parameters are as for ``run``. :func:`read_sweep` makes a frame of the results,
+    :func:`sweep_answers` says which values are best. Raises ``ScenarioError``, ``DataError``, ``ResultsError``. Failed
+    runs stop nothing: they are kept, a warning counts them, and the frame has their errors.
 
     Example: ``vflsim.sweep("mine.yaml", {"training.batch": [16, 32]}, "results/batches").points``
     """
@@ -171,7 +190,7 @@ def sweep(
     options = RunOptions.of(**execution)
     source = scenario.document.raw if isinstance(scenario, Scenario) else scenario
     axes = axes_of(source, over, overrides)
-    plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only)
+    plan = planned(source, axes, zipped=zip, overrides=overrides, timing_only=timing_only, protocols=protocols)
     with shown(progress) as watcher:
         done = run_sweep(plan, out, options=options, watcher=watcher)
     if done.failures:
@@ -257,6 +276,26 @@ def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> p
     from vflsim.results.sweeps.sweep import Sweep
 
     return sweep_frame(Sweep.open(folder, target))
+
+
+def sweep_answers(sweep: Sweep | str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Say which values of a sweep's keys are best for each protocol: a row per comparison, protocol and point.
+
+    Compared are time, bytes and energy to the target; of protocols that reached it nowhere, the main metric after as
+    much of these as all have spent. ``verdict`` says how a point did for its protocol (best, not told apart, behind,
+    not reached, failed), ``place`` how the protocol did among all. ``target`` replaces the scenario's. See
+    :func:`vflsim.results.sweeps.answers.answers_frame` for the columns. Raises ``ResultsError``.
+
+    Example: ``vflsim.sweep_answers("results/batches").query("verdict == 'best'")``
+    """
+    from dataclasses import replace
+
+    from vflsim.results.sweeps.answers import answers_frame
+    from vflsim.results.sweeps.sweep import Sweep
+
+    if isinstance(sweep, Sweep):
+        return answers_frame(sweep if target is None else replace(sweep, targets=target))
+    return answers_frame(Sweep.open(sweep, target))
 
 
 def plot(results: Results | Sweep, kind: str, **options: Any) -> Picture:

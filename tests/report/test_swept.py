@@ -63,7 +63,10 @@ def test_it_has_the_tables_and_figures_of_the_sweep(section: SweepSection) -> No
         "toy: mean round",
         "toy: time to test_accuracy ≥ 0.9 for 1 evaluation",
         "toy: final accuracy",
+        *(f"toy: best by {cost} to test_accuracy ≥ 0.9 for 1 evaluation" for cost in ("time", "bytes")),
+        *(f"toy: best by test_accuracy after {amount}" for amount in ("10 s", "172 kB")),
     ]
+    assert any("with t = 4 reaches the target soonest" in text for text in section.answer.sentences)
     assert [figure.name for figure in section.figures] == ["sweep", "sweep-target"]
     assert not any(figure.problem for figure in section.figures)
 

@@ -87,6 +87,7 @@ ResultsFolder = Annotated[Path, typer.Argument(help="A results folder.", metavar
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a key: training.batch=32", metavar="KEY=VALUE")
 ]
+Protocols = Annotated[list[str] | None, typer.Option("--protocol", help="Only this protocol (may be repeated).")]
 Seeds = Annotated[str | None, typer.Option(help="Seeds to run instead of the scenario's: 0:5 or [1, 7].")]
 
 
@@ -105,9 +106,16 @@ def say(text: str) -> None:
     text_table.say(console(), text)
 
 
-def load(scenario: Path, overrides: list[str] | None, seeds: str | None = None) -> Scenario:
-    """Load a scenario file, with the overrides of the command line."""
-    return vflsim.load(scenario, overriding(overrides, seeds))
+def load(
+    scenario: Path, overrides: list[str] | None, seeds: str | None = None, protocols: Sequence[str] | None = None
+) -> Scenario:
+    """Load a scenario file, with the overrides of the command line, and some of its ``protocols`` (default: all)."""
+    loaded = vflsim.load(scenario, overriding(overrides, seeds))
+    if not protocols:
+        return loaded
+    from vflsim.scenario.load import narrowed
+
+    return narrowed(loaded, protocols)
 
 
 def overriding(overrides: list[str] | None, seeds: str | None = None, over: Sequence[str] = ()) -> list[str]:

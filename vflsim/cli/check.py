@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, console, load, say
+from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, console, load, say
 from vflsim.cli.options import Threads, Workers
 from vflsim.errors import DataError
 
@@ -19,6 +19,7 @@ def check(
     scenario: ScenarioFile,
     overrides: Overrides = None,
     seeds: Seeds = None,
+    protocol: Protocols = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run no rounds: predict no real time, and do not try out code of your own.")
     ] = False,
@@ -26,7 +27,7 @@ def check(
     threads: Threads = 1,
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
-    loaded = load(scenario, overrides, seeds)
+    loaded = load(scenario, overrides, seeds, protocol)
     from vflsim.learning.learners.embedding_table import reusing_memory
     from vflsim.results.tables.conditions import conditions_table
     from vflsim.simulation.execution import patient_collector

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app
-from vflsim.cli.output import Protocols, Seeds, Trust, beside, opened, written_and_shown
+from vflsim.cli.app import Protocols, ResultsFolder, app
+from vflsim.cli.output import Seeds, Trust, beside, opened, written_and_shown
 
 
 @app.command()

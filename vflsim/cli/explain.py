@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, say
-from vflsim.cli.output import Protocols, Seeds, Trust, beside, opened, written_and_shown
+from vflsim.cli.app import Protocols, ResultsFolder, app, say
+from vflsim.cli.output import Seeds, Trust, beside, opened, written_and_shown
 from vflsim.errors import ScenarioError
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from vflsim.cli.app import Application, Overrides, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.cli.app import Application, Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, load, say
 from vflsim.cli.runs import present
 from vflsim.errors import ScenarioError
 
@@ -35,6 +35,7 @@ def live(
     ] = None,
     overrides: Overrides = None,
     seeds: Seeds = None,
+    protocol: Protocols = None,
     delays: Annotated[
         Literal["emulated", "none"],
         typer.Option(help="Wait the times that the scenario draws, or none but what this machine takes."),
@@ -61,7 +62,7 @@ def live(
             raise ScenarioError("--listen without --identity", "vflsim live", "the server's folder of vflsim keys init")
         hosting = (*_address(listen, "--listen"), identity, parts)
     said = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
-    loaded = load(scenario, said, seeds)
+    loaded = load(scenario, said, seeds, protocol)
     from vflsim.remote.built import refuse_unfit
     from vflsim.studies.engines.live import Hosting, LivePool
     from vflsim.studies.runs.interrupt import exit_status

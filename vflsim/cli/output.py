@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
 
-Protocols = Annotated[list[str] | None, typer.Option("--protocol", help="Only this protocol (may be repeated).")]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Import the modules that the results name, which runs their code.")
 ]

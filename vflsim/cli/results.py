@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vflsim.cli.app import ResultsFolder, app, say
+from vflsim.cli.app import Protocols, ResultsFolder, app, say
 from vflsim.cli.options import Workers
-from vflsim.cli.output import Protocols, Seeds, Trust
+from vflsim.cli.output import Seeds, Trust
 from vflsim.errors import ResultsError, ScenarioError
 
 if TYPE_CHECKING:

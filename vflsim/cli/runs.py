@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, load, say
+from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, load, say
 from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.cli.report import report_on
 from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -29,6 +29,7 @@ def run(
     ] = None,
     overrides: Overrides = None,
     seeds: Seeds = None,
+    protocol: Protocols = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
     path: Annotated[
         Literal["auto", "event", "vectorised"],
@@ -40,8 +41,12 @@ def run(
         bool, typer.Option("--report/--no-report", help="Write RESULTS/report.html, the results as one page.")
     ] = True,
 ) -> None:
-    """Run every protocol of a scenario with every seed, and compare them."""
+    """Run every protocol of a scenario with every seed, and compare them.
+
+    With --protocol some of them; runs of the others stay in the results if they fit the scenario.
+    """
     loaded = load(scenario, overrides, seeds)
+    from vflsim.studies.runs.chosen import chosen
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions, remark
     from vflsim.studies.study import default_folder, run_study
@@ -49,6 +54,7 @@ def run(
 
     options = RunOptions.of(**execution)
     page, folder = console(), out_folder or default_folder(loaded, timing_only)
+    loaded = chosen(loaded, protocol or (), folder, timing_only, options)
     display = Display(page, loaded)
     if note := remark(execution["device"], options):
         say(note)

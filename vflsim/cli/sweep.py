@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vflsim.cli.app import Overrides, ScenarioFile, Seeds, app, complain, console, overriding, say
+from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, overriding, say
 from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.cli.runs import conclude
 from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -39,11 +39,12 @@ def sweep(
     ] = None,
     overrides: Overrides = None,
     seeds: Seeds = None,
+    protocol: Protocols = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
     *,
     execution: ExecutionOptions,
 ) -> None:
-    """Run a scenario with every combination of values of its keys, and compare round times."""
+    """Run a scenario with every combination of values of its keys, and say which are best for each protocol."""
     from vflsim.learning.learners.embedding_table import reusing_memory
     from vflsim.results.sweeps.table import sweep_tables
     from vflsim.studies.runs.interrupt import exit_status
@@ -62,7 +63,7 @@ def sweep(
     display = Display(page)
     if note := remark(execution["device"], options):
         say(note)
-    plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only)
+    plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only, protocols=protocol or ())
     if dry_run:
         with reusing_memory():
             found = [*expected_runs(plan, options)]

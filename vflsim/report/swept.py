@@ -16,6 +16,7 @@ from vflsim.report.tables import Sheet
 from vflsim.results.compared import tables_of_sweep
 from vflsim.results.read import Results
 from vflsim.results.store.write import RUN, SCENARIO
+from vflsim.results.sweeps.answers_table import sentences as answered
 from vflsim.results.sweeps.sweep import Sweep, SweepPage
 from vflsim.results.tables.footnotes import round_measure, targets_in
 from vflsim.scenario.emit import flow
@@ -89,6 +90,7 @@ def _answer(sweep: Sweep, rankings: Sequence[Ranking | None]) -> Conclusion:
         where = "every point" if len(settings) == len(sweep.points) else where
         close = "; the seeds do not tell them apart" if " or " in names else ""
         sentences.append(f"{names} {f'reaches {goal} first' if goal else 'has the shortest rounds'} at {where}{close}.")
+    sentences += answered(sweep)
     sentences += _ranges(sweep, known, f"time to {goal}" if goal else "mean round")
     return Conclusion(sentences[0], tuple(sentences[1:]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from vflsim.errors import DataError
+from vflsim.errors import DataError, check_known
 from vflsim.files import machine_memory
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
@@ -82,6 +82,20 @@ def validate(document: Document) -> Scenario:
     if problems:
         raise failure(problems, document)
     return scenario
+
+
+def narrowed(scenario: Scenario, protocols: Sequence[str]) -> Scenario:
+    """Return a scenario with some of its protocols alone, in its order; with none named, as it is.
+
+    Raises ScenarioError for a name that is not among them.
+    """
+    for name in protocols:
+        check_known(name, [*scenario.protocols], "protocol", f"--protocol {name}")
+    if not {*scenario.protocols} - {*protocols} or not protocols:
+        return scenario
+    document = scenario.document
+    chosen = {name: entry for name, entry in document.raw["protocols"].items() if name in protocols}
+    return validate(replace(document, raw={**document.raw, "protocols": chosen}))
 
 
 def most_clients() -> int:

@@ -13,7 +13,7 @@ from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.learning.learners.server import ServerLearner
 from vflsim.results import Results
 from vflsim.results.sweeps.sweep import Sweep
-from vflsim.results.sweeps.table import sweep_tables
+from vflsim.results.sweeps.table import measure_tables, sweep_tables
 from vflsim.scenario import load
 from vflsim.studies.pool import Study
 from vflsim.studies.study import run_study
@@ -251,7 +251,7 @@ def test_a_run_that_fails_stops_neither_its_value_nor_the_others(tmp_path: Path)
     assert done.sweep.pending == ()
     first, second = done.sweep.results
     assert (len(first.failed), len(second.failed)) == (0, 1)
-    table, final = sweep_tables(done.sweep)
+    table, final = measure_tables(done.sweep)
     for each in (table, final):
         assert each.rows[1][1] == "—"
         assert each.rows[1][2] == each.rows[0][2]
@@ -325,7 +325,7 @@ def test_a_measure_or_target_that_a_sweep_does_not_have_is_refused_with_those_it
 
 def test_the_tables_of_a_sweep_that_kept_no_rounds_have_dashes(tmp_path: Path) -> None:
     sweep = run_sweep(said(seeds=[0], record="summary"), KEY, VALUES, out=tmp_path / "sweep").sweep
-    table, _ = sweep_tables(sweep)
+    table, _ = measure_tables(sweep)
     assert [row[1:] for row in table.rows] == [("—", "—")] * 2
 
 
@@ -334,7 +334,7 @@ def test_the_tables_have_a_row_a_value_and_a_column_a_protocol(tmp_path: Path) -
     world = said(stop={"rounds": 60, "target": {"test_accuracy": 0.5}})
     world["training"]["server_optimizer"]["lr"] = 0.5
     sweep = run_sweep(world, KEY, VALUES, out=tmp_path / "sweep").sweep
-    lasting, reaching, final = sweep_tables(sweep)
+    lasting, reaching, final = measure_tables(sweep)
     assert lasting.title == "tiny: mean round"
     assert [*lasting.header] == ["t", "wait", "fast"]
     assert [row[0] for row in lasting.rows] == ["1", "3"]
@@ -351,7 +351,7 @@ def test_without_a_target_that_all_reach_the_final_metric_answers(target: dict[s
     sweep = run_sweep(
         said(stop={"rounds": 6, **({"target": target} if target else {})}), KEY, VALUES, out=tmp_path / "s"
     )
-    *others, final = sweep_tables(sweep.sweep)
+    *others, final = measure_tables(sweep.sweep)
     assert len(others) == 1 + len(target)
     assert final.title == "tiny: final accuracy"
     assert all(re.match(r"0\.\d+ ± 0\.\d+$", cell) for row in final.rows for cell in row[1:])

@@ -30,7 +30,7 @@ def sweep_frame(sweep: Sweep) -> pd.DataFrame:
     runs = pd.concat(frames, ignore_index=True)
     taken = {*runs.columns}
     for place, axis in enumerate(sweep.axes):
-        name, values = _column(axis, taken)
+        name, values = key_column(axis, taken)
         runs.insert(place, name, pd.Series(values)[runs["position"]].to_numpy())
     return runs.drop(columns="position")
 
@@ -52,8 +52,8 @@ def _measures(results: Results, sweep: Sweep) -> pd.DataFrame:
     return runs.merge(wide.reset_index(), on=["protocol", "seed"], how="left")
 
 
-def _column(axis: SweepAxis, taken: set[str]) -> tuple[str, Sequence[Any]]:
-    """Return the name and the values of a key's column."""
+def key_column(axis: SweepAxis, taken: set[str]) -> tuple[str, Sequence[Any]]:
+    """Return the name and the values of a key's column, point by point; the name is none of those ``taken``."""
     unit, factor = axis.unit
     values: Sequence[Any] = [value if isinstance(value, str) else flow(value) for value in axis.values]
     if (numbers := axis.numbers) is not None:

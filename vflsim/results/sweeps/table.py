@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.open_rounds import OPEN, open_notes
 from vflsim.results.statistics.summary import STEADY
+from vflsim.results.sweeps.answers_table import answer_tables
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.results.tables.comparison import describe
 from vflsim.results.tables.footnotes import AT_LEAST, about_means, final_label, round_measure
@@ -16,6 +18,14 @@ from vflsim.vocabulary.metrics import is_share
 
 
 def sweep_tables(sweep: Sweep) -> list[TextTable]:
+    """Tabulate what was measured at every point, and then what the sweep answers.
+
+    See ``measure_tables`` and :func:`~vflsim.results.sweeps.answers_table.answer_tables`.
+    """
+    return [*measure_tables(sweep), *answer_tables(sweep)]
+
+
+def measure_tables(sweep: Sweep) -> list[TextTable]:
     """Tabulate the mean round duration and, if there was training, the time to each target at every point.
 
     Where some run did not reach the first target, or there is none, the final level of the main metric is added.
@@ -69,7 +79,7 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
         (point, note) for point, found in zip(sweep.points, sweep.results, strict=True) for note in open_notes(found)
     ]
     yield from dict.fromkeys(note for _, note in counted if note == OPEN)
-    yield from (f"{sweep.setting(point)}: {note}" for point, note in counted if note != OPEN)
+    yield from _by_points(sweep, [(point, note) for point, note in counted if note != OPEN])
     if any((summary["reached"] < summary["n"]).any() for summary in sweep.summaries):
         yield AT_LEAST
     for point, found in zip(sweep.points, sweep.results, strict=True):
@@ -79,3 +89,10 @@ def _notes(sweep: Sweep, single: bool) -> Iterator[str]:
             yield f"{what}: {sweep.setting(point)}, {run.protocol}, seed {run.seed}: {problem}"
     if sweep.pending:
         yield f"Not finished: {'; '.join(map(sweep.setting, sweep.pending))}."
+
+
+def _by_points(sweep: Sweep, counted: Sequence[tuple[Sequence[Any], str]]) -> Iterator[str]:
+    """Yield every note once, with the points that it is about."""
+    for note in dict.fromkeys(note for _, note in counted):
+        points = [sweep.setting(point) for point, each in counted if each == note]
+        yield f"{'every point' if len(points) == len(sweep.points) > 1 else '; '.join(points)}: {note}"

@@ -16,7 +16,7 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.sweeps.sweep import SweepPage, SweepPoint
 from vflsim.scenario.emit import flow
-from vflsim.scenario.load import load
+from vflsim.scenario.load import load, narrowed
 from vflsim.scenario.models import Scenario
 from vflsim.studies.checks.describe import described
 from vflsim.studies.runs.simulator_choice import PathWish, choices
@@ -100,9 +100,12 @@ def planned(
     zipped: bool = False,
     overrides: Sequence[str] = (),
     timing_only: bool = False,
+    protocols: Sequence[str] = (),
     shelf: Shelf | None = None,
 ) -> SweepPlan:
     """Plan a scenario's sweep over the grid of all values, or with ``zipped`` over first, second, … values together.
+
+    ``protocols`` are those to run (default: all).
 
     Checks every point, with its data, which go to the ``shelf``. Raises ScenarioError and DataError, also for keys that
     cannot be swept over, repeated values, and zipped lists of different lengths.
@@ -112,7 +115,7 @@ def planned(
     keys = tuple(axis.key for axis in over)
     points, shelf = [], shelf or Shelf()
     for values, folder in zip(combinations, folder_names(keys, combinations), strict=True):
-        points.append(_point(source, over, values, overrides, folder, timing_only, shelf))
+        points.append(_point(source, over, values, overrides, protocols, folder, timing_only, shelf))
     return SweepPlan(keys, tuple(points), timing_only, shelf)
 
 
@@ -201,6 +204,7 @@ def _point(
     over: Sequence[Axis],
     values: tuple[Any, ...],
     overrides: Sequence[str],
+    protocols: Sequence[str],
     folder: str,
     timing_only: bool,
     shelf: Shelf,
@@ -208,7 +212,7 @@ def _point(
     """Load and check the scenario of a point; its errors name ``--over``."""
     pairs = [(key, flow(value)) for axis, value in zip(over, values, strict=True) for key in axis.keys]
     try:
-        scenario = load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)])
+        scenario = narrowed(load(source, [*overrides, *(f"{key}={text}" for key, text in pairs)]), protocols)
         return checked_point(scenario, timing_only, folder, values, shelf=shelf)
     except ScenarioError as error:
         what, where = error.what, error.where

@@ -1,0 +1,173 @@
+"""What a sweep answers: best values by cost and by accuracy, what is not told apart, and which protocol is first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from toy_runs import toy_run
+
+from vflsim.results import RunTables, run_folder, write_run
+from vflsim.results.statistics.ratios import Ratio
+from vflsim.results.sweeps.answers import answers, answers_frame
+from vflsim.results.sweeps.answers_table import answer_tables, sentences
+from vflsim.results.sweeps.sweep import Sweep
+
+Curve = Sequence[tuple[float, float]]
+TARGET = {"test_accuracy": 0.9, "for": "1 evaluation"}
+KEY = "protocols.t-sync.t"
+
+
+def write(folder: Path, protocol: str, seed: int, curve: Curve, rate: float = 100, **info: Any) -> None:
+    """One run: its accuracy after each so many seconds, with ``rate`` bytes and 2 J a second."""
+    time, accuracy = np.array(curve, dtype=float).T
+    zeros = np.zeros(len(time), dtype=int)
+    metrics = {"time_s": time, "round": np.arange(len(time)), "bytes_up": (rate * time).astype(int)}
+    metrics |= dict.fromkeys(("updates", "bytes_down", "bytes_peer"), zeros)
+    metrics |= {"train_loss": 1 - accuracy, "test_accuracy": accuracy, "energy_j": 2 * time}
+    metrics |= {f"{age}_{what}": zeros * np.nan for age in ("row_age", "client_age") for what in ("mean", "max")}
+    page = toy_run("wait", 0, horizon=2)[1].model_copy(
+        update={"protocol": protocol, "seed": seed, "stop_reason": "time", **info}
+    )
+    write_run(run_folder(folder, protocol, seed), RunTables(metrics), {}, page)
+
+
+def reached(seconds: float, end: float = 60) -> Curve:
+    """An accuracy that is 0.9 from some time on."""
+    return [(0, 0.1), (seconds, 0.9), (end, 0.9)]
+
+
+def swept(
+    folder: Path, points: Mapping[Any, Mapping[str, Sequence[Curve]]], keys: Sequence[str] = (KEY,), target: bool = True
+) -> Sweep:
+    """A sweep: the runs of every protocol, seed by seed, at every value (or tuple of values)."""
+    entries = []
+    for place, (value, protocols) in enumerate(points.items()):
+        said = {"name": "s", "protocols": {name: {"kind": "synchronous"} for name in protocols}, "stop": {"time": 60}}
+        here = folder / f"p{place}"
+        here.mkdir()
+        (here / "scenario.yaml").write_text(json.dumps(said | ({"target": TARGET} if target else {})))
+        for name, curves in protocols.items():
+            for seed, curve in enumerate(curves):
+                write(here, name, seed, curve, 400 if name == "async" else 100)
+        values = value if isinstance(value, tuple) else (value,)
+        entries.append({"values": values, "folder": f"p{place}", "finished": True})
+    page = {"scenario": "s", "keys": keys, "timing_only": False, "points": entries}
+    (folder / "sweep.json").write_text(json.dumps(page))
+    return Sweep.open(folder)
+
+
+ASYNC = [reached(9), reached(10), reached(12)]
+T_SYNC = {1: [30, 31, 35], 2: [7, 8, 9.5], 4: [7.2, 7.9, 9.9]}
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Sweep:
+    return swept(tmp_path, {t: {"t-sync": [*map(reached, own)], "async": ASYNC} for t, own in T_SYNC.items()})
+
+
+def test_a_table_for_each_cost_names_best_values_ties_and_the_first(line: Sweep) -> None:
+    time, spent, energy = answer_tables(line)
+    assert [table.title for table in (time, spent, energy)] == [
+        f"s: best by {cost} to test_accuracy ≥ 0.9 for 1 evaluation" for cost in ("time", "bytes", "energy")
+    ]
+    assert [*time.header] == ["protocol", "best t", "time to the target", "not told apart", "against the first"]
+    low, high = stats.ttest_1samp(np.log(np.array([9, 10, 12]) / T_SYNC[2]), 0).confidence_interval(0.95)
+    ratio = f"1.27 ({np.exp(low):.3g} … {np.exp(high):.3g}) ×"
+    cost, other = (
+        f"{stats.gmean(own):.4g} ({np.exp(ends.low):.4g} … {np.exp(ends.high):.4g}) s"
+        for own in (T_SYNC[2], [9, 10, 12])
+        for ends in [stats.ttest_1samp(np.log(own), 0).confidence_interval(0.95)]
+    )
+    assert [*time.rows] == [
+        ("t-sync", "2", cost, "4", "first"), ("async", "any", other, "—", ratio)
+    ]  # fmt: skip
+    assert [row[:2] for row in spent.rows] == [("t-sync", "2"), ("async", "any")]
+    assert time.notes[0].startswith(f"t-sync with t = 2 reaches the target soonest, {cost}; every other")
+    assert any(note.startswith("“any”") for note in energy.notes)
+    assert any("best partly by chance" in note for note in energy.notes)
+    assert not any("At an end" in note for note in energy.notes)
+    assert sentences(line)[0] == time.notes[0]
+
+
+def test_a_censored_value_is_not_best_and_ratios_to_it_are_bounds(tmp_path: Path) -> None:
+    late = [reached(50), [(0, 0.1), (60, 0.2)], [(0, 0.1), (60, 0.2)]]
+    never = [[(0, 0.1), (40, 0.3)]] * 3
+    sweep = swept(
+        tmp_path, {1: {"t-sync": late, "wait": never}, 2: {"t-sync": [*map(reached, (7, 8, 9))], "wait": never}}
+    )
+    time = answers(sweep)[0]
+    assert time.choices["wait"].best is None
+    frame = answers_frame(sweep).set_index(["by", "protocol", "t"])
+    verdicts = frame["verdict"]
+    assert [verdicts["time", name, t] for name, t in (("t-sync", 1), ("t-sync", 2), ("wait", 1))] == [
+        "not reached", "best", "not reached"
+    ]  # fmt: skip
+    (table, *_) = answer_tables(sweep)
+    assert [*table.rows[1][1:4]] == ["—", "> 40 s", "—"]
+    found = time.against_first("wait")
+    assert isinstance(found, Ratio)
+    assert found.bound == "least"
+    low = stats.ttest_1samp(np.log(40 / np.array([7, 8, 9])), 0).confidence_interval(0.9).low
+    assert found.mean == pytest.approx(np.exp(low))
+
+
+def test_where_no_target_was_reached_accuracies_are_compared_after_what_all_have_spent(tmp_path: Path) -> None:
+    curves = {1: [[(0, 0.1), (10, 0.3), (20, 0.5 + s), (40, 0.8)] for s in (0, 0.01, 0.03)],
+              2: [[(0, 0.1), (10, 0.2), (30, 0.7 + s)] for s in (0, 0.02, 0.04)]}  # fmt: skip
+    never = [[(0, 0.1), (24, 0.2), (50, 0.4)]] * 3
+    sweep = swept(tmp_path, {t: {"t-sync": own, "async": never} for t, own in curves.items()}, target=False)
+    time, spent, energy = answers(sweep)
+    assert [time.competition.after, spent.competition.after, energy.competition.after] == [30, 3000, 60]
+    best = time.choices["t-sync"].best
+    assert best is not None
+    assert (best.positions, time.estimate(best).mean) == ((1,), pytest.approx(0.72))
+    best = time.choices["async"].best
+    assert best is not None
+    assert (best.positions, time.estimate(best).mean) == ((0, 1), pytest.approx(0.2))  # at 24 s
+    found = spent.competition.samples[best].values  # 400 B a second: 2,800 B after 7 s, so none after 10 s
+    assert [*found] == [0.1, 0.1, 0.1]
+    assert answer_tables(sweep)[1].title == "s: best by test_accuracy after 3 kB"
+    assert sentences(sweep)[0].startswith("After 30 s, t-sync with t = 2 has the highest test accuracy, 0.720 ± 0.050;")
+
+
+def test_a_protocol_that_reached_the_target_nowhere_is_compared_by_its_accuracy_alone(tmp_path: Path) -> None:
+    never = {t: [[(0, 0.1), (40, 0.3 + t / 10 + s)] for s in (0, 0.01, 0.02)] for t in (1, 2)}
+    sweep = swept(tmp_path, {t: {"t-sync": own, "async": ASYNC} for t, own in never.items()})
+    frame = answers_frame(sweep)
+    after = frame[frame["metric"].notna() & (frame["by"] == "time")]
+    assert set(after["protocol"]) == {"t-sync"}
+    assert set(after["after"]) == {40}
+    assert after.set_index("t")["verdict"].to_dict() == {1: "behind", 2: "best"}
+
+
+def test_diverged_runs_rule_their_value_out(tmp_path: Path) -> None:
+    points = {t: {"t-sync": [*map(reached, own)]} for t, own in T_SYNC.items()}
+    sweep = swept(tmp_path, points)
+    write(tmp_path / "p1", "t-sync", 0, [(0, 0.1), (2, 0.2)], status="diverged", stop_reason=None, error="inf")
+    frame = answers_frame(Sweep.open(sweep.folder))
+    assert frame[frame["by"] == "time"].set_index("t")["verdict"].to_dict() == {1: "behind", 4: "best", 2: "failed"}
+    (table, *_, last) = answer_tables(Sweep.open(sweep.folder))
+    assert [*table.header][-1] == "not told apart"  # one protocol alone
+    assert "At an end of the values, so that others may be better: t-sync (t = 4)." in last.notes
+
+
+def test_of_several_keys_each_has_its_best_value(tmp_path: Path) -> None:
+    points = {(t, up): {"t-sync": [reached(s + t + k) for s in (5, 6, 8)], "wait": [reached(20 - k), reached(25 - k)]}
+              for t in (1, 2) for k, up in enumerate(("50 Mbps", "5 Mbps"))}  # fmt: skip
+    sweep = swept(tmp_path, points, (KEY, "timing.clients.link.up"))
+    (table, *_) = answer_tables(sweep)
+    assert [*table.header[1:3]] == ["best t", "best bandwidth"]
+    assert [row[:3] for row in table.rows] == [("t-sync", "1", "50 Mbps"), ("wait", "any", "5 Mbps")]
+    frame = answers_frame(sweep)
+    assert {"t", "up_Mbps"} <= {*frame.columns}
+    assert len(frame[frame["by"] == "time"]) == 8
+
+
+def test_timing_alone_and_a_single_setting_answer_nothing(tmp_path: Path) -> None:
+    assert answer_tables(swept(tmp_path, {1: {"t-sync": [reached(5)]}})) == []

@@ -1,0 +1,230 @@
+"""What a sweep answers: which values of its keys are best for each protocol, by time, bytes and energy.
+
+Where all runs of some value reached the target, values are compared by what they spent until then. The protocols that
+reached it nowhere in all runs are compared by the main metric after the same time, bytes and energy: as much as all of
+their runs have spent. Values are compared by paired differences over seeds (``select_best``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from vflsim.results.statistics.estimates import MEAN, Estimate, paired
+from vflsim.results.statistics.ratios import Ratio, ratio
+from vflsim.results.statistics.selection import SeedSample, Selection, select_best
+from vflsim.results.statistics.summary import statistic_of
+from vflsim.results.sweeps.candidates import (
+    COSTS,
+    UNITS,
+    Candidate,
+    Competition,
+    after_the_same,
+    references_of,
+    to_target,
+)
+from vflsim.results.sweeps.frame import key_column
+from vflsim.results.sweeps.sweep import Sweep
+from vflsim.scenario.emit import flow
+from vflsim.vocabulary.metrics import facts_of, is_share
+
+CHOSEN = ("protocols.", "training.", "models.")
+"""How the keys begin whose values a user chooses; other keys say in what world the protocols run."""
+ANY = "any"
+"""The best value of a key on which a protocol's runs do not depend."""
+
+
+@final
+@dataclass(frozen=True)
+class SweepAnswer:
+    """One comparison of a sweep's settings; ``references`` are protocols that do not compete with the others."""
+
+    sweep: Sweep
+    competition: Competition
+    references: frozenset[str]
+
+    @property
+    def metric(self) -> str:
+        """The metric that is compared; empty for costs until the target."""
+        return self.competition.metric
+
+    @property
+    def unit(self) -> str:
+        """The unit of what is compared."""
+        if self.metric:
+            return facts_of(self.metric, self.sweep.own_metrics).unit
+        return UNITS[self.competition.cost]
+
+    @property
+    def share(self) -> bool:
+        """Whether the metric lies between 0 and 1."""
+        return bool(self.metric) and is_share(self.metric, self.sweep.own_metrics)
+
+    @property
+    def highest(self) -> bool:
+        """Whether more is better."""
+        return bool(self.metric) and facts_of(self.metric, self.sweep.own_metrics).better == "higher"
+
+    @cached_property
+    def statistic(self) -> str:
+        """Which mean over seeds is compared."""
+        if self.metric:
+            return MEAN
+        values = (sample.values for sample in self.competition.samples.values())
+        return statistic_of(f"{self.competition.cost}_to_target", values)
+
+    @cached_property
+    def choices(self) -> dict[str, Selection[Candidate]]:
+        """The best setting of every protocol that was measured, and those that are not told apart from it."""
+        own: dict[str, dict[Candidate, SeedSample]] = {}
+        for candidate, sample in self.competition.samples.items():
+            own.setdefault(candidate.protocol, {})[candidate] = sample
+        return {name: select_best(samples, self.statistic, self.highest) for name, samples in own.items()}
+
+    def at_an_end(self) -> dict[str, str]:
+        """Return the protocols whose best value of a key of theirs is the least or the greatest, with these keys."""
+        found: dict[str, list[str]] = {}
+        best = [(name, choice.best) for name, choice in self.choices.items() if choice.best is not None]
+        chosen = [axis for axis in self.sweep.axes if axis.key.startswith(CHOSEN) and axis.numbers is not None]
+        for name, candidate in best:
+            for axis in chosen:
+                ends = {flow(axis.distinct.values[end]) for end in (0, -1)}
+                here = {flow(axis.values[position]) for position in candidate.positions}
+                if len(ends) > 1 and len(here) == 1 and here <= ends:
+                    found.setdefault(name, []).append(f"{axis.name} = {here.pop()}")
+        return {name: ", ".join(each) for name, each in found.items()}
+
+    @cached_property
+    def overall(self) -> Selection[Candidate]:
+        """The best setting of all protocols together, references left out."""
+        samples = self.competition.samples
+        competing = {each: sample for each, sample in samples.items() if each.protocol not in self.references}
+        return select_best(competing, self.statistic, self.highest)
+
+    def estimate(self, candidate: Candidate) -> Estimate:
+        """Estimate the mean of a candidate; that of a metric within the metric's range."""
+        found = self.competition.samples[candidate].estimate(self.statistic)
+        return found.within(*facts_of(self.metric, self.sweep.own_metrics).span) if self.metric else found
+
+    def place(self, protocol: str) -> str:
+        """Say where a protocol is among all: ``first``, ``not told apart`` from it, ``behind``, or ``reference``."""
+        if protocol in self.references:
+            return "reference"
+        if self.overall.best is not None and self.overall.best.protocol == protocol:
+            return "first"
+        close = {candidate.protocol for candidate in self.overall.close}
+        return "not told apart" if protocol in close else "behind"
+
+    def against_first(self, protocol: str) -> Ratio | Estimate | None:
+        """Compare a protocol's best setting with the first of all: cost ÷ its cost, or metric − its metric.
+
+        Of a protocol that reached the target nowhere in all runs, the least of its settings' ratios. None for the first
+        itself, for references, and without common seeds.
+        """
+        first, chosen = self.overall.best, self.choices[protocol].best
+        if first is None or self.place(protocol) in ("first", "reference"):
+            return None
+        if self.metric:
+            return None if chosen is None else self._difference(chosen, first)
+        every = [each for each in self.competition.samples if each.protocol == protocol]
+        own = every if chosen is None else [chosen]
+        found = [each for candidate in own if (each := self._ratio(candidate, first)) is not None]
+        return min(found, key=lambda each: each.mean, default=None)
+
+    def _ratio(self, candidate: Candidate, first: Candidate) -> Ratio | None:
+        frames = []
+        for name, each in (("own", candidate), ("first", first)):
+            sample = self.competition.samples[each]
+            columns = {"protocol": name, "seed": sample.seeds, "value": sample.values, "censored": sample.censored}
+            frames.append(pd.DataFrame(columns))
+        return ratio(pd.concat(frames, ignore_index=True), "first", "own")
+
+    def _difference(self, candidate: Candidate, first: Candidate) -> Estimate | None:
+        sides = (self.competition.samples[each] for each in (candidate, first))
+        own, other = (dict(zip(side.seeds, side.values, strict=True)) for side in sides)
+        common = [seed for seed in own if seed in other]
+        values, others = (np.array([side[seed] for seed in common]) for side in (own, other))
+        none = np.zeros(len(common), dtype=np.bool_)
+        return paired(values, none, others, none) if common else None
+
+    def values(self, candidate: Candidate) -> list[str]:
+        """Write the value of every key at a candidate's points; ``any`` where its runs do not depend on the key."""
+        found = []
+        for axis in self.sweep.axes:
+            here = list(dict.fromkeys(flow(axis.values[position]) for position in candidate.positions))
+            whole = {*map(flow, axis.values)}
+            found.append(ANY if len(whole) > 1 and {*here} == whole else ", ".join(here))
+        return found
+
+    def verdict(self, candidate: Candidate) -> str:
+        """Say how a setting did for its protocol: best, not told apart, behind, not reached or failed."""
+        if candidate not in self.competition.samples:
+            return "failed"
+        chosen = self.choices[candidate.protocol]
+        if candidate == chosen.best:
+            return "best"
+        if chosen.best is not None and candidate in chosen.close:
+            return "not told apart"
+        return "behind" if self.competition.samples[candidate].known else "not reached"
+
+
+def answers(sweep: Sweep) -> list[SweepAnswer]:
+    """Make every comparison that the runs of a sweep allow; none for timing-only runs."""
+    references = frozenset(references_of(sweep))
+    reached = [found for cost in COSTS if (found := to_target(sweep, cost)) is not None]
+    reached = [each for each in reached if any(sample.known for sample in each.samples.values())]
+    there = {each.protocol for found in reached for each, sample in found.samples.items() if sample.known}
+    missing = {*sweep.protocols} - there - references
+    after = [found for cost in COSTS if missing and (found := after_the_same(sweep, cost, missing)) is not None]
+    return [SweepAnswer(sweep, each, references) for each in (*reached, *after) if len(each.samples) > 1]
+
+
+def answers_frame(sweep: Sweep) -> pd.DataFrame:
+    """Return what a sweep answers as a tidy frame: a row per comparison, protocol and point.
+
+    Columns: ``by`` (time, bytes or energy), ``target`` or ``metric`` and ``after`` (as much of ``by``, in s, B or J),
+    protocol, a column per key as in ``sweep_frame``, unit and the fields of ``Estimate``, ``verdict`` (of the point,
+    for its protocol: best, not told apart, behind, not reached, failed), ``place`` (of the protocol, among all: first,
+    not told apart, behind, reference), and on the rows of best points ``against_first`` (cost ÷ that of the first
+    protocol's best point, or metric − that metric) with ``against_first_low``, ``…_high`` and ``…_bound`` (exact, most,
+    least, none: of a bound, low and high are the interval of the seeds' bounds).
+    """
+    rows = [row for answer in answers(sweep) for row in _rows(answer)]
+    names = ["by", "target", "metric", "after", "protocol", "position", "unit", *Estimate.__dataclass_fields__]
+    ends = ["verdict", "place", "against_first", *(f"against_first_{each}" for each in ("low", "high", "bound"))]
+    frame = pd.DataFrame(rows, columns=[*names, *ends])
+    for place, axis in enumerate(sweep.axes):
+        name, values = key_column(axis, {*frame.columns})
+        frame.insert(5 + place, name, pd.Series(values)[frame["position"]].to_numpy())
+    return frame.drop(columns="position")
+
+
+def _rows(answer: SweepAnswer) -> Iterator[dict[str, Any]]:
+    competition = answer.competition
+    targets = [target for summary in answer.sweep.summaries for target in summary["target"].dropna()]
+    common = {"by": competition.cost, "unit": answer.unit, "after": competition.after}
+    common |= {"metric": answer.metric or None, "target": None if answer.metric else targets[0]}
+    for candidate in (*competition.samples, *competition.ruled_out):
+        verdict = answer.verdict(candidate)
+        own = {"protocol": candidate.protocol, "verdict": verdict}
+        if verdict != "failed":
+            own |= vars(answer.estimate(candidate)) | {"place": answer.place(candidate.protocol)}
+        if verdict == "best":
+            own |= _against(answer.against_first(candidate.protocol))
+        for position in candidate.positions:
+            yield common | own | {"position": position}
+
+
+def _against(found: Ratio | Estimate | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    bounded = isinstance(found, Ratio) and found.bound != "exact"
+    low, high = found.of_bounds if isinstance(found, Ratio) and bounded else (found.low, found.high)
+    bound = found.bound if isinstance(found, Ratio) else "exact"
+    names = ("against_first", "against_first_low", "against_first_high", "against_first_bound")
+    return dict(zip(names, (found.mean, low, high, bound), strict=True))
