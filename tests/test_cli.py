@@ -632,3 +632,25 @@ def test_commands_take_some_protocols_of_a_scenario(vflsim: Callable[..., Ended]
     assert (ended.status, ended.err) == (0, "")
     assert [path.name for path in Path("some").iterdir() if path.is_dir()] == ["async"]
     assert "did you mean 'async'" in vflsim("live", "tiny.yaml", "--protocol", "asink").err
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [("latex", "% in the preamble"), ("markdown", "## tiny"), ("csv", "protocol,"), ("html", "<table>")],
+)
+def test_compare_prints_its_table_in_a_format_and_nothing_else(
+    form: str, begins: str, vflsim: Callable[..., Ended], tiny_results: Path
+) -> None:
+    ended = vflsim("compare", tiny_results, f"--{form}")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith(begins)
+    assert "wait" in ended.out
+
+
+def test_a_sweep_prints_its_tables_in_one_format_and_the_rest_elsewhere(vflsim: Callable[..., Ended]) -> None:
+    told = ("sweep", "tiny.yaml", "--over", "training.batch=10,20", "--timing-only", "--seeds", "0:1", "--csv")
+    ended = vflsim(*told)
+    assert ended.out.splitlines()[0].startswith("batch size,wait,")
+    assert "2/2 batch = 20" in ended.err
+    assert "files in results/" in ended.err
+    assert "several formats at once" in vflsim(*told, "--html").err

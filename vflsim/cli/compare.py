@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vflsim.cli.app import app, console, must_be_folder, say
+from vflsim.cli.app import app, complain, console, must_be_folder, say
+from vflsim.cli.formats import Csv, Html, Latex, Markdown, form_of, show
 from vflsim.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -38,11 +39,16 @@ def compare(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the table and the figures of the results.")
     ] = None,
+    latex: Latex = False,
+    markdown: Markdown = False,
+    csv: Csv = False,
+    html: Html = False,
 ) -> None:
     """Print the comparison of results; those of several studies are in one table."""
     from vflsim.results.compared import opened, table_of, tables_of
     from vflsim.results.statistics.targets import target_from_text
 
+    form = form_of("compare", latex, markdown, csv, html)
     targets = None if target is None else target_from_text(target)
     found, sweeps = opened(results, baseline, targets)
     tables = [] if found is None else [table_of(found, quantiles, pairing=pairing)]
@@ -51,13 +57,9 @@ def compare(
             table.title += f" ({folder})" if len(results) > 1 else ""
             tables.append(table)
     paths = [] if out is None else _written(out, found, tables[0])
-    page = console()
-    for number, table in enumerate(tables):
-        if number:
-            page.print()
-        page.print(table)
+    show(console(), tables, form)
     for path in paths:
-        say(str(path))
+        (say if form is None else complain)(str(path))
 
 
 def _written(folder: Path, results: Results | None, table: TextTable) -> list[Path]:

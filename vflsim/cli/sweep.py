@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, complain, console, overriding, say
+from vflsim.cli.formats import Csv, Html, Latex, Markdown, form_of, show
 from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.cli.runs import conclude
 from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -41,6 +42,10 @@ def sweep(
     seeds: Seeds = None,
     protocol: Protocols = None,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Simulate the timing without training.")] = False,
+    latex: Latex = False,
+    markdown: Markdown = False,
+    csv: Csv = False,
+    html: Html = False,
     *,
     execution: ExecutionOptions,
 ) -> None:
@@ -56,13 +61,14 @@ def sweep(
     from vflsim.studies.terminal.display import Display
     from vflsim.studies.terminal.text import failures
 
+    form = form_of("sweep", latex, markdown, csv, html)
     options = RunOptions.of(**execution)
-    page = console()
+    page, tell = console(stderr=form is not None), say if form is None else complain
     axes = axes_given(scenario, over or (), over_file, overrides or ())
     given = overriding(overrides, seeds, [key for axis in axes for key in axis.keys])
     display = Display(page)
     if note := remark(execution["device"], options):
-        say(note)
+        tell(note)
     plan = planned(scenario, axes, zipped=zipped, overrides=given, timing_only=timing_only, protocols=protocol or ())
     if dry_run:
         with reusing_memory():
@@ -70,18 +76,17 @@ def sweep(
         page.print(expected_runs_table(plan, found, options.workers))
         return
     if (same := plan.runs - plan.different_runs) and not options.resume:
-        say(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
+        tell(f"{plan.runs} runs; {same} of them the same as at an earlier value, and not run again")
     try:
         with display:
             done = run_sweep(plan, out_folder, options=options, watcher=display)
     except KeyboardInterrupt as interruption:
         complain(display.interrupted(again()))
         raise typer.Exit(exit_status(interruption)) from None
-    for table in sweep_tables(done.sweep):
-        page.print()
-        page.print(table)
     page.print()
-    say(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
+    show(page, sweep_tables(done.sweep), form)
+    page.print()
+    tell(f"{sum(len(found.runs) for found in done.sweep.results)} runs; files in {done.sweep.folder}")
     for text in failures(done):
         complain(text)
     conclude([run for found in done.sweep.results for run in found.failed])

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from vflsim.cli.app import Overrides, ScenarioFile, app, complain, console, overriding, say
+from vflsim.cli.formats import Csv, Html, Latex, Markdown, form_of, show
 from vflsim.cli.options import EXECUTION, again, with_execution
 from vflsim.errors import ScenarioError
 from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -42,6 +43,10 @@ def tune(
         Literal["plateau", "area"],
         typer.Option(help="plateau: mean over the last tenth of the evaluations; area: mean over virtual time."),
     ] = "plateau",
+    latex: Latex = False,
+    markdown: Markdown = False,
+    csv: Csv = False,
+    html: Html = False,
     *,
     execution: ExecutionOptions,
 ) -> None:
@@ -56,12 +61,13 @@ def tune(
     if len(over) > 1:
         remedy = "put commas between keys that go together: --over KEY,KEY=V1,V2,…"
         raise ScenarioError(f"a tuning has one axis, not {len(over)}", f"--over {over[1]}", "--over once", remedy)
+    form = form_of("tune", latex, markdown, csv, html)
     options = RunOptions.of(**execution)
-    page = console()
+    page, tell = console(stderr=form is not None), say if form is None else complain
     (axis,) = axes_of(scenario, over, overrides or ())
     display = Display(page)
     if note := remark(execution["device"], options):
-        say(note)
+        tell(note)
     try:
         with display:
             found = tune_protocols(
@@ -81,11 +87,11 @@ def tune(
         complain(display.interrupted(again()))
         raise typer.Exit(exit_status(interruption)) from None
     page.print()
-    page.print(tuning_table(found.tuning))
+    show(page, [tuning_table(found.tuning)], form)
     page.print()
-    say(f"{len(found.tuning.runs)} runs; all scores in {found.tuning.sweep.folder / 'tuning.md'}")
+    tell(f"{len(found.tuning.runs)} runs; all scores in {found.tuning.sweep.folder / 'tuning.md'}")
     for what, place in (("its own best value for each protocol", found.own), ("one value for all", found.common)):
         if place is not None:
-            say(f"{what}: vflsim run {quote(str(place))}")
+            tell(f"{what}: vflsim run {quote(str(place))}")
     if None in found.tuning.chosen.values():
         raise typer.Exit(1)
