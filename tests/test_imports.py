@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"results"},
     {"plotting", "simulation", "trained"},
     {"remote"},
-    {"attacks", "explaining", "report", "studies"},
+    {"attacks", "explaining", "exporting", "report", "studies"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

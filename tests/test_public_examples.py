@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
@@ -109,9 +110,23 @@ def test_the_examples_of_the_package_run(tmp_path: Path, monkeypatch: pytest.Mon
     YAML().dump(said, tmp_path / "mine.yaml")
     verbs = [name for name in vflsim.__all__ if inspect.isfunction(getattr(vflsim, name))]
     examples = {name: _INLINE.findall(inspect.getdoc(getattr(vflsim, name)) or "") for name in verbs}
-    order = ["load", "run", "open_results", "sweep", "read_sweep", "sweep_answers", "tune", "verify", "plot", "compare"]
+    order = [
+        "load",
+        "run",
+        "open_results",
+        "sweep",
+        "read_sweep",
+        "sweep_answers",
+        "tune",
+        "verify",
+        "plot",
+        "compare",
+        "export",
+    ]
     assert sorted(order) == sorted(verbs)
     for name in order:
+        if name == "export" and find_spec("tensorboard") is None:
+            continue
         if name == "compare":
             vflsim.run(vflsim.load("mine.yaml", ["training.batch=30"]), "results/other", progress=False)
         found = eval(examples[name][-1], {"vflsim": vflsim})

@@ -26,8 +26,10 @@ HEAVY = {
     "dp_accounting",
     "cryptography",
     "captum",
+    *(TRACKERS := {"mlflow", "tensorboard", "wandb", "trackio", "polars", "duckdb"}),
 }
 NOT_FOR_TRAINING = {
+    *TRACKERS,
     "torch._dynamo",  # PyTorch's own optimiser classes import it, at the price of PyTorch itself
     "sympy",
     "scipy.signal",

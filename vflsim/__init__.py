@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "VflsimError",
     "compare",
+    "export",
     "load",
     "open_results",
     "plot",
@@ -262,6 +263,27 @@ def compare(
     each_one = [studies] if isinstance(studies, Results | str | Path) else studies
     found = [each if isinstance(each, Results) else open_results(each) for each in each_one]
     return ComparedResults.of(found).against(baseline)
+
+
+def export(
+    results: Results | Sweep | str | Path,
+    to: Literal["mlflow", "tensorboard", "wandb", "trackio"],
+    out: str | Path | None = None,
+    *,
+    uri: str | None = None,
+) -> str:
+    """Export results, or a sweep's, to a tracker; return where the runs are, and how to look at them.
+
+    Every series is there by rounds and by virtual time. ``out`` is the folder of the local store (default: one beside
+    the results, ``<results>-<to>``), ``uri`` the address of an MLflow server instead. Needs the tracker's library:
+    ``pip install vflsim[mlflow]``, and likewise for the others. Raises ``ResultsError``.
+
+    Example: ``vflsim.export("results/mine", "tensorboard")``
+    """
+    from vflsim.exporting.export import export as exported
+
+    folder = Path(results) if isinstance(results, str | Path) else results.folder
+    return exported(folder, to, None if out is None else Path(out), uri)
 
 
 def read_sweep(folder: str | Path, target: Mapping[str, Any] | None = None) -> pd.DataFrame:

@@ -60,7 +60,7 @@ PAGES = {
     "index": (
         "Python",
         "The verbs of `import vflsim`.",
-        ("load", "run", "sweep", "tune", "open_results", "read_sweep", "sweep_answers", "compare", "plot"),
+        ("load", "run", "sweep", "tune", "open_results", "read_sweep", "sweep_answers", "compare", "plot", "export"),
     ),
     "results": (
         "Results and figures",

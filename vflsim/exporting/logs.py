@@ -1,0 +1,115 @@
+"""Runs as trackers want them: a name, parameters, a table of series, and numbers about the whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vflsim.results.read import Results, StoredRun
+from vflsim.results.statistics.summary import outcomes
+from vflsim.results.store.write import SWEEP
+from vflsim.results.sweeps.axis import SweepAxis
+from vflsim.results.sweeps.sweep import Sweep
+
+AXES = ("time_s", "round")
+"""The columns of the metrics that series are drawn against: virtual time and server steps."""
+BY_TIME = "by_time/"
+"""How the series begin whose steps are virtual milliseconds."""
+STEP_S = 1e-3
+"""Virtual seconds of such a step: trackers count steps in whole numbers."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """One run for a tracker.
+
+    ``study`` is the scenario's name, ``group`` the point of a sweep (else empty), ``name`` is unique in the study.
+    ``rows`` are the metrics in order, with the columns ``AXES`` first; cells may be NaN. ``totals`` has costs to the
+    target that were paid, the mean round and the like, in SI units.
+    """
+
+    study: str
+    group: str
+    name: str
+    parameters: dict[str, str | int | float]
+    rows: pd.DataFrame
+    totals: dict[str, float]
+    finished: bool
+
+    @property
+    def series(self) -> list[str]:
+        """The columns that are drawn."""
+        return [name for name in self.rows.columns if name not in AXES]
+
+    def points(self) -> Iterator[tuple[float, int, dict[str, float]]]:
+        """Yield virtual time, round and the values of every evaluation; what was not measured is left out."""
+        for row in self.rows.to_dict("records"):
+            values = {name: float(row[name]) for name in self.series if math.isfinite(float(row[name]))}
+            yield float(row["time_s"]), int(row["round"]), values
+
+
+def step_of(time_s: float) -> int:
+    """Return virtual time as a step: whole milliseconds."""
+    return round(time_s / STEP_S)
+
+
+def logs_of(folder: Path) -> Iterator[Log]:
+    """Yield every run of a results folder, or of all finished points of a sweep. Raises ResultsError."""
+    if not (folder / SWEEP).is_file():
+        yield from _logs(Results.open(folder), {})
+        return
+    sweep = Sweep.open(folder)
+    for position, results in enumerate(sweep.results):
+        yield from _logs(results, {axis.name: _plain(axis, position) for axis in sweep.axes}, sweep)
+
+
+def _plain(axis: SweepAxis, position: int) -> str | int | float:
+    from vflsim.scenario.emit import flow
+
+    value = axis.values[position]
+    return value if isinstance(value, int | float | str) else flow(value)
+
+
+def _logs(results: Results, values: Mapping[str, str | int | float], sweep: Sweep | None = None) -> Iterator[Log]:
+    group = ", ".join(f"{name} = {value}" for name, value in values.items())
+    measured = outcomes(results)
+    for run in results.runs:
+        own = measured[(measured["protocol"] == run.protocol) & (measured["seed"] == run.seed)]
+        rows = run.frame("metrics").drop(columns=["protocol", "seed"])
+        rows = rows[[*AXES, *(name for name in rows.columns if name not in AXES)]]
+        yield Log(
+            study=sweep.scenario if sweep is not None else results.name,
+            group=group,
+            name=", ".join(filter(None, [run.protocol, group, f"seed {run.seed}"])),
+            parameters={**_parameters(results, run), **values},
+            rows=rows,
+            totals=_totals(own),
+            finished=not run.failed,
+        )
+
+
+def _parameters(results: Results, run: StoredRun) -> dict[str, str | int | float]:
+    """Return what a run was: protocol and its own settings, seed, how it ended, versions."""
+    from vflsim.scenario.emit import flow
+
+    own: Mapping[str, Any] = results.scenario["protocols"].get(run.protocol) or {}
+    found: dict[str, str | int | float] = {"scenario": results.name, "protocol": run.protocol, "seed": run.seed}
+    found |= {
+        f"protocol.{key}": value if isinstance(value, int | float | str) else flow(value) for key, value in own.items()
+    }
+    found |= {"status": run.info.status, "stop_reason": run.info.stop_reason or "", "error": run.info.error or ""}
+    found |= {f"version.{name}": version for name, version in run.info.versions.items()}
+    return {key: value for key, value in found.items() if value != ""}
+
+
+def _totals(own: pd.DataFrame) -> dict[str, float]:
+    """Return a run's numbers; with several targets, costs of the first one. Costs that were not paid are left out."""
+    targets = own["target"].dropna().unique()
+    shown = own[(own["target"].isna() | own["target"].isin(targets[:1])) & ~own["censored"].astype(bool)]
+    pairs = zip(shown["measure"], shown["value"], strict=True)
+    return {str(name): float(value) for name, value in pairs if math.isfinite(float(value))}
