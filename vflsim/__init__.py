@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from vflsim.plotting.style import Picture
     from vflsim.results.read import Results
+    from vflsim.results.sweeps.shown import SweepResults, TuningResults
     from vflsim.results.sweeps.sweep import Sweep
-    from vflsim.results.sweeps.tuning import Tuning
     from vflsim.scenario.models import Scenario
     from vflsim.trained.results import ComparedResults, StudyResults
     from vflsim.vocabulary.execution_options import ExecutionOptions
@@ -121,7 +121,7 @@ def tune(
     score: Literal["plateau", "area"] = "plateau",
     progress: bool | None = None,
     **execution: Unpack[ExecutionOptions],
-) -> Tuning:
+) -> TuningResults:
     """Tune keys of ``training`` for every protocol by validation rows; return scores and choices.
 
     ``over`` is ``"training.client_optimizer.lr,training.server_optimizer.lr=0.001,0.01"`` or ``{keys: values}``: keys
@@ -132,6 +132,7 @@ def tune(
 
     Example: ``vflsim.tune("mine.yaml", "training.client_optimizer.lr=0.1,0.2", seeds=[100]).chosen``
     """
+    from vflsim.results.sweeps.shown import TuningResults
     from vflsim.scenario.models import Scenario
     from vflsim.scenario.overrides import values_of
     from vflsim.studies.runs.options import RunOptions
@@ -155,7 +156,8 @@ def tune(
             options=options,
             watcher=watcher,
         )
-    return tuned.tuning
+    found = tuned.tuning
+    return TuningResults(found.sweep, found.metric, found.score)
 
 
 def sweep(
@@ -169,7 +171,7 @@ def sweep(
     timing_only: bool = False,
     progress: bool | None = None,
     **execution: Unpack[ExecutionOptions],
-) -> Sweep:
+) -> SweepResults:
     """Run a scenario at every point of a grid; write ``results/<name>-sweep-<keys>`` (or ``out``) and return the sweep.
 
     ``over`` maps keys to their values: ``{"t-sync.t": [1, 2, 4], "clients.link.up": "5, 50, 500 Mbps"}``; with
@@ -181,6 +183,7 @@ def sweep(
 
     Example: ``vflsim.sweep("mine.yaml", {"training.batch": [16, 32]}, "results/batches").points``
     """
+    from vflsim.results.sweeps.shown import SweepResults
     from vflsim.scenario.models import Scenario
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.sweeps.axes import axes_of
@@ -198,7 +201,7 @@ def sweep(
         (position, protocol, seed), error = next(iter(done.failures.items()))
         first = f"{done.sweep.setting(done.sweep.points[position])}, {protocol}, seed {seed}: {error}"
         warnings.warn(f"{len(done.failures)} of {plan.runs} runs failed, the first at {first}", stacklevel=2)
-    return done.sweep
+    return SweepResults.open(done.sweep.folder)
 
 
 def open_results(folder: str | Path, *, trust: bool = False) -> StudyResults:

@@ -295,6 +295,11 @@ class Scenario(Part):
         extended._document = replace(self._document, raw=raw)
         return extended
 
+    def _repr_html_(self) -> str:
+        from vflsim.scenario.shown import html
+
+        return html(self._document.raw, self.clients, self.seeds)
+
     def __eq__(self, other: object) -> bool:
         """Compare values, independent of how they were written."""
         return isinstance(other, Scenario) and self.__dict__ == other.__dict__ and self._symbols == other._symbols

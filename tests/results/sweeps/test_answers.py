@@ -12,10 +12,12 @@ import pytest
 from scipy import stats
 from toy_runs import toy_run
 
+import vflsim
 from vflsim.results import RunTables, run_folder, write_run
 from vflsim.results.statistics.ratios import Ratio
 from vflsim.results.sweeps.answers import answers, answers_frame
 from vflsim.results.sweeps.answers_table import answer_tables, sentences
+from vflsim.results.sweeps.shown import SweepResults
 from vflsim.results.sweeps.sweep import Sweep
 
 Curve = Sequence[tuple[float, float]]
@@ -171,3 +173,18 @@ def test_of_several_keys_each_has_its_best_value(tmp_path: Path) -> None:
 
 def test_timing_alone_and_a_single_setting_answer_nothing(tmp_path: Path) -> None:
     assert answer_tables(swept(tmp_path, {1: {"t-sync": [reached(5)]}})) == []
+
+
+def test_a_sweep_shows_its_tables_as_html_and_has_its_frames(line: Sweep) -> None:
+    found = SweepResults.open(line.folder)
+    page = found._repr_html_()
+    assert page.count("<table>") == len(found.tables()) == 5
+    assert "<td>t-sync</td><td>2</td>" in page
+    assert len(found.runs()) == 18
+    assert found.answers().equals(answers_frame(line))
+    assert vflsim.sweep_answers(line.folder, {"test_accuracy": 0.95})["by"].unique().tolist() == [
+        "time",
+        "bytes",
+        "energy",
+    ]
+    assert vflsim.sweep_answers(line, {"test_accuracy": 0.95})["metric"].notna().all()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -76,7 +76,6 @@ class SweepPage(BaseModel):
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
 
-@final
 @dataclass(frozen=True)
 class Sweep:
     """The finished part of a sweep: ``results[k]`` belongs to ``points[k]`` (a value for each of ``keys``), in order.
@@ -94,7 +93,7 @@ class Sweep:
     targets: Mapping[str, Any] | None = None
 
     @classmethod
-    def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None) -> Sweep:
+    def open(cls, folder: Path | str, targets: Mapping[str, Any] | None = None) -> Self:
         """Open the folder of a sweep; ``targets`` replaces the scenario's.
 
         Raises ResultsError if it is not a sweep, is damaged, or no point has finished.

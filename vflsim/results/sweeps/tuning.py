@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -47,7 +47,6 @@ class TuningPage(BaseModel):
     common: Any
 
 
-@final
 @dataclass(frozen=True)
 class Tuning:
     """A finished sweep over keys of ``training``, with its choice.
@@ -72,7 +71,7 @@ class Tuning:
                 raise ResultsError(f"{self.metric!r} was not evaluated", folder, ", ".join(found.evaluated) or "none")
 
     @classmethod
-    def open(cls, folder: Path | str) -> Tuning:
+    def open(cls, folder: Path | str) -> Self:
         """Open the folder of a finished tuning. Raises ResultsError if it is not one, or is damaged."""
         path = Path(folder) / TUNING
         try:
