@@ -19,15 +19,7 @@ from vflsim.results.statistics.estimates import MEAN, Estimate, paired
 from vflsim.results.statistics.ratios import Ratio, ratio
 from vflsim.results.statistics.selection import SeedSample, Selection, select_best
 from vflsim.results.statistics.summary import statistic_of
-from vflsim.results.sweeps.candidates import (
-    COSTS,
-    UNITS,
-    Candidate,
-    Competition,
-    after_the_same,
-    references_of,
-    to_target,
-)
+from vflsim.results.sweeps.candidates import COSTS, UNITS, Candidate, Competition, SweepMeasurements
 from vflsim.results.sweeps.frame import key_column
 from vflsim.results.sweeps.sweep import Sweep
 from vflsim.scenario.emit import flow
@@ -117,8 +109,12 @@ class SweepAnswer:
             return "reference"
         if self.overall.best is not None and self.overall.best.protocol == protocol:
             return "first"
-        close = {candidate.protocol for candidate in self.overall.close}
-        return "not told apart" if protocol in close else "behind"
+        return "not told apart" if protocol in self._close else "behind"
+
+    @cached_property
+    def _close(self) -> set[str]:
+        """The protocols of which a setting is not told apart from the first of all."""
+        return {candidate.protocol for candidate in self.overall.close}
 
     def against_first(self, protocol: str) -> Ratio | Estimate | None:
         """Compare a protocol's best setting with the first of all: cost ÷ its cost, or metric − its metric.
@@ -155,11 +151,16 @@ class SweepAnswer:
     def values(self, candidate: Candidate) -> list[str]:
         """Write the value of every key at a candidate's points; ``any`` where its runs do not depend on the key."""
         found = []
-        for axis in self.sweep.axes:
-            here = list(dict.fromkeys(flow(axis.values[position]) for position in candidate.positions))
-            whole = {*map(flow, axis.values)}
+        for texts, whole in self._texts:
+            here = list(dict.fromkeys(texts[position] for position in candidate.positions))
             found.append(ANY if len(whole) > 1 and {*here} == whole else ", ".join(here))
         return found
+
+    @cached_property
+    def _texts(self) -> list[tuple[list[str], set[str]]]:
+        """Every key's values as texts, point by point, and all different ones."""
+        written = [[*map(flow, axis.values)] for axis in self.sweep.axes]
+        return [(texts, {*texts}) for texts in written]
 
     def verdict(self, candidate: Candidate) -> str:
         """Say how a setting did for its protocol: best, not told apart, behind, not reached or failed."""
@@ -175,13 +176,14 @@ class SweepAnswer:
 
 def answers(sweep: Sweep) -> list[SweepAnswer]:
     """Make every comparison that the runs of a sweep allow; none for timing-only runs."""
-    references = frozenset(references_of(sweep))
-    reached = [found for cost in COSTS if (found := to_target(sweep, cost)) is not None]
+    measured = SweepMeasurements(sweep)
+    reached = [found for cost in COSTS if (found := measured.to_target(cost)) is not None]
     reached = [each for each in reached if any(sample.known for sample in each.samples.values())]
     there = {each.protocol for found in reached for each, sample in found.samples.items() if sample.known}
-    missing = {*sweep.protocols} - there - references
-    after = [found for cost in COSTS if missing and (found := after_the_same(sweep, cost, missing)) is not None]
-    return [SweepAnswer(sweep, each, references) for each in (*reached, *after) if len(each.samples) > 1]
+    missing = {*sweep.protocols} - there - measured.references
+    after = [found for cost in COSTS if missing and (found := measured.after_the_same(cost, missing)) is not None]
+    competitions = [each for each in (*reached, *after) if len(each.samples) > 1]
+    return [SweepAnswer(sweep, each, measured.references) for each in competitions]
 
 
 def answers_frame(sweep: Sweep) -> pd.DataFrame:

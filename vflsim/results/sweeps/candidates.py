@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from vflsim.results.statistics.selection import SeedSample
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.store.schema import ENERGY
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.timing.floats import Floats
 
 COSTS = {"time": "time_s", "bytes": "bytes", "energy": ENERGY}
 """What runs spend, and its column in the metrics (bytes: of all three together)."""
@@ -43,62 +45,77 @@ class Competition:
     after: float | None = None
 
 
-def candidates_of(sweep: Sweep) -> list[Candidate]:
-    """List every protocol's candidates, in the order of protocols and points."""
-    found: dict[str, dict[object, list[int]]] = {name: {} for name in sweep.protocols}
-    for position, results in enumerate(sweep.results):
-        for name in results.protocols:
-            found[name].setdefault(_runs(results, name) or position, []).append(position)
-    return [Candidate(name, tuple(each)) for name, own in found.items() for each in own.values()]
+class SweepMeasurements:
+    """The runs of a sweep, measured once for all comparisons."""
 
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
 
-def references_of(sweep: Sweep) -> set[str]:
-    """Name the protocols that are references: they do not compete with the others."""
-    return {run.protocol for found in sweep.results for run in found.runs if run.info.reference}
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """Every protocol's candidates, in the order of protocols and points."""
+        found: dict[str, dict[object, list[int]]] = {name: {} for name in self.sweep.protocols}
+        for position, results in enumerate(self.sweep.results):
+            for name in results.protocols:
+                found[name].setdefault(_runs(results, name) or position, []).append(position)
+        return [Candidate(name, tuple(each)) for name, own in found.items() for each in own.values()]
 
+    @cached_property
+    def references(self) -> frozenset[str]:
+        """The protocols that are references: they do not compete with the others."""
+        return frozenset(run.protocol for found in self.sweep.results for run in found.runs if run.info.reference)
 
-def to_target(sweep: Sweep, cost: str) -> Competition | None:
-    """Compare costs until the first target; None without a target, or where runs do not count this cost."""
-    samples: dict[Candidate, SeedSample] = {}
-    lost = []
-    measured = [outcomes(found, sweep.targets) for found in sweep.results]
-    for candidate in candidates_of(sweep):
-        own = measured[candidate.positions[0]]
-        own = own[(own["measure"] == f"{cost}_to_target") & (own["protocol"] == candidate.protocol)]
-        own = own[own["target"] == (own["target"].iloc[0] if len(own) else None)]
-        if _failed(sweep, candidate):
-            lost.append(candidate)
-        elif len(own):
-            seeds, values = tuple(own["seed"].tolist()), own["value"].to_numpy(np.float64)
-            samples[candidate] = SeedSample(seeds, values, own["censored"].to_numpy(np.bool_))
-    return Competition(cost, samples, tuple(lost)) if samples else None
+    def to_target(self, cost: str) -> Competition | None:
+        """Compare costs until the first target; None without a target, or where runs do not count this cost."""
+        samples: dict[Candidate, SeedSample] = {}
+        lost = []
+        for candidate in self.candidates:
+            if self._failed(candidate):
+                lost.append(candidate)
+            elif (own := self._costs[candidate.positions[0]].get((cost, candidate.protocol))) is not None:
+                samples[candidate] = own
+        return Competition(cost, samples, tuple(lost)) if samples else None
 
+    def after_the_same(self, cost: str, protocols: set[str]) -> Competition | None:
+        """Compare the main metric of ``protocols`` after the largest amount that all their runs have spent.
 
-def after_the_same(sweep: Sweep, cost: str, protocols: set[str]) -> Competition | None:
-    """Compare the main metric of ``protocols`` after the largest amount that all their runs have spent.
+        Between evaluations a metric keeps its last value. None where nothing was evaluated, counted or spent.
+        """
+        curves: dict[Candidate, dict[int, tuple[Floats, Floats]]] = {}
+        lost = []
+        for candidate in self.candidates:
+            if candidate.protocol not in protocols:
+                continue
+            if self._failed(candidate):
+                lost.append(candidate)
+            elif own := self._curves[candidate.positions[0]].get((cost, candidate.protocol)):
+                curves[candidate] = own
+        ends = [float(spent[-1]) for own in curves.values() for spent, _ in own.values()]
+        if not ends or not (least := min(ends)) > 0:
+            return None
+        at = np.array([least])
+        samples = {
+            candidate: SeedSample.exact({seed: float(step_values(*curve, at)[0]) for seed, curve in own.items()})
+            for candidate, own in curves.items()
+        }
+        return Competition(cost, samples, tuple(lost), self._metric or "", least)
 
-    Between evaluations a metric keeps its last value. None where nothing was evaluated, counted or spent.
-    """
-    metric = next((found.main_metric for found in sweep.results if found.evaluated), None)
-    curves: dict[Candidate, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
-    lost = []
-    for candidate in candidates_of(sweep) if metric else ():
-        if candidate.protocol not in protocols:
-            continue
-        if _failed(sweep, candidate):
-            lost.append(candidate)
-        elif own := dict(_curves(sweep.results[candidate.positions[0]], candidate.protocol, cost, str(metric))):
-            curves[candidate] = own
-    ends = [float(spent[-1]) for own in curves.values() for spent, _ in own.values()]
-    if not ends or not (least := min(ends)) > 0:
-        return None
-    samples = {
-        candidate: SeedSample.exact(
-            {seed: float(step_values(*curve, np.array([least]))[0]) for seed, curve in own.items()}
-        )
-        for candidate, own in curves.items()
-    }
-    return Competition(cost, samples, tuple(lost), str(metric), least)
+    @cached_property
+    def _metric(self) -> str | None:
+        return next((found.main_metric for found in self.sweep.results if found.evaluated), None)
+
+    @cached_property
+    def _costs(self) -> list[dict[tuple[str, str], SeedSample]]:
+        """The costs until the first target of every point's protocols."""
+        return [dict(_costs_of(outcomes(found, self.sweep.targets))) for found in self.sweep.results]
+
+    @cached_property
+    def _curves(self) -> list[dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]]:
+        """By point, cost and protocol, and by seed: what a run had spent at each evaluation, and its metric there."""
+        return [_curves_of(found, self._metric) for found in self.sweep.results]
+
+    def _failed(self, candidate: Candidate) -> bool:
+        return any(run.protocol == candidate.protocol for run in self.sweep.results[candidate.positions[0]].failed)
 
 
 def _runs(results: Results, protocol: str) -> tuple[str, ...] | None:
@@ -108,19 +125,23 @@ def _runs(results: Results, protocol: str) -> tuple[str, ...] | None:
     return tuple(digests) if len(digests) == len(files) else None
 
 
-def _failed(sweep: Sweep, candidate: Candidate) -> bool:
-    return any(run.protocol == candidate.protocol for run in sweep.results[candidate.positions[0]].failed)
+def _costs_of(measured: pd.DataFrame) -> Iterator[tuple[tuple[str, str], SeedSample]]:
+    targets = measured["target"].dropna().unique()[:1]
+    own = measured[measured["target"].isin(targets)]
+    for (measure, protocol), runs in own.groupby(["measure", "protocol"], sort=False, observed=True):
+        values, censored = runs["value"].to_numpy(np.float64), runs["censored"].to_numpy(np.bool_)
+        yield (str(measure).removesuffix("_to_target"), str(protocol)), SeedSample((*runs["seed"],), values, censored)
 
 
-def _curves(
-    results: Results, protocol: str, cost: str, metric: str
-) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
-    """Yield the seed of every finished run, with what it had spent at each evaluation, and its metric there."""
+def _curves_of(results: Results, metric: str | None) -> dict[tuple[str, str], dict[int, tuple[Floats, Floats]]]:
     frame = results.metrics.assign(bytes=lambda m: m["bytes_up"] + m["bytes_down"] + m["bytes_peer"])
-    column = COSTS[cost]
-    if column not in frame or metric not in frame:
-        return
-    frame = frame[(frame["protocol"] == protocol) & frame[metric].notna() & frame[column].notna()]
-    for seed, own in frame.groupby("seed", sort=True):
-        assert isinstance(own, pd.DataFrame)
-        yield int(str(seed)), (own[column].to_numpy(np.float64), own[metric].to_numpy(np.float64))
+    found: dict[tuple[str, str], dict[int, tuple[Floats, Floats]]] = {}
+    if metric is None or metric not in frame:
+        return found
+    for (protocol, seed), own in frame.groupby(["protocol", "seed"], sort=True, observed=True):
+        for cost, column in COSTS.items():
+            known = own[own[metric].notna() & own[column].notna()] if column in own else own[:0]
+            if len(known):
+                curve = known[column].to_numpy(np.float64), known[metric].to_numpy(np.float64)
+                found.setdefault((cost, str(protocol)), {})[int(str(seed))] = curve
+    return found
