@@ -102,6 +102,10 @@ def test_the_caption_says_what_the_sign_means_and_other_notes_are_comments() -> 
     (caption,) = re.findall(r"\\caption\{(.*)\}\n", text)
     assert caption.endswith(r"Means over seeds \ensuremath{\pm} 95 \% Student-t intervals.")
     assert "Not in the caption" not in caption
+    scores = TextTable(
+        ("lr", "wait"), [("0.1", "* 0.9"), ("0.2", "0.8")], title="t", notes=["Score: a mean.", "Other."]
+    )
+    assert r"\caption{t. Score: a mean.}" in written([scores], "latex")
     assert "% Not in the caption: 50 % & #1" in text
     assert escaped("a--b_c") == r"a-{}-b\_c"
 
