@@ -102,6 +102,7 @@ def party(
     parts: Annotated[Path, typer.Option(help="Where this client writes its part of the results.")] = Path("parts"),
     overrides: Overrides = None,
     seeds: Seeds = None,
+    protocol: Protocols = None,
     timeout: Timeout = 30.0,
     peer_port: Annotated[
         int,
@@ -115,7 +116,7 @@ def party(
 ) -> None:
     """Play one client of a live run in this process, until the server says goodbye."""
     host, port = _address(connect, "--connect")
-    loaded = load(scenario, overrides, seeds)
+    loaded = load(scenario, overrides, seeds, protocol)
     from vflsim.remote.client import LiveClient
 
     if number > loaded.clients:
