@@ -132,8 +132,9 @@ def _notes(found: Sequence[SweepAnswer]) -> Iterator[str]:
     if any(ANY in answer.values(each) for answer in found for each in answer.competition.samples):
         yield "“any”: the protocol's runs do not depend on the key."
     yield (
-        "Not told apart: paired differences over seeds do not put it behind the best (t tests; the best and these hold "
-        "the truly best with 95 %). What is censored, failed or diverged is never the best."
+        "Not told apart: paired differences over seeds do not put it behind the best (one-sided t tests, corrected for "
+        "their number; the best and these hold the truly best with 95 %). What is censored, failed or diverged is "
+        "never the best."
     )
     yield "The best of several is best partly by chance: expect less of it on other seeds."
     ends = {f"{name} ({keys})": None for answer in found for name, keys in answer.at_an_end().items()}
