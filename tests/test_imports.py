@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "vflsim"
 # each other.
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"files", "shipped", "streams", "text_table", "vocabulary"},
+    {"files", "shipped", "streams", "text_table", "version", "vocabulary"},
     {"codecs", "coding", "learning", "timing"},
     {"world"},
     {"setting"},
@@ -27,6 +27,7 @@ LAYERS: list[set[str]] = [
     {"plotting", "simulation", "trained"},
     {"remote"},
     {"attacks", "explaining", "exporting", "report", "studies"},
+    {"api"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -101,8 +101,13 @@ def test_an_example_gives_what_it_says(name: str) -> None:
 def test_the_examples_of_the_package_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = raw(
-        {"wait": {"kind": "synchronous"}, "first": {"kind": "t_synchronous", "t": 2}},
+        {
+            "wait": {"kind": "synchronous"},
+            "first": {"kind": "t_synchronous", "t": 2},
+            "heads": {"kind": "vimsgd", "models": {"aggregate": "concat", "server": {"kind": "linear", "bias": False}}},
+        },
         name="mine",
+        record="events",
         stop={"rounds": 4},
         evaluate={"every": "2 rounds"},
         data={"name": "digits", "train_rows": 90, "test_fraction": 0.1, "validation_fraction": 0.1},
@@ -110,19 +115,8 @@ def test_the_examples_of_the_package_run(tmp_path: Path, monkeypatch: pytest.Mon
     YAML().dump(said, tmp_path / "mine.yaml")
     verbs = [name for name in vflsim.__all__ if inspect.isfunction(getattr(vflsim, name))]
     examples = {name: _INLINE.findall(inspect.getdoc(getattr(vflsim, name)) or "") for name in verbs}
-    order = [
-        "load",
-        "run",
-        "open_results",
-        "sweep",
-        "read_sweep",
-        "sweep_answers",
-        "tune",
-        "verify",
-        "plot",
-        "compare",
-        "export",
-    ]
+    order = ["load", "analyze", "check", "fit", "run", "open_results", "verify", "plot", "compare", "report", "trace"]
+    order += ["evaluate", "explain", "sweep", "read_sweep", "sweep_answers", "tune", "export"]
     assert sorted(order) == sorted(verbs)
     for name in order:
         if name == "export" and find_spec("tensorboard") is None:

@@ -13,7 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from vflsim.api.expected import check
+from vflsim.api.finished import evaluate, explain, report, trace
+from vflsim.api.fits import fit
+from vflsim.api.timing import analyze
 from vflsim.errors import VflsimError
+from vflsim.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -28,18 +33,24 @@ if TYPE_CHECKING:
     from vflsim.trained.results import ComparedResults, StudyResults
     from vflsim.vocabulary.execution_options import ExecutionOptions
 
-__version__ = "0.1.0"
 __all__ = [
     "VflsimError",
+    "analyze",
+    "check",
     "compare",
+    "evaluate",
+    "explain",
     "export",
+    "fit",
     "load",
     "open_results",
     "plot",
     "read_sweep",
+    "report",
     "run",
     "sweep",
     "sweep_answers",
+    "trace",
     "tune",
     "verify",
 ]

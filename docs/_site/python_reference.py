@@ -60,7 +60,10 @@ PAGES = {
     "index": (
         "Python",
         "The verbs of `import vflsim`.",
-        ("load", "run", "sweep", "tune", "open_results", "read_sweep", "sweep_answers", "compare", "plot", "export"),
+        (
+            *("load", "analyze", "check", "fit", "run", "sweep", "tune", "open_results", "read_sweep", "sweep_answers"),
+            *("compare", "plot", "report", "verify", "trace", "evaluate", "explain", "export"),
+        ),
     ),
     "results": (
         "Results and figures",
@@ -76,6 +79,9 @@ PAGES = {
             "results.sweeps.shown.SweepResults",
             "results.sweeps.tuning.Tuning",
             "results.sweeps.shown.TuningResults",
+            "api.timing.Analyses",
+            "api.expected.Check",
+            "api.fits.Fits",
             "plotting.style.Picture",
         ),
     ),

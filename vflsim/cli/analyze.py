@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from vflsim.cli.app import Overrides, ScenarioFile, app, console, known, load
+import vflsim
+from vflsim.cli.app import Overrides, ScenarioFile, app, console, overriding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from vflsim.analysis.findings import ClosedForm, Formula
-    from vflsim.learning.data.loaded import LoadedData
-    from vflsim.scenario.models import Scenario
+    from vflsim.api.timing import Analyses
     from vflsim.studies.checks.closed_forms import Analysis
 
 
@@ -28,28 +27,21 @@ def analyze(
     overrides: Overrides = None,
 ) -> None:
     """Print the closed forms of a scenario's timing: formulas and numbers, or why there are none."""
-    loaded = load(scenario, overrides)
-    from vflsim.studies.checks.closed_forms import analyse
-    from vflsim.studies.checks.data import read_and_check
-
-    for name in protocol or ():
-        known(name, loaded.protocols, "protocol", "vflsim analyze --protocol")
-    data = read_and_check(loaded, training=False)
-    names = [name for name in loaded.protocols if not protocol or name in protocol]
-    found = [analyse(loaded, name, data.of(loaded.training_of(name))) for name in names]
+    found = vflsim.analyze(scenario, overriding(overrides), protocols=protocol or ())
     page = console()
     if latex:
-        page.print(Text(_latex(found)), soft_wrap=True)
+        page.print(Text(found.latex), soft_wrap=True)
     else:
-        _show(page, loaded.name, found)
+        _show(page, found.scenario.name, [*found.values()])
         shown: list[object] = []
-        for name in names:
-            _show_choices(page, loaded, name, data.of(loaded.training_of(name)), shown)
+        for name in found:
+            _show_choices(page, found, name, shown)
 
 
 def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
     """Print the numbers of all protocols in one table, then the formulas and conditions of each protocol."""
     from vflsim.analysis.findings import ClosedForm
+    from vflsim.api.timing import formulas_of
     from vflsim.cli.findings import HEADER, rows
     from vflsim.text_table import TextTable, say
 
@@ -65,7 +57,7 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
             if not isinstance(finding, ClosedForm):
                 say(page, f"  {finding.name}: none: {finding.reason}")
                 continue
-            lines = [formula if isinstance(formula, str) else formula.text for formula in _formulas(finding)]
+            lines = [formula if isinstance(formula, str) else formula.text for formula in formulas_of(finding)]
             for line in (line for line in lines if line not in printed):
                 say(page, f"  {line}")
             printed |= set(lines)
@@ -77,20 +69,14 @@ def _show(page: Console, title: str, analyses: Sequence[Analysis]) -> None:
             page.print(Text(f"  – {condition}", style="dim"), soft_wrap=True)
 
 
-def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData, shown: list[object]) -> None:
+def _show_choices(page: Console, analyses: Analyses, name: str, shown: list[object]) -> None:
     """Print the protocol's tables of choices, but for tables that were ``shown`` for another entry."""
     from vflsim.analysis.cycles import Unanalysable
     from vflsim.analysis.findings import NoClosedForm
-    from vflsim.protocols.capabilities import Analysable
-    from vflsim.protocols.defaults import outgrown
-    from vflsim.scenario.resolve import setting
     from vflsim.text_table import TextTable, say
 
-    protocol = scenario.protocols[name].protocol
-    if not isinstance(protocol, Analysable) or outgrown(protocol, "closed_forms"):
-        return
     try:
-        tables = protocol.choices(setting(scenario, name, data))
+        tables = analyses.choices(name)
     except Unanalysable:
         return  # the reason stands with the closed forms
     except Exception as error:
@@ -102,32 +88,3 @@ def _show_choices(page: Console, scenario: Scenario, name: str, data: LoadedData
             page.print()
             title = f"{name}: {table.title}"
             page.print(TextTable((table.key, *table.columns), table.rows, title=title, notes=table.notes))
-
-
-def _latex(analyses: Sequence[Analysis]) -> str:
-    """Return one align environment per protocol, with a comment for every missing closed form."""
-    from vflsim.analysis.findings import ClosedForm
-
-    lines: list[str] = []
-    for each in analyses:
-        lines.append(f"% {each.protocol}")
-        lines += [f"% {f.name}: none: {f.reason}" for f in each.findings if not isinstance(f, ClosedForm)]
-        found = [formula for f in each.findings if isinstance(f, ClosedForm) for formula in _formulas(f)]
-        lines += [f"% {formula}" for formula in found if isinstance(formula, str)]
-        formulas = dict.fromkeys(formula.latex for formula in found if not isinstance(formula, str))
-        if formulas:
-            lines += [r"\begin{align*}", " \\\\\n".join(f"  {formula}" for formula in formulas), r"\end{align*}"]
-    return "\n".join(lines)
-
-
-def _formulas(form: ClosedForm) -> Sequence[Formula | str]:
-    """Return the formulas of a closed form, or a line with the error if they cannot be written."""
-    from vflsim.analysis.findings import NoClosedForm
-
-    try:
-        found = form.formulas()
-        for formula in found:
-            _ = formula.text, formula.latex
-    except Exception as error:
-        return [f"{NoClosedForm.because_of(f'formula of {form.name}', error)}"]
-    return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, console, load, say
+import vflsim
+from vflsim.cli.app import Overrides, Protocols, ScenarioFile, Seeds, app, console, overriding, say
 from vflsim.cli.options import Threads, Workers
 from vflsim.errors import DataError
 
@@ -27,44 +27,25 @@ def check(
     threads: Threads = 1,
 ) -> None:
     """Check a scenario; print what it would run, with durations in virtual and real time, bytes and memory."""
-    loaded = load(scenario, overrides, seeds, protocol)
-    from vflsim.learning.learners.embedding_table import reusing_memory
+    page = console()
+    try:
+        with page.status("measuring …") if page.is_terminal and not quick else nullcontext():
+            found = vflsim.check(
+                scenario, overriding(overrides, seeds), protocols=protocol or (), quick=quick, workers=workers,
+                threads=threads,
+            )  # fmt: skip
+    except DataError:
+        say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
+        raise
     from vflsim.results.tables.conditions import conditions_table
-    from vflsim.simulation.execution import patient_collector
-    from vflsim.studies.checks.calibrate import ALL_S, BUDGET_S, Speed, calibrated
-    from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.describe import described
-    from vflsim.studies.checks.expected import expectation
-    from vflsim.studies.checks.expected_table import expectation_table
-    from vflsim.studies.checks.tryout import refuse_broken
-    from vflsim.studies.runs.options import RunOptions
 
-    options = RunOptions.of(workers=workers, threads=threads)
-    with patient_collector():  # of a million clients all objects stay
-        try:
-            data = read_and_check(loaded, options.workers)
-        except DataError:
-            say(f"{scenario}: the scenario itself is valid, but its data cannot be used")
-            raise
-        if not quick:
-            refuse_broken(loaded, data)
-        start_s = time.process_time()  # a worker, too, imports all this and reads the data
-        found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
-    page, runs = console(), len(loaded.protocols) * len(loaded.seeds)
+    loaded = found.scenario
     page.print(Text.assemble((f"{scenario} is valid", "green")), soft_wrap=True)
-    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {runs} runs")
-    for line in described(loaded, data):
+    say(f"{loaded.name}: {len(loaded.protocols)} protocols × {len(loaded.seeds)} seeds = {found.runs} runs")
+    for line in described(loaded, found.data):
         say(line)
     page.print()
-    speeds: dict[str, Speed] | None = None if quick else {}
-    if speeds is not None:
-        budget_s = min(BUDGET_S, ALL_S / len(found))
-        with page.status("measuring …") if page.is_terminal else nullcontext(), reusing_memory():
-            for each in found:
-                its = data.of(loaded.training_of(each.protocol))
-                speeds[each.protocol] = calibrated(
-                    loaded, each.protocol, its, options.execution, expected=each, budget_s=budget_s
-                )
-    page.print(expectation_table(loaded, found, speeds, options.workers, start_s))
+    page.print(found.table)
     page.print()
-    page.print(conditions_table({each.protocol: each.conditions for each in found if each.conditions}))
+    page.print(conditions_table({each.protocol: each.conditions for each in found.expectations if each.conditions}))

@@ -11,11 +11,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+import vflsim
 from vflsim.cli.app import Application, app, console, say
-from vflsim.errors import DataError, ScenarioError, VflsimError
+from vflsim.errors import VflsimError
 
 if TYPE_CHECKING:
-    from vflsim.timing.base import Delay
+    from collections.abc import Iterable
+
     from vflsim.timing.delays import DelayKind
     from vflsim.timing.fitting import Fit
 
@@ -25,8 +27,6 @@ app.add_typer(delays_app, name="delays")
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 FIGURES = Path("results", "delay-figures")
 """Default folder of figures."""
-DRAWN = 4
-"""Number of fitted families that the figure shows."""
 
 
 @delays_app.command("show")
@@ -77,20 +77,15 @@ def fit_command(
     out: Annotated[Path, typer.Option("--out", help="The figure (.png, .svg or .pdf), or its folder.")] = FIGURES,
 ) -> None:
     """Fit every family to measured delays by maximum likelihood; rank by AIC, an exponential before its near equals."""
-    from vflsim.plotting import delays as plots
     from vflsim.plotting.output_paths import picture_file
     from vflsim.results.store.write import write_file
     from vflsim.scenario import emit
-    from vflsim.timing.fitting import LEVEL, fit_all, rounded
+    from vflsim.timing.fitting import LEVEL
     from vflsim.timing.goodness import SAMPLES
 
     place = picture_file(out, f"{file.stem}-fit", "vflsim delays fit --out")
-    observed = _observed(file, column, unit)
-    try:
-        fits = fit_all(observed)
-    except ValueError as error:
-        what, _, allowed = str(error).partition("; allowed: ")
-        raise DataError(what, str(file), allowed) from None
+    fits = vflsim.fit(file, column=column, unit=unit)
+    observed = fits.observed
     page = console()
     say(f"{file}: {len(observed):,} observations, mean {_time(observed.mean())}, median {_time(_median(observed))}")
     page.print()
@@ -104,22 +99,18 @@ def fit_command(
         f"{1 / (SAMPLES + 1):g} is the least; none where a fit takes too long to repeat. The best of several laws is "
         "best partly by chance."
     )
-    good = [fit for fit in fits if fit.delay is not None]
     empirical: dict[str, Any] = {"kind": "empirical", "file": str(file.resolve())}
     empirical |= {"column": column} if column is not None else {}
     empirical |= {"unit": unit} if unit != "s" else {}
     page.print()
-    if good and good[0].delay is not None:
-        entry = _entry(rounded(good[0].delay, observed))
-        page.print(
-            Text(f"# the best fit: {good[0].kind}\n{emit.dump({'upload_delay': entry})}".rstrip()), soft_wrap=True
-        )
+    if fits.good:
+        entry = emit.dump({"upload_delay": fits.entry})
+        page.print(Text(f"# the best fit: {fits.best.kind}\n{entry}".rstrip()), soft_wrap=True)
     page.print(
         Text(f"# the observations themselves\n{emit.dump({'upload_delay': empirical})}".rstrip()), soft_wrap=True
     )
     page.print()
-    drawn = {fit.kind: fit.delay for fit in good[:DRAWN] if fit.delay is not None}
-    picture = plots.fits(observed, drawn, file.name)
+    picture = fits.figure()
     say(str(write_file(place, picture.rendered(place.suffix))))
 
 
@@ -146,20 +137,8 @@ def _delay(text: str) -> DelayKind:
         raise failure(problems_of(error, raw, Known(raw, adapter.json_schema)), Document(raw, name, origins)) from None
 
 
-def _observed(file: Path, column: str | None, unit: str) -> Any:
-    from vflsim.timing.observed import read_observed
-    from vflsim.vocabulary.quantities import TIME
-
-    if unit not in TIME.units:
-        raise ScenarioError(f"there is no unit {unit!r}", "vflsim delays fit --unit", ", ".join(TIME.units))
-    try:
-        return read_observed(file, column, unit)  # type: ignore[arg-type]
-    except ValueError as error:
-        what, _, allowed = str(error).removeprefix(f"{file}: ").partition("; allowed: ")
-        raise DataError(what, str(file), allowed) from None
-
-
-def _ranking(fits: list[Fit]) -> Any:
+def _ranking(fits: Iterable[Fit]) -> Any:
+    from vflsim.api.fits import parameters_of
     from vflsim.text_table import TextTable
 
     header = ("family", "AIC", "log-likelihood", "KS", "p", "parameters")
@@ -168,17 +147,11 @@ def _ranking(fits: list[Fit]) -> Any:
         if fit.delay is None:
             rows.append((fit.kind, "", "", "", "", f"no fit: {fit.why_not}"))
             continue
-        entry = {key: value for key, value in _entry(fit.delay).items() if key != "kind"}
-        parameters = ", ".join(f"{key} = {_short(value)}" for key, value in entry.items())
+        parameters = ", ".join(f"{key} = {_short(value)}" for key, value in parameters_of(fit.delay).items())
         p_value = "" if math.isnan(fit.ks_p_value) else f"{fit.ks_p_value:.2g}"
         numbers = (f"{fit.aic:,.1f}", f"{fit.log_likelihood:,.1f}", f"{fit.ks_statistic:.4f}", p_value)
         rows.append((fit.kind, *numbers, parameters))
     return TextTable(header, rows, left=(0, 5))
-
-
-def _entry(delay: Delay) -> dict[str, Any]:
-    """Return a delay as a scenario entry."""
-    return delay.model_dump(mode="json", exclude_none=True)
 
 
 def _file_name(law: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+import vflsim
 from vflsim.cli.app import Protocols, ResultsFolder, app
 from vflsim.cli.output import Seeds, Trust, beside, opened, written_and_shown
 
@@ -29,12 +30,11 @@ def evaluate(
     ] = None,
 ) -> None:
     """Attack finished runs: what their models and messages give away, and what they withstand."""
-    from vflsim.attacks import chosen, evaluation_tables, save
-    from vflsim.attacks import evaluate as evaluate_runs
+    from vflsim.attacks import evaluation_tables, save
     from vflsim.attacks.figures import attack_figures
 
     found = opened(results, protocol, seed, "evaluate", trust)
-    evaluation = evaluate_runs(found, chosen(attack or (), options or ()), protocol, seed, needed=bool(attack))
+    evaluation = vflsim.evaluate(found, attack or (), options or (), protocols=protocol or (), seeds=seed or ())
     written_and_shown(
         beside(results, out, "evaluated"),
         partial(save, evaluation),

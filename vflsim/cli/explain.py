@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+import vflsim
 from vflsim.cli.app import Protocols, ResultsFolder, app, say
 from vflsim.cli.output import Seeds, Trust, beside, opened, written_and_shown
 from vflsim.errors import ScenarioError
@@ -33,14 +34,13 @@ def explain(
     ] = None,
 ) -> None:
     """Explain clients by their linear heads: importance, noisy test features, embeddings."""
-    from vflsim.explaining import explain as explain_runs
     from vflsim.explaining import explanation_tables, save, summarised
     from vflsim.explaining.figures import explained_figures
     from vflsim.results.store.write import write_file
 
     found = opened(results, protocol, seed, "explain", trust)
     shares = [_share(text) for text in top.split(",")] if top is not None else []
-    explanation = explain_runs(found, protocol, seed, sd, tsne_rows)
+    explanation = vflsim.explain(found, protocols=protocol or (), seeds=seed or (), sd=sd, tsne_rows=tsne_rows)
     again = summarised(explanation, shares) if shares else None  # before anything is written
     folder = beside(results, out, "explained")
     written_and_shown(

@@ -12,8 +12,8 @@ from tempfile import NamedTemporaryFile
 
 import platformdirs
 
-import vflsim
 from vflsim.kinds import TABLES
+from vflsim.version import __version__
 
 PRESETS = "presets"
 Texts = tuple[str, ...]
@@ -64,8 +64,8 @@ def _place(category: str) -> Path:
 
 @cache
 def _digest() -> str:
-    root = Path(vflsim.__file__).parent
-    digest = hashlib.sha256(f"{root} {vflsim.__version__}".encode())
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256(f"{root} {__version__}".encode())
     for path, size, changed in sorted(_files(root)):
         digest.update(f"\n{path} {size} {changed}".encode())
     return digest.hexdigest()[:16]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import vflsim
 from vflsim.cli.app import app, complain, must_be_folder, say
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ def report(
     ] = None,
 ) -> None:
     """Write results as one HTML page: the answer, figures and tables. It needs no network, so that you can mail it."""
-    from vflsim.report import write_report
-
-    say(str(write_report(results, out, baseline=baseline)))
+    say(str(vflsim.report(results, out, baseline=baseline)))
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import vflsim
 from vflsim.cli.app import Protocols, ResultsFolder, app, say
 from vflsim.cli.options import Workers
 from vflsim.cli.output import Seeds, Trust
@@ -31,10 +32,7 @@ def trace(
     ] = False,
 ) -> None:
     """Write runs as a trace for ui.perfetto.dev or chrome://tracing, with messages as arrows."""
-    from vflsim.results.read import Results
-    from vflsim.results.trace import write_trace
-
-    place = write_trace(Results.open(results), out_file, protocol, seed)
+    place = vflsim.trace(results, out_file, protocol=protocol, seed=seed)
     say(str(place))
     if opened:
         _show(place)

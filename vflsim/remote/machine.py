@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-import vflsim
 from vflsim.protocols.capabilities import Peering
 from vflsim.remote.own_data import OwnData
 from vflsim.scenario.load import dump
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models, setting
+from vflsim.version import __version__
 
 _ROOM = 2**20
 
@@ -29,7 +29,7 @@ def machine() -> str:
 
 def version() -> str:
     """Return the version of vflsim."""
-    return vflsim.__version__
+    return __version__
 
 
 def digest_of(scenario: Scenario) -> str:

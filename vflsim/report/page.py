@@ -12,7 +12,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-import vflsim
 from vflsim.report.charts import embedded
 from vflsim.report.figures import Drawn, Ink
 from vflsim.report.joint import Together, joint
@@ -22,6 +21,7 @@ from vflsim.results.compared import united
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results
 from vflsim.results.sweeps.sweep import Sweep
+from vflsim.version import __version__
 
 ASSETS = Path(__file__).parent / "assets"
 SIZE = 1_900_000
@@ -77,7 +77,7 @@ def _rendered(template: str, **content: Any) -> str:
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["tied"] = _tied
     assets = {path.name: Markup(path.read_text(encoding="utf-8")) for path in ASSETS.glob("*.[cj]s*")}
-    html = environment.get_template(template).render(assets=assets, version=vflsim.__version__, **content)
+    html = environment.get_template(template).render(assets=assets, version=__version__, **content)
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(html))
     return html.replace("SCRIPT-HASHES", " ".join(f"'sha256-{each}'" for each in hashes), 1)
 

@@ -47,6 +47,13 @@ def load(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> S
     return validate(rooted_document_of(source, overrides))
 
 
+def as_scenario(source: Scenario | str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Scenario:
+    """Return a scenario as it is, or load it; ``overrides`` apply to either. Raises ScenarioError."""
+    if isinstance(source, Scenario):
+        return source if not overrides else load(source.document.raw, overrides)
+    return load(source, overrides)
+
+
 def rooted_document_of(source: str | Path | Mapping[str, Any], overrides: Overrides = ()) -> Document:
     """Return the document of ``load``'s source, with overrides and absolute paths. Raises ScenarioError."""
     return _rooted(*document_of(source, overrides))

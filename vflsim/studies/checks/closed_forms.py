@@ -32,6 +32,12 @@ class Analysis:
     protocol: str
     findings: tuple[Finding, ...]
 
+    @property
+    def round(self) -> Finding:
+        """The finding about the duration of a round."""
+        none = NoClosedForm(ROUND, "the protocol derives none")
+        return next((each for each in self.findings if each.name == ROUND), none)
+
 
 def analyse(scenario: Scenario, name: str, data: LoadedData) -> Analysis:
     """Derive the closed forms of protocol ``name``, or the reasons why there are none; errors count as reasons.

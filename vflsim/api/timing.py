@@ -1,0 +1,167 @@
+"""Closed forms of a scenario's timing, without simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from vflsim.errors import ScenarioError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vflsim.analysis.findings import ClosedForm, Formula
+    from vflsim.plotting.style import Picture
+    from vflsim.protocols.capabilities import Choices
+    from vflsim.scenario.data import ScenarioData
+    from vflsim.scenario.models import Scenario
+    from vflsim.studies.checks.closed_forms import Analysis
+
+
+def analyze(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    protocols: Sequence[str] = (),
+) -> Analyses:
+    """Derive the closed forms of a scenario's timing, of all its ``protocols`` or of those that are named.
+
+    As ``vflsim analyze``. Where a quantity has no closed form, the reason stands in its place. Raises
+    ``ScenarioError`` and ``DataError``.
+
+    Example: ``vflsim.analyze("quickstart")["wait"].round.mean``
+    """
+    from vflsim.scenario.load import as_scenario, narrowed
+    from vflsim.studies.checks.closed_forms import analyse
+    from vflsim.studies.checks.data import read_and_check
+
+    loaded = narrowed(as_scenario(scenario, overrides), protocols)
+    data = read_and_check(loaded, training=False)
+    found = {name: analyse(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols}
+    return Analyses(loaded, data, found)
+
+
+@final
+class Analyses(Mapping[str, "Analysis"]):
+    """The closed forms of a scenario by protocol; each has ``findings`` with laws, means and formulas.
+
+    A finding is a :class:`~vflsim.analysis.findings.ClosedForm` (``mean``, ``sd``, ``quantile(level)``, ``law`` with
+    ``cdf(x)``, ``formulas()`` in sympy), or a :class:`~vflsim.analysis.findings.NoClosedForm` with the ``reason``.
+
+    Example::
+
+        analyses = vflsim.analyze("quickstart")
+        analyses["wait"].round.quantile(0.9)
+        analyses.frame[["protocol", "quantity", "mean"]]
+        analyses.figure().savefig("laws.png")
+    """
+
+    def __init__(self, scenario: Scenario, data: ScenarioData, found: Mapping[str, Analysis]) -> None:
+        self.scenario = scenario
+        self._data, self._found = data, dict(found)
+
+    def __getitem__(self, protocol: str) -> Analysis:
+        return self._found[protocol]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row per protocol and quantity: numbers in SI units, ``known``, ``conditions``, and ``reason`` if none.
+
+        Where only bounds are known, a column such as ``mean`` is the lower one, and ``mean_upper`` the upper one.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([_row(name, finding) for name, own in self.items() for finding in own.findings])
+
+    def figure(self) -> Picture:
+        """Draw the distributions of round durations: known ones as lines, bounds as areas.
+
+        ``numbers``: ``closed_form`` (protocol, seconds, lower, upper). Raises ``ScenarioError`` if no protocol's round
+        has a distribution.
+        """
+        from vflsim.analysis.findings import ClosedForm
+        from vflsim.plotting.closed_form_curves import Curve
+        from vflsim.plotting.laws import round_laws
+        from vflsim.plotting.protocol_style import kinds_in
+        from vflsim.results.store.closed_forms import curves_of
+
+        curves = {}
+        for name, own in self.items():
+            if isinstance(own.round, ClosedForm) and own.round.law is not None:
+                ((*_, x, lower, upper),) = curves_of(name, [own.round])
+                curves[name] = Curve(x, lower, upper)
+        if not curves:
+            raise ScenarioError("no protocol's round has a distribution in closed form", self.scenario.name)
+        kinds = {name: kind for name, kind in kinds_in(self.scenario).items() if name in self}
+        return round_laws(curves, kinds, self.scenario.name)
+
+    @property
+    def latex(self) -> str:
+        """The formulas as one align environment per protocol, with a comment for every missing closed form."""
+        from vflsim.analysis.findings import ClosedForm
+
+        lines: list[str] = []
+        for name, own in self.items():
+            forms = [each for each in own.findings if isinstance(each, ClosedForm)]
+            lines.append(f"% {name}")
+            lines += [f"% {each}" for each in own.findings if not isinstance(each, ClosedForm)]
+            found = [line for form in forms for line in formulas_of(form)]
+            lines += [f"% {formula}" for formula in found if isinstance(formula, str)]
+            formulas = dict.fromkeys(formula.latex for formula in found if not isinstance(formula, str))
+            if formulas:
+                lines += [r"\begin{align*}", " \\\\\n".join(f"  {formula}" for formula in formulas), r"\end{align*}"]
+        return "\n".join(lines)
+
+    def choices(self, protocol: str) -> tuple[Choices, ...]:
+        """Return a protocol's tables of what else could be chosen, such as FedVS's best K; none where it has none.
+
+        Raises ``Unanalysable`` if they have no closed form.
+        """
+        from vflsim.protocols.capabilities import Analysable
+        from vflsim.protocols.defaults import outgrown
+        from vflsim.scenario.resolve import setting
+
+        kind = self.scenario.protocols[protocol].protocol
+        if not isinstance(kind, Analysable) or outgrown(kind, "closed_forms"):
+            return ()
+        data = self._data.of(self.scenario.training_of(protocol))
+        return tuple(kind.choices(setting(self.scenario, protocol, data)))
+
+    def _repr_html_(self) -> str:
+        html: str = self.frame.to_html(index=False, na_rep="", float_format="{:.5g}".format)
+        return html
+
+
+def formulas_of(form: ClosedForm) -> Sequence[Formula | str]:
+    """Return the formulas of a closed form, or a line with the error if they cannot be written."""
+    from vflsim.analysis.findings import NoClosedForm
+
+    try:
+        found = form.formulas()
+        for formula in found:
+            _ = formula.text, formula.latex
+    except Exception as error:
+        return [f"{NoClosedForm.because_of(f'formula of {form.name}', error)}"]
+    return found
+
+
+def _row(protocol: str, finding: Any) -> dict[str, Any]:
+    from vflsim.analysis.findings import QUANTILES, ClosedForm
+
+    row: dict[str, Any] = {"protocol": protocol, "quantity": finding.name}
+    if not isinstance(finding, ClosedForm):
+        return row | {"reason": finding.reason}
+    row |= {"unit": finding.unit, "clients": finding.clients, "known": finding.exactness}
+    row |= {"mean": finding.mean.low, "mean_upper": finding.mean.high, "mean_error": finding.error, "sd": finding.sd}
+    for level in QUANTILES:
+        if (at := finding.quantile(level)) is not None:
+            row |= {f"p{100 * level:g}": at.low, f"p{100 * level:g}_upper": at.high}
+    return row | {"conditions": finding.conditions}
