@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
@@ -145,3 +147,32 @@ def test_kinds_of_a_package_that_is_built_and_installed_there_run_and_are_told_w
         assert info["installed"] == dict.fromkeys(kinds, "vflsim-nightly 0.3.1")
         assert any(str(environment) in path and "vflsim_nightly" in path for path in info["inputs"])
     call(script, "verify", "out", cwd=place)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a checkout knows which files are its own")
+def test_one_command_builds_the_archive_and_the_wheel_and_checks_them(tmp_path: Path) -> None:
+    if call("git", "ls-files", "--others", "--exclude-standard", cwd=ROOT):
+        pytest.skip("files that are not under version control are none of a release")
+    said = call(sys.executable, ROOT / ".ci" / "build", tmp_path, cwd=ROOT)
+    assert f"vflsim-{vflsim.__version__}: " in said
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"vflsim-{vflsim.__version__}.tar.gz",
+        f"vflsim-{vflsim.__version__}-py3-none-any.whl",
+    }
+
+
+def test_files_that_are_missing_or_do_not_belong_there_are_named() -> None:
+    build = runpy.run_path(str(ROOT / ".ci" / "build"))
+    assert build["differences"]("wheel", {"a", "b"}, {"b", "c"}) == [
+        "wheel: c is missing",
+        "wheel: a does not belong there",
+    ]
+    expected = build["expected_in_wheel"]({"vflsim/a.py", "scenarios/b.yaml", "tests/c.py"})
+    assert expected == {"vflsim/a.py", "vflsim/scenarios/b.yaml"}
+
+
+def test_the_version_stands_in_one_place_and_the_citation_names_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert f"version: {vflsim.__version__}\n" in (ROOT / "CITATION.cff").read_text()

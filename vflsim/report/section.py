@@ -135,7 +135,7 @@ def _repeat(results: Results) -> str:
     timing = " --timing-only" if all(run.info.timing_only for run in results.runs) else ""
     threads = _one(str(run.info.threads) for run in results.runs)
     threads = "" if threads in ("", "1") else f" --threads {threads}"
-    install = f"pip install vflsim=={version}" if version else "pip install vflsim"
+    install = f"pip install -c constraints.txt -e .   # in the source folder of vflsim {version}".rstrip()
     return f"{install}\nvflsim run {SCENARIO}{timing}{threads}   # {SCENARIO} holds the text above"
 
 
