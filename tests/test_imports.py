@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"results"},
     {"plotting", "simulation", "trained"},
     {"remote"},
-    {"attacks", "explaining", "exporting", "report", "studies"},
+    {"attacks", "explaining", "exporting", "reporting", "studies"},
     {"api"},
     {"cli"},
 ]

@@ -63,7 +63,7 @@ def test_an_installed_wheel_has_the_scenarios_inside_and_trains_in_an_empty_fold
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")}
     assert found >= {f"results/quickstart/{name}/seed-0/metrics.parquet" for name in ("wait", "coded")}
     assert (tmp_path / "results" / "quickstart" / "report.html").is_file()
-    assert list(environment.glob("lib/*/site-packages/vflsim/report/assets/uPlot.LICENSE"))
+    assert list(environment.glob("lib/*/site-packages/vflsim/reporting/assets/uPlot.LICENSE"))
 
 
 PROJECT = """\

@@ -58,3 +58,9 @@ def test_a_report_of_one_folder_lies_in_it_and_of_several_where_one_says(results
     assert vflsim.report(results) == results / "report.html"
     both = vflsim.report([results, vflsim.open_results(results)], tmp_path / "both.html")
     assert both.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_no_verb_has_the_name_of_a_folder() -> None:
+    """Importing a folder binds its name in the package, and would replace the verb."""
+    folders = {path.stem for path in Path(vflsim.__file__).parent.iterdir() if path.name != "__init__.py"}
+    assert not folders & set(vflsim.__all__)

@@ -9,8 +9,8 @@ import pytest
 from tiny_worlds import raw
 
 import vflsim
-from vflsim.report.answer import answer
-from vflsim.report.charts import curves
+from vflsim.reporting.answer import answer
+from vflsim.reporting.charts import curves
 from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.summary import outcomes
 from vflsim.results.statistics.targets import passage

@@ -12,7 +12,7 @@ from protocols_by_kind import KINDS
 from tiny_worlds import EAGER, data_of, run, tiny
 
 from vflsim import run as run_study
-from vflsim.report import write_report
+from vflsim.reporting import write_report
 from vflsim.results.facts.conditions import Conditions
 from vflsim.studies.checks.expected import expectation
 

@@ -26,7 +26,7 @@ def report(
 
     Example: ``vflsim.report("results/mine")``
     """
-    from vflsim.report import write_report
+    from vflsim.reporting import write_report
 
     several = isinstance(results, Sequence) and not isinstance(results, str)
     return write_report(results if several else [results], out, baseline=baseline)  # type: ignore[list-item, arg-type]

@@ -40,7 +40,7 @@ def watch(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 for any free one.", min=0, max=65535)] = 8765,
 ) -> None:
     """Serve the report of a folder to this machine's browser; the page follows the study that writes the folder."""
-    from vflsim.report.watch import watched
+    from vflsim.reporting.watch import watched
 
     with watched(results, port) as server:
         absent = "" if results.is_dir() else " (absent yet)"
@@ -51,7 +51,7 @@ def watch(
 
 def report_on(results: Results) -> None:
     """Write the report of a study that has ended. An error costs the report alone, and one line."""
-    from vflsim.report import write_report
+    from vflsim.reporting import write_report
 
     try:
         say(f"report: {write_report([results], brief=True)}")

@@ -42,7 +42,7 @@ def _show(trace: Path) -> None:
     """Open a trace in the browser's viewer, and wait until it has been fetched."""
     import webbrowser
 
-    from vflsim.report import perfetto
+    from vflsim.reporting import perfetto
 
     with perfetto.served(trace, perfetto.PORT) as server:
         place = perfetto.address(trace, server.port)

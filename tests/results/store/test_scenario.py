@@ -19,7 +19,7 @@ from vflsim.attacks import chosen
 from vflsim.attacks import evaluate as evaluate_runs
 from vflsim.errors import ResultsError
 from vflsim.explaining import explain as explain_runs
-from vflsim.report.watch import Follower
+from vflsim.reporting.watch import Follower
 from vflsim.results import verify_folder
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results

@@ -10,9 +10,9 @@ from browser import Browser
 from toy_runs import toy_results
 
 from vflsim.errors import ResultsError
-from vflsim.report import write_report
-from vflsim.report.figures import Ink
-from vflsim.report.swept import SweepSection, sweep_section
+from vflsim.reporting import write_report
+from vflsim.reporting.figures import Ink
+from vflsim.reporting.swept import SweepSection, sweep_section
 from vflsim.results.sweeps.sweep import Sweep
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from vflsim.errors import VflsimError
-from vflsim.report.serving import LocalHandler, LocalServer
+from vflsim.reporting.serving import LocalHandler, LocalServer
 from vflsim.results.store.json_files import read_scenario
 from vflsim.results.store.write import RUN, SCENARIO, SUMMARIES
 
@@ -54,7 +54,7 @@ class Follower:
         return wanted is not None and len(self._runs()) >= wanted
 
     def _made(self) -> str:
-        from vflsim.report.page import page, waiting  # seconds, for which the address need not wait
+        from vflsim.reporting.page import page, waiting  # seconds, for which the address need not wait
         from vflsim.results.read import Results
 
         name = self._folder.resolve().name

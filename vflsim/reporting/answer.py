@@ -11,7 +11,7 @@ import pandas as pd
 
 from vflsim.plotting.numbers import Numbers
 from vflsim.plotting.style import metric_label
-from vflsim.report.waits import whereabouts
+from vflsim.reporting.waits import whereabouts
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.means import CONFIDENCE, holm

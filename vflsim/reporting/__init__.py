@@ -23,7 +23,7 @@ def write_report(
     protocol that the others are compared with. Raises ResultsError.
     """
     from vflsim.plotting import open_folder
-    from vflsim.report.page import page
+    from vflsim.reporting.page import page
     from vflsim.results.store.write import REPORT, write_file
 
     found = [open_folder(each) if isinstance(each, Path | str) else each for each in studies]

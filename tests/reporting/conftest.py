@@ -10,7 +10,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # toy_runs, browser
 from browser import CHROMIUM, Browser, browser
 from toy_runs import toy_results, toy_run
 
-from vflsim.report import write_report
+from vflsim.reporting import write_report
 from vflsim.results import run_folder, write_file, write_run
 from vflsim.results.store.json_files import read_scenario
 

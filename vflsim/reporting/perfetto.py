@@ -6,7 +6,7 @@ import shutil
 import threading
 from pathlib import Path
 
-from vflsim.report.serving import ADDRESS, LocalHandler, LocalServer
+from vflsim.reporting.serving import ADDRESS, LocalHandler, LocalServer
 
 VIEWER = "https://ui.perfetto.dev"
 PORT = 9001

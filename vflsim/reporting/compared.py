@@ -7,7 +7,7 @@ from typing import Any
 
 from vflsim.kinds import TABLES
 from vflsim.plotting.style import metric_label
-from vflsim.report.tables import Sheet
+from vflsim.reporting.tables import Sheet
 from vflsim.results.read import Results
 from vflsim.results.statistics.targets import targets_of
 from vflsim.results.tables.conditions import conditions_of_results

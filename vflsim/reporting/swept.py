@@ -9,10 +9,10 @@ from typing import Any, final
 
 from vflsim.files import text
 from vflsim.plotting.style import target_label
-from vflsim.report.answer import Conclusion, Ranking, joined, ranking
-from vflsim.report.figures import Drawn, Ink, drawn
-from vflsim.report.section import ROWS, failed, versions
-from vflsim.report.tables import Sheet
+from vflsim.reporting.answer import Conclusion, Ranking, joined, ranking
+from vflsim.reporting.figures import Drawn, Ink, drawn
+from vflsim.reporting.section import ROWS, failed, versions
+from vflsim.reporting.tables import Sheet
 from vflsim.results.compared import tables_of_sweep
 from vflsim.results.read import Results
 from vflsim.results.store.write import RUN, SCENARIO

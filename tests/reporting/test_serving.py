@@ -18,9 +18,9 @@ from browser import Browser
 from command_line import Ended
 
 from vflsim.errors import ResultsError
-from vflsim.report import perfetto
-from vflsim.report.serving import MOST, SILENCE_S, LocalServer
-from vflsim.report.watch import watched
+from vflsim.reporting import perfetto
+from vflsim.reporting.serving import MOST, SILENCE_S, LocalServer
+from vflsim.reporting.watch import watched
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
 def test_the_page_waits_for_the_first_run_and_then_shows_it(
     server: LocalServer, begun: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.report.page.page", lambda results, brief, live: f"report of {len(results)}, {live=}")
-    monkeypatch.setattr("vflsim.report.watch._SHARE", 0)
+    monkeypatch.setattr("vflsim.reporting.page.page", lambda results, brief, live: f"report of {len(results)}, {live=}")
+    monkeypatch.setattr("vflsim.reporting.watch._SHARE", 0)
     assert server.server_address[0] == "127.0.0.1"
     assert b"0 of 12 runs have ended" in get(server.port, "/")[2]
     before = json.loads(get(server.port, "/state")[2])

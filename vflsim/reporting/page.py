@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from vflsim.report.charts import embedded
-from vflsim.report.figures import Drawn, Ink
-from vflsim.report.joint import Together, joint
-from vflsim.report.section import Section, section
-from vflsim.report.swept import SweepSection, sweep_section
+from vflsim.reporting.charts import embedded
+from vflsim.reporting.figures import Drawn, Ink
+from vflsim.reporting.joint import Together, joint
+from vflsim.reporting.section import Section, section
+from vflsim.reporting.swept import SweepSection, sweep_section
 from vflsim.results.compared import united
 from vflsim.results.joined import JoinedResults
 from vflsim.results.read import Results

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from toy_runs import toy_results
 
-from vflsim.report import write_report
-from vflsim.report.tables import amount, from_markdown
+from vflsim.reporting import write_report
+from vflsim.reporting.tables import amount, from_markdown
 from vflsim.results import write_file
 from vflsim.text_table import TextTable, markdown_page
 
@@ -72,9 +72,9 @@ def test_several_folders_make_one_report(tmp_path: Path) -> None:
 def test_figures_that_do_not_fit_are_left_out_and_named(
     toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflsim.report.section.BRIEF", ("time", "durations"))
+    monkeypatch.setattr("vflsim.reporting.section.BRIEF", ("time", "durations"))
     whole = write_report([toy_folder], tmp_path / "whole.html", brief=True).stat().st_size
-    monkeypatch.setattr("vflsim.report.page.SIZE", whole - 1000)
+    monkeypatch.setattr("vflsim.reporting.page.SIZE", whole - 1000)
     html = write_report([toy_folder], tmp_path / "less.html", brief=True).read_text()
     assert len(html.encode()) < whole - 1000
     assert html.count("<figure ") == 1

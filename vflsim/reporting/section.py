@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, final
 
 from vflsim.files import text
-from vflsim.report import charts, compared, tables
-from vflsim.report.answer import Conclusion, answer
-from vflsim.report.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
-from vflsim.report.tables import Sheet
+from vflsim.reporting import charts, compared, tables
+from vflsim.reporting.answer import Conclusion, answer
+from vflsim.reporting.figures import BRIEF, CAPTIONS, Drawn, Ink, drawn
+from vflsim.reporting.tables import Sheet
 from vflsim.results.read import Results, StoredRun
 from vflsim.results.store.manifest import Manifest
 from vflsim.results.store.write import MANIFEST, SCENARIO

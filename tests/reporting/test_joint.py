@@ -10,9 +10,9 @@ import pytest
 from browser import Browser
 
 from vflsim.errors import ResultsError
-from vflsim.report import charts, write_report
-from vflsim.report.figures import Ink
-from vflsim.report.joint import Together, joint
+from vflsim.reporting import charts, write_report
+from vflsim.reporting.figures import Ink
+from vflsim.reporting.joint import Together, joint
 from vflsim.results import Results
 from vflsim.results.joined import JoinedResults
 

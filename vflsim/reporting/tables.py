@@ -12,7 +12,7 @@ import pandas as pd
 
 from vflsim.plotting import closed_form_curves as closed
 from vflsim.plotting.numbers import Numbers
-from vflsim.report.waits import mean_round, time_spent, waited_for
+from vflsim.reporting.waits import mean_round, time_spent, waited_for
 from vflsim.results.read import Results
 from vflsim.results.statistics.estimates import Estimate
 from vflsim.results.statistics.open_rounds import Rounds, ages_of, pooled_mean

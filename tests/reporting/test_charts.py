@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vflsim.report import charts
+from vflsim.reporting import charts
 from vflsim.results import Results
 
 

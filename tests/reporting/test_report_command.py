@@ -39,7 +39,7 @@ def test_no_report_costs_a_run_its_results(
     def broken(*_: object, **__: object) -> Path:
         raise RuntimeError("no ink left\nand more")
 
-    monkeypatch.setattr("vflsim.report.write_report", broken)
+    monkeypatch.setattr("vflsim.reporting.write_report", broken)
     ended = vflsim("run", scenario, "--timing-only", "--report")
     assert ended.status == 0
     assert ended.err == "warning: no report: no ink left\n"
@@ -50,7 +50,7 @@ def test_the_command_writes_where_it_is_asked_to(
     vflsim: Callable[..., Ended], toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "vflsim.report.page.page", lambda results, brief, baseline: f"{len(results)} studies, {baseline}"
+        "vflsim.reporting.page.page", lambda results, brief, baseline: f"{len(results)} studies, {baseline}"
     )
     monkeypatch.chdir(tmp_path)
     assert vflsim("report", toy_folder, "--out", "one.html").out == "one.html\n"

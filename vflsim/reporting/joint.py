@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from vflsim.report import charts, tables
-from vflsim.report.answer import Conclusion, answer
-from vflsim.report.figures import CAPTIONS, Drawn, Ink, drawn
-from vflsim.report.section import ROWS
-from vflsim.report.tables import Sheet
+from vflsim.reporting import charts, tables
+from vflsim.reporting.answer import Conclusion, answer
+from vflsim.reporting.figures import CAPTIONS, Drawn, Ink, drawn
+from vflsim.reporting.section import ROWS
+from vflsim.reporting.tables import Sheet
 from vflsim.results.joined import JoinedResults
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.results.tables.footnotes import targets_in
