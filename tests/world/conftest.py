@@ -186,20 +186,20 @@ class Tiny:
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
         """The recorded events whose kind starts with ``kind``."""
-        e = self.recorder.events
-        kinds = list(e.kinds)
+        events = self.recorder.events
+        e, kinds = events.table, list(events.kinds)
         rows = [
             {
-                "start": e.start_s[i],
-                "end": e.end_s[i],
-                "party": e.party[i],
-                "kind": kinds[e.kind[i]],
-                "round": e.round[i],
-                "peer": e.peer[i],
-                "bytes": e.bytes[i],
-                "index": e.index[i],
-                "drawn": e.drawn_s[i],
-                "outcome": OUTCOMES[e.outcome[i]],
+                "start": e["start_s"][i],
+                "end": e["end_s"][i],
+                "party": e["party"][i],
+                "kind": kinds[e["kind"][i]],
+                "round": e["round"][i],
+                "peer": e["peer"][i],
+                "bytes": e["bytes"][i],
+                "index": e["index"][i],
+                "drawn": e["drawn_s"][i],
+                "outcome": OUTCOMES[e["outcome"][i]],
             }
             for i in range(len(e))
         ]

@@ -79,9 +79,8 @@ def run(links, doors, sent):
     world.after(END, lambda: world.finish("end"))
     world.run()
     transport.close()
-    e = recorder.events
-    kind = e.kinds["transfer.message"]
-    rows = {e.round[i]: (OUTCOMES[e.outcome[i]], e.bytes[i]) for i in range(len(e)) if e.kind[i] == kind}
+    kind = recorder.events.kinds["transfer.message"]
+    rows = {e["round"]: (OUTCOMES[e["outcome"]], e["bytes"]) for e in recorder.events.table if e["kind"] == kind}
     return arrived, rows
 
 

@@ -64,12 +64,12 @@ def simulate(network, ends, schedule, until: float, gates=None, outages=()):
 
 
 def intervals(recorder: Recorder, column: str, party: int) -> list[tuple[float, float]]:
-    e = recorder.events
-    transfer = next((code for kind, code in e.kinds.items() if kind.startswith("transfer.")), -1)
+    e = recorder.events.table
+    transfer = next((code for kind, code in recorder.events.kinds.items() if kind.startswith("transfer.")), -1)
     spans = [
-        (e.start_s[i], e.end_s[i])
+        (e["start_s"][i], e["end_s"][i])
         for i in range(len(e))
-        if e.kind[i] == transfer and getattr(e, column)[i] == party and e.end_s[i] > e.start_s[i]
+        if e["kind"][i] == transfer and e[column][i] == party and e["end_s"][i] > e["start_s"][i]
     ]
     return sorted(spans)
 
@@ -86,12 +86,12 @@ def nothing_is_lost_unnoticed(recorder, arrived, sent) -> None:
     assert sorted(map(id, (m for _, m in arrived))) == sorted(
         id(t.message) for t, _, _ in sent if t.state == "delivered"
     )
-    e = recorder.events
-    rows = [i for i in range(len(e)) if e.kind[i] == e.kinds.get("transfer.message")]
+    e = recorder.events.table
+    rows = [i for i in range(len(e)) if e["kind"][i] == recorder.events.kinds.get("transfer.message")]
     assert len(rows) == len(sent)
-    assert sum(e.bytes[i] for i in rows) == recorder.bytes_up + recorder.bytes_down + recorder.bytes_peer
+    assert sum(e["bytes"][i] for i in rows) == recorder.bytes_up + recorder.bytes_down + recorder.bytes_peer
     whole = sum(t.size for t, _, _ in sent if t.state == "delivered")
-    assert whole <= sum(e.bytes[i] for i in rows) <= sum(t.size for t, _, _ in sent)
+    assert whole <= sum(e["bytes"][i] for i in rows) <= sum(t.size for t, _, _ in sent)
 
 
 @settings(max_examples=examples(250), deadline=None, derandomize=True)
@@ -155,11 +155,11 @@ def test_shared_and_dedicated_links_account_for_everything(ends, schedule, until
 )  # fmt: skip
 def test_nothing_under_way_survives_an_outage_of_either_end(ends, schedule, gates, outages, network) -> None:
     _, recorder, _, sent = simulate(network, ends, schedule, 100.0, gates, outages)
-    e = recorder.events
+    e = recorder.events.table
     for i in range(len(e)):
         for time, party in outages:
             # At the very time either may come first.
-            assert party not in (e.party[i], e.peer[i]) or not e.start_s[i] < time < e.end_s[i]
+            assert party not in (e["party"][i], e["peer"][i]) or not e["start_s"][i] < time < e["end_s"][i]
     downs = [(time, party) for time, party in outages]
     for transfer, _, time in sent:
         if transfer.state == "lost":

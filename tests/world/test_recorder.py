@@ -27,13 +27,13 @@ def test_bytes_are_counted_by_direction() -> None:
     for sender, receiver, sent in ((1, 0, 10), (0, 2, 200), (1, 2, 3000), (2, 0, 40000)):
         recorder.transfer(message(sender, receiver), 0, 1.0, 2.0, sent, "done")
     assert (recorder.bytes_up, recorder.bytes_down, recorder.bytes_peer) == (40010, 200, 3000)
-    assert sum(recorder.events.bytes) == 43210
+    assert sum(recorder.events.table["bytes"]) == 43210
 
 
 def test_a_transfer_that_never_got_to_move_starts_where_it_ends() -> None:
     recorder = Recorder()
     recorder.transfer(message(1, 0), 0, float("nan"), 2.0, 0, "abandoned")
-    assert (recorder.events.start_s[0], recorder.events.end_s[0]) == (2.0, 2.0)
+    assert recorder.events.table[["start_s", "end_s"]].tolist() == [(2.0, 2.0)]
 
 
 @pytest.mark.parametrize(("keep", "events", "rounds"), [("events", 1, 1), ("rounds", 0, 1), ("summary", 0, 0)])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Moment(IntEnum):
@@ -24,17 +23,3 @@ class Timer(Protocol):
 
     def cancel(self) -> None:
         """Cancel the callback, unless it has been called."""
-
-
-class Due(Protocol):
-    """What ``World.schedule`` takes: an object that something happens to later, and that needs no other timer.
-
-    The world calls ``then`` with it when the time has come, unless it was told to cancel it. ``due`` says whether it is
-    still to happen; the world alone sets it.
-    """
-
-    due: bool
-
-    @property
-    def then(self) -> Callable[[Any], object]:
-        """What to call."""

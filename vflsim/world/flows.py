@@ -56,8 +56,8 @@ class FairSharing(Carrier):
             self.meter.begin_transfer(path.sender, path.receiver, now)
         rate = path.profile.value(now) if path.rate is None else path.rate
         if rate == math.inf or (rate > 0 and not transfer.size):
-            transfer.then, transfer.place = self._arrived, -1
-            self._world.schedule(transfer, 0.0)
+            transfer.place, transfer.due = -1, True
+            self._world.schedule(0.0, self._arrived, transfer)
             return
         transfer.place = self._number
         self._number += 1

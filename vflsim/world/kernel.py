@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 from vflsim.errors import RunError
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.clock import Due, Moment, Timer
+from vflsim.world.clock import Moment, Timer
 from vflsim.world.failures import blame, deadlock
 from vflsim.world.task import NOTHING, Signal, Task
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 class World(ABC):
@@ -60,12 +61,12 @@ class World(ABC):
         """Call ``callback`` in ``delay`` seconds. An ``observer``'s timer does not keep a deadlocked run alive."""
 
     @abstractmethod
-    def schedule(self, event: Due, seconds: float) -> None:
-        """Have ``event`` happen in ``seconds`` (``Moment.EVENT``): a timer without an object of its own."""
+    def schedule(self, seconds: float, then: Callable[[E], object], event: E) -> None:
+        """Call ``then(event)`` in ``seconds`` (``Moment.EVENT``): a timer without an object of its own."""
 
     @abstractmethod
-    def cancel(self, event: Due) -> None:
-        """Have a scheduled ``event`` not happen; nothing if it is not due. It must not be scheduled again."""
+    def cancel(self, event: object) -> None:
+        """Have an ``event`` that is scheduled, and has not happened, not happen. It must not be scheduled again."""
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` in this instant, before all other callbacks of it (``Moment.RESUME``)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
@@ -131,17 +132,17 @@ class Unshared(Carrier):
         self._move(transfer)
 
     def _move(self, transfer: Transfer) -> None:
-        transfer.state, transfer.then = "moving", self._finish
-        now = transfer.began = self._world.instant
+        world = self._world
+        transfer.state = "moving"
+        now = transfer.began = world.instant
         path = transfer.path
         if self.meter is not None:
             self.meter.begin_transfer(path.sender, path.receiver, now)
-        if path.rate:
-            self._world.schedule(transfer, 8 * transfer.size / path.rate)
-            return
-        seconds = path.profile.finish(now, 8.0 * transfer.size) - now
-        if seconds < float("inf"):  # else it is stuck, which shows as a deadlock if all is
-            self._world.schedule(transfer, seconds)
+        rate = path.rate
+        seconds = 8 * transfer.size / rate if rate else path.profile.finish(now, 8.0 * transfer.size) - now
+        if seconds < math.inf:  # else it is stuck, which shows as a deadlock if all is
+            transfer.due = True
+            world.schedule(seconds, self._finish, transfer)
 
     @override
     def sent(self, transfer: Transfer) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 from vflsim.errors import RunError
 from vflsim.learning.execution.executor import Executor, ImmediateExecutor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.clock import Due, Moment
-from vflsim.world.kernel import World
+from vflsim.world.clock import Moment
+from vflsim.world.kernel import E, World
 
 
 class RealTimer:
@@ -70,7 +70,7 @@ class RealTimeWorld(World):
         self._turn: float | None = None
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._live = 0  # callbacks and computations to come that are not an observer's
-        self._due: dict[Due, RealTimer] = {}
+        self._due: dict[object, RealTimer] = {}
 
     def now(self) -> float:
         """Simulated seconds since the start; the clock stands still during a turn, and stops with the run."""
@@ -90,21 +90,17 @@ class RealTimeWorld(World):
         """Call ``callback`` in ``delay`` simulated seconds (the loop keeps no finer order within an instant)."""
         return RealTimer(self, delay, callback, not observer)
 
-    def schedule(self, event: Due, seconds: float) -> None:
-        """Have ``event`` happen in ``seconds`` simulated seconds."""
-        event.due = True
-        self._due[event] = RealTimer(self, seconds, partial(self._happen, event), True)
+    def schedule(self, seconds: float, then: Callable[[E], object], event: E) -> None:
+        """Call ``then(event)`` in ``seconds`` simulated seconds."""
+        self._due[event] = RealTimer(self, seconds, partial(self._happen, then, event), True)
 
-    def cancel(self, event: Due) -> None:
+    def cancel(self, event: object) -> None:
         """Have a scheduled ``event`` not happen."""
-        if event.due:
-            event.due = False
-            self._due.pop(event).cancel()
+        self._due.pop(event).cancel()
 
-    def _happen(self, event: Due) -> None:
+    def _happen(self, then: Callable[[E], object], event: E) -> None:
         del self._due[event]
-        event.due = False
-        event.then(event)
+        then(event)
 
     async def perform(self, operation: Operation[Any]) -> None:
         """Run the operation in its party's thread."""

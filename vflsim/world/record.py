@@ -7,7 +7,6 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,7 @@ class Events:
     """The event table as packed rows of 69 bytes: no Python object is kept per event.
 
     ``party`` and ``peer`` are party numbers (-1: none), ``kind`` and ``outcome`` codes into ``kinds`` and ``OUTCOMES``.
-    A column is an attribute: ``events.start_s``.
+    A column is a field: ``events.table["start_s"]``.
     """
 
     row = _ROW
@@ -91,11 +90,6 @@ class Events:
         open_ = (table["end_s"] > end) | (table["outcome"] == unfinished)
         table["end_s"][open_], table["outcome"][open_] = end, unfinished
         self._rows = bytearray(table[np.lexsort((table["party"], table["end_s"]))].tobytes())
-
-    def __getattr__(self, column: str) -> NDArray[Any]:
-        if column not in (_ROW.names or ()):
-            raise AttributeError(f"the event table has no column {column!r}")
-        return self.table[column]
 
     @property
     def table(self) -> NDArray[np.void]:
@@ -223,7 +217,8 @@ class Recorder:
         if self.meter is not None and began == began:
             self.meter.end_transfer(message.sender, message.receiver, ended, sent)
         start = began if began == began else ended  # NaN: it never got to move
-        self.event(
+        record = self.event
+        record(
             start, ended, message.sender, _TRANSFERS[message.kind], message.round, message.receiver, sent, index, _NAN,
             outcome, message.sent,
         )  # fmt: skip

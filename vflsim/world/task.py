@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol
 
-from vflsim.world.clock import Due
 from vflsim.world.failures import foreign
 
 
@@ -24,7 +23,7 @@ class TaskWorld(Protocol):
     def forget(self, task: Task) -> None:
         """``task`` has ended."""
 
-    def cancel(self, event: Due) -> None:
+    def cancel(self, event: object) -> None:
         """Have a scheduled ``event`` not happen."""
 
 
@@ -38,16 +37,6 @@ class Abandoned(BaseException):
     def __init__(self, scope: object | None = None) -> None:
         super().__init__(scope)
         self.scope = scope
-
-
-class _Nothing:
-    """An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return iter(())  # type: ignore[return-value]  # at its end from the start: nothing is ever sent to it
-
-
-NOTHING = _Nothing()
 
 
 class Signal:
@@ -88,6 +77,17 @@ class Signal:
         return str(self.about)
 
 
+class Awaits(tuple[Signal, ...]):
+    """Awaits the signal that it holds, or nothing, without a call of Python."""
+
+    __slots__ = ()
+    __await__ = tuple.__iter__  # ends once its signal is set: nothing is ever sent to it
+
+
+NOTHING: Awaitable[None] = Awaits()  # type: ignore[assignment]  # as an iterator of tuples is no generator
+"""An awaitable that is done at once. One object serves all, which is cheaper than a new coroutine every time."""
+
+
 class Task:
     """A coroutine that goes from signal to signal, in a context of its own (context variables do not leak).
 
@@ -117,17 +117,18 @@ class Task:
         world = self._world
         outer, world.running = world.running, self
         waiting, self.waiting = self.waiting, None
+        run = self._run
         try:
             if error is None:
-                wanted = self._run(self._send, None)
+                wanted = run(self._send, None)
             else:
                 if waiting is not None:
                     waiting.forsake()
-                wanted = self._run(self._coroutine.throw, error)
+                wanted = run(self._coroutine.throw, error)
             while not isinstance(wanted, Signal):
                 kind = type(wanted)
                 error = foreign(f"{kind.__module__}.{kind.__qualname__}")
-                wanted = self._run(self._coroutine.throw, error)
+                wanted = run(self._coroutine.throw, error)
             wanted._waiter, self.waiting = self, wanted
         except (StopIteration, Abandoned):
             self._end()

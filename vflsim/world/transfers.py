@@ -27,12 +27,12 @@ UNDER_WAY = frozenset({"latency", "queued", "moving"})
 class Transfer:
     """One message under way. ``state``: latency, queued, moving; then delivered, abandoned, unfinished or lost.
 
-    It is its own event: ``then`` is called with it when the time of its latency, or of its bytes, is over. ``latency``
-    is index and seconds of its draw. ``began`` is NaN until it moves. ``place`` is its number among those that share
-    the links (of networks that share them). ``Transport.send`` makes it.
+    It is its own event: ``due`` is whether the world's clock will say when its latency, or the time of its bytes, is
+    over. ``latency`` is index and seconds of its draw. ``began`` is NaN until it moves. ``place`` is its number among
+    those that share the links (of networks that share them). ``Transport.send`` makes it.
     """
 
-    __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "size", "state", "then")
+    __slots__ = ("began", "deliver", "due", "index", "latency", "message", "path", "place", "size", "state")
     message: Message
     size: int
     path: Route
@@ -42,7 +42,6 @@ class Transfer:
     state: State
     began: float
     due: bool
-    then: Callable[[Transfer], object]
     place: int
 
     @property

@@ -69,8 +69,8 @@ class Transport:
         latency = path.latency
         transfer.latency = _, seconds = next(latency.draws) if latency.draws else latency.draw(message.sent)
         if seconds > 0:
-            transfer.then = self._after_latency
-            self._world.schedule(transfer, seconds)
+            transfer.due = True
+            self._world.schedule(seconds, self._after_latency, transfer)
         else:
             if path.latency.constant is None:  # a draw of 0 is a draw
                 self._record_latency(transfer, "done")
@@ -139,6 +139,7 @@ class Transport:
         return profile
 
     def _after_latency(self, transfer: Transfer) -> None:
+        transfer.due = False
         message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
         self._recorder.event(
             message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0,
@@ -162,7 +163,8 @@ class Transport:
 
     def _cut(self, transfer: Transfer, outcome: Cut) -> bool:
         """End a transfer under way; returns whether it had a place on its links."""
-        self._world.cancel(transfer)  # it may be due at this very instant
+        if transfer.due:  # perhaps at this very instant
+            self._world.cancel(transfer)
         on_links = transfer.state != "latency"
         if not on_links:
             self._record_latency(transfer, outcome)

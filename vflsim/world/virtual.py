@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
@@ -12,42 +11,38 @@ import simpy
 
 from vflsim.learning.execution.executor import Executor
 from vflsim.learning.execution.operations import Operation
-from vflsim.world.clock import Due, Moment
+from vflsim.world.clock import Moment
 from vflsim.world.failures import STANDSTILL, stuck
-from vflsim.world.kernel import World
-from vflsim.world.task import NOTHING, Signal, Task
+from vflsim.world.kernel import E, World
+from vflsim.world.task import NOTHING, Awaits, Signal, Task
 
 EVENT, COLLECT = Moment.EVENT, Moment.COLLECT
+_NEVER = 2**62
+"""A number of events that no run has; ``range`` counts up to it without integers of arbitrary size."""
 
 
 class VirtualTimer:
     """A scheduled callback."""
 
-    __slots__ = ("_call", "_observes", "_world", "due")
+    __slots__ = ("_call", "_due", "_observes", "_world")
 
     def __init__(self, world: VirtualWorld, call: Callable[[], object], observes: bool) -> None:
         self._world, self._call, self._observes = world, call, observes
-        self.due = True
+        self._due = True
         world._idle += observes
 
-    @staticmethod
-    def then(timer: VirtualTimer) -> None:
+    def ring(self) -> None:
         """Make the call."""
-        timer._world._idle -= timer._observes
-        timer._call()
+        self._due = False
+        self._world._idle -= self._observes
+        self._call()
 
     def cancel(self) -> None:
         """Cancel the callback, unless it has been called."""
-        if self.due:
-            self.due = False
-            self._world._idle += not self._observes
-
-
-class _Once(tuple[Signal]):
-    """Awaits the signal that it holds, without a call of Python."""
-
-    __slots__ = ()
-    __await__ = tuple.__iter__
+        if self._due:
+            self._due = False
+            self._world._idle -= self._observes
+            self._world.cancel(self)
 
 
 class Pause(Signal):
@@ -57,12 +52,12 @@ class Pause(Signal):
     for one time after the other, so it has one pause, which it uses again unless it was abandoned.
     """
 
-    __slots__ = ("due", "then")
-    due: bool
+    __slots__ = ("ends",)
 
     def __init__(self, world: World, task: Task) -> None:
         super().__init__(world)
-        self.then = task.step
+        self.ends = task.step
+        """What to call when the time is over."""
 
     def forsake(self) -> None:
         """Stay in SimPy's queue, where nothing resumes the waiter any more."""
@@ -73,10 +68,11 @@ class Pause(Signal):
 class Calendar(simpy.Environment):
     """SimPy's environment: its clock, and its queue of events by (time, priority, order of scheduling).
 
-    The world takes the events from the queue itself, calls them instead of lists of callbacks, and looks at the time
-    and the priority of the next one, which SimPy does not publish: it reads SimPy's private fields. SimPy's
-    ``Process``, ``Timeout`` and conditions are not used: their interrupts arrive later in the instant, where a message
-    could overtake them, and a wait that they abandon stays behind.
+    The world puts events into the queue and takes them out itself, and looks at the time and the priority of the next
+    one, which SimPy does not publish: it reads SimPy's private fields. Instead of an event's list of callbacks, an
+    entry has one function: (time, priority, number, function, event). SimPy's ``Process``, ``Timeout`` and conditions
+    are not used: their interrupts arrive later in the instant, where a message could overtake them, and a wait that
+    they abandon stays behind.
     """
 
 
@@ -86,8 +82,10 @@ class VirtualWorld(World):
     def __init__(self, executor: Executor) -> None:
         super().__init__(executor)
         self._calendar = Calendar()
-        self._queue: list[tuple[float, int, int, Any]] = self._calendar._queue  # type: ignore[assignment]
+        self._queue: list[tuple[float, int, int, Callable[[Any], object], Any]]
+        self._queue = self._calendar._queue  # type: ignore[assignment]
         self._number = self._calendar._eid
+        self._cancelled = set[object]()  # events in the queue
         self._idle = 0  # events in the queue that were cancelled, or are an observer's
         # Callbacks of this instant stay out of SimPy's heap: those that come first in it, and those that end it.
         self._soon: deque[Callable[[], object]] = deque()
@@ -108,20 +106,17 @@ class VirtualWorld(World):
     ) -> VirtualTimer:
         """Call ``callback`` in ``delay`` virtual seconds."""
         timer = VirtualTimer(self, callback, observer)
-        self._calendar.schedule(timer, moment, delay)  # type: ignore[arg-type]
+        heappush(self._queue, (self.instant + delay, moment, next(self._number), VirtualTimer.ring, timer))
         return timer
 
-    def schedule(self, event: Due, seconds: float) -> None:
-        """Have ``event`` happen in ``seconds``: the event is SimPy's."""
-        event.due = True
-        # What SimPy's schedule does, without a call of it: most events come from here.
-        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), event))
+    def schedule(self, seconds: float, then: Callable[[E], object], event: E) -> None:
+        """Call ``then(event)`` in ``seconds``."""
+        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), then, event))
 
-    def cancel(self, event: Due) -> None:
+    def cancel(self, event: object) -> None:
         """Have a scheduled ``event`` not happen. SimPy cannot take it back: it is passed over when its time comes."""
-        if event.due:
-            event.due = False
-            self._idle += 1
+        self._cancelled.add(event)
+        self._idle += 1
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` before all other callbacks of this instant."""
@@ -133,16 +128,16 @@ class VirtualWorld(World):
 
     def pause(self, seconds: float, about: str) -> Awaitable[None]:
         """Let ``seconds`` pass."""
-        if not seconds > 0:
+        if not seconds > 0.0:
             self.stand_still()
             return NOTHING
         task = self.running or self.current()
         awaitable = task.pause
         if awaitable is None:
-            awaitable = task.pause = _Once((Pause(self, task),))
+            awaitable = task.pause = Awaits((Pause(self, task),))
         pause: Pause = awaitable[0]
-        pause.about, pause.due = about, True
-        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause))
+        pause.about = about
+        heappush(self._queue, (self.instant + seconds, EVENT, next(self._number), pause.ends, pause))
         return awaitable  # type: ignore[no-any-return]
 
     def perform(self, operation: Operation[Any]) -> None:
@@ -169,7 +164,7 @@ class VirtualWorld(World):
             self._halted = False  # before looking for a visitor: one who comes in between sets it again
             visitor = self._visitor
             if visitor is None:
-                self._deal_with_events(sys.maxsize)
+                self._deal_with_events(_NEVER)
             elif self.events < self._visit_after:
                 self._deal_with_events(self._visit_after)
             else:
@@ -180,6 +175,7 @@ class VirtualWorld(World):
     def _deal_with_events(self, until: int) -> None:
         """Handle events until ``_halted``, or until the count of events is ``until``."""
         calendar, queue, soon, at_end = self._calendar, self._queue, self._soon, self._at_end
+        cancelled = self._cancelled
         first = self.events + 1
         for self.events in range(first, until + 1):
             if soon:
@@ -189,17 +185,17 @@ class VirtualWorld(World):
                 self._still += 1
                 at_end.popleft()()
             elif len(queue) > self._idle or at_end:
-                instant, _, _, event = heappop(queue)
+                instant, _, _, then, event = heappop(queue)
                 if instant != self.instant:
                     self.instant = calendar._now = instant
                     self._still = 0
                 else:
                     self._still += 1
-                if event.due:
-                    event.due = False
-                    event.then(event)
-                else:
+                if cancelled and event in cancelled:
+                    cancelled.remove(event)
                     self._idle -= 1
+                else:
+                    then(event)
             else:
                 raise self._deadlock()
             if self._still > STANDSTILL:
