@@ -337,14 +337,18 @@ def test_a_receive_abandoned_in_the_instant_of_its_message_gives_it_back(tiny, h
 
 
 def test_a_message_handed_over_and_given_back_goes_to_the_next_who_waits(virtual) -> None:
-    """At t = 1 the gather has resolved, its task has not gone on yet, and then the halt comes."""
+    """At t = 1 two receives have resolved, their tasks have not gone on yet, and then the halt comes."""
     world = virtual(1)
     mailbox = world.server.state.mailbox
 
     async def beside(node):
         world.log("beside", (await node.recv("ball", round=1)).round)
 
+    async def other(node):
+        world.log("other", (await node.recv("ball", round=2)).round)
+
     async def server(node):
+        node.start(other(node))
         async with node.until("halt"):
             await node.recv("ball")
             world.log("never")
@@ -355,11 +359,11 @@ def test_a_message_handed_over_and_given_back_goes_to_the_next_who_waits(virtual
 
     async def client(node):
         await node.sleep(1)
-        ball = virtual.ball(round=1)
-        ball.sender, halt = 1, virtual.Halt()
-        halt.sender = 1
-        mailbox.deliver(ball)
+        first, second, halt = virtual.ball(round=1), virtual.ball(round=2), virtual.Halt()
+        first.sender = second.sender = halt.sender = 1
+        mailbox.deliver(first)
+        mailbox.deliver(second)
         mailbox._resolve()
         mailbox.deliver(halt)
 
-    world.run(server, client).happened((1, "abandoned", True), (1, "beside", 1))
+    world.run(server, client).happened((1, "abandoned", True), (1, "other", 2), (1, "beside", 1))

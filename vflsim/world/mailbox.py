@@ -87,7 +87,7 @@ class Wanted(Signal):
     def time_out(self) -> None:
         """Stop waiting at the end of this instant, with the messages that have arrived by then."""
         self.timed_out = True
-        self._mailbox.collect()
+        self._mailbox.collect(self)
 
     def hang_up(self) -> None:
         """Stop waiting for a sender that has crashed."""
@@ -100,7 +100,7 @@ class Wanted(Signal):
             self.senders -= {sender}
             self.count -= 1
             if self.ready:
-                self._mailbox.collect()
+                self._mailbox.collect(self)
 
     def __str__(self) -> str:
         what = f"{self.kind!r}" + (f" of round {self.round}" if self.round is not None else "")
@@ -139,7 +139,7 @@ class Mailbox:
         self._received: dict[str, float] = {}  # when the latest message of a kind that was handed out had arrived
         self.read: dict[int, float] = {}
         """When a message of each sender was handed out last (s)."""
-        self._collecting = False
+        self._ready: list[Wanted] = []  # to be answered as this instant ends
         self._turn = 0
 
     def deliver(self, message: Message) -> None:
@@ -169,7 +169,7 @@ class Mailbox:
         else:
             self._wanted[kind] = [wanted]
         if wanted.met >= wanted.count:
-            self.collect()
+            self.collect(wanted)
         return wanted
 
     def withdraw(self, wanted: Wanted) -> None:
@@ -212,11 +212,13 @@ class Mailbox:
         if watch in watches:
             watches.remove(watch)
 
-    def collect(self) -> None:
-        """Answer the receives that are ready as this instant ends."""
-        if not self._collecting:
-            self._collecting = True
-            self.world.at_end(self._resolve)
+    def collect(self, wanted: Wanted) -> None:
+        """Answer a receive that is ready as this instant ends, if it still is."""
+        if not self._ready:
+            at_end = self.world.at_end
+            at_end(self._resolve)
+        if wanted not in self._ready:
+            self._ready.append(wanted)
 
     def clear(self) -> None:
         """Drop all messages, but for the kinds that an observer waits for, and the calls of blocks that have ended."""
@@ -262,26 +264,28 @@ class Mailbox:
             insort(here, message, key=_order)
         if waiting := self._wanted.get(kind):
             for wanted in waiting:
-                if wanted.note(message) and not self._collecting:
-                    self.collect()
+                if wanted.note(message):
+                    self.collect(wanted)
 
     def _resolve(self) -> None:
-        self._collecting = False
-        ready = [
-            wanted for waiting in self._wanted.values() for wanted in waiting
-            if wanted.met >= wanted.count or wanted.timed_out
-        ]  # fmt: skip
+        ready, self._ready = self._ready, []
         if len(ready) > 1:
             ready.sort(key=_turn)  # the longest wait is answered first
+        answered: list[Wanted] = []
         for wanted in ready:
-            # The receives before it may have taken its messages.
-            if wanted.met >= wanted.count or wanted.timed_out:
-                waiting = self._wanted[wanted.kind]
+            waiting = self._wanted[wanted.kind]
+            # It may have been withdrawn, and the receives before it may have taken its messages.
+            if (wanted.met >= wanted.count or wanted.timed_out) and wanted in waiting:
                 waiting.remove(wanted)
                 wanted.value, wanted.done = self._pick(wanted), True
-                self.world.soon(wanted.wake)
+                answered.append(wanted)
                 if waiting:
                     self._recount(wanted.kind)
+        if len(answered) == 1:
+            answered[0].wake()  # nothing could come before it
+        else:
+            for wanted in answered:
+                self.world.soon(wanted.wake)
 
     def _recount(self, kind: str) -> None:
         """Let the receives count anew after some messages were taken."""
@@ -289,29 +293,34 @@ class Mailbox:
             wanted.recount(self._messages[kind])
 
     def _pick(self, wanted: Wanted) -> list[Message]:
+        """Take the messages for a receive out of those that are here."""
+        kind, messages = wanted.kind, self._messages.get(wanted.kind, [])
+        if wanted.met == len(messages) <= wanted.count:
+            picked, self._messages[kind] = messages, []  # mostly: all are for it
+        else:
+            picked = self._chosen(wanted, messages)
+        read, now = self.read, self.world.instant
+        for message in picked:
+            read[message.sender] = now
+        if picked and picked[-1].arrived > self._received.get(kind, -1.0):
+            self._received[kind] = picked[-1].arrived
+        return picked
+
+    def _chosen(self, wanted: Wanted, messages: list[Message]) -> list[Message]:
         picked: list[Message] = []
         passed: list[Message] = []
-        messages = self._messages.setdefault(wanted.kind, [])
-        count, round_, senders = wanted.count, wanted.round, wanted.senders
         heard: set[int] = set()
-        read, now = self.read, self.world.instant
         looked = 0
         for message in messages:
-            if len(picked) == count:
+            if len(picked) == wanted.count:
                 break
             looked += 1
-            sender = message.sender
-            if (round_ is not None and message.round != round_) or (
-                senders is not None and (sender not in senders or sender in heard)
-            ):
-                passed.append(message)
-            else:
-                heard.add(sender)
+            if wanted.matches(message) and not (wanted.senders is not None and message.sender in heard):
+                heard.add(message.sender)
                 picked.append(message)
-                read[sender] = now
+            else:
+                passed.append(message)
         messages[:looked] = passed
-        if picked and picked[-1].arrived > self._received.get(wanted.kind, -1.0):
-            self._received[wanted.kind] = picked[-1].arrived
         return picked
 
 

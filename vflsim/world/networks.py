@@ -117,7 +117,7 @@ class Unshared(Carrier):
 
     def __init__(self, world: World, arrived: Arrived) -> None:
         super().__init__(arrived)
-        self._world = world
+        self._world, self._over = world, self._finish
 
     @override
     def connect(self, path: Route, up: Profile, down: Profile) -> None:
@@ -142,7 +142,7 @@ class Unshared(Carrier):
         seconds = 8 * transfer.size / rate if rate else path.profile.finish(now, 8.0 * transfer.size) - now
         if seconds < math.inf:  # else it is stuck, which shows as a deadlock if all is
             transfer.due = True
-            world.schedule(seconds, self._finish, transfer)
+            world.schedule(seconds, self._over, transfer)
 
     @override
     def sent(self, transfer: Transfer) -> int:
@@ -183,9 +183,10 @@ class Queues(Unshared):
     @override
     def enter(self, transfer: Transfer) -> None:
         up, down = transfer.path.lines
+        both_free = not up and not down
         up.append(transfer)
         down.append(transfer)
-        if up[0] is transfer and down[0] is transfer:
+        if both_free:
             self._move(transfer)
         else:
             transfer.state = "queued"
@@ -198,7 +199,8 @@ class Queues(Unshared):
 
     @override
     def _finish(self, transfer: Transfer) -> None:
-        self._arrived(transfer)
+        arrived = self._arrived
+        arrived(transfer)
         up, down = transfer.path.lines
         up.popleft()
         down.popleft()

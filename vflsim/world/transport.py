@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -20,6 +19,7 @@ from vflsim.world.transfers import Latency, Route, Transfer
 __all__ = ["Transfer", "Transport"]
 
 Cut = Literal["abandoned", "unfinished", "lost"]
+_NAN = math.nan
 
 
 class Transport:
@@ -46,9 +46,10 @@ class Transport:
         self._network, self._gates = network, gates or {}
         self._carrier = network.carrier(world, self._arrived)
         self._carrier.meter = recorder.meter
-        self._paths: defaultdict[int, dict[int, Route]] = defaultdict(dict)
+        self._record, self._latency_over = recorder.event, self._after_latency
+        self._paths: list[dict[int, Route]] = [{} for _ in links]  # of each sender to each receiver
         self._profiles: dict[tuple[int, str], Profile] = {}
-        self._sent_count: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        self._sent_count: list[dict[str, int]] = [{} for _ in links]
         self._open: dict[Transfer, None] = {}  # in the order sent
         self._shut: set[int] = set()
 
@@ -60,7 +61,7 @@ class Transport:
         index = counted[kind] = counted.get(kind, -1) + 1
         transfer = Transfer()  # filled in here: as an __init__ this would take three times as long
         transfer.message, transfer.size, transfer.path, transfer.index = message, size, path, index
-        transfer.deliver, transfer.began, transfer.due, transfer.state = deliver, math.nan, False, "latency"
+        transfer.deliver, transfer.began, transfer.due, transfer.state = deliver, _NAN, False, "latency"
         self._open[transfer] = None
         if self._shut and (sender in self._shut or receiver in self._shut):
             transfer.state = "lost"  # before its latency began: that draw is the next message's
@@ -68,9 +69,9 @@ class Transport:
             return transfer
         latency = path.latency
         transfer.latency = _, seconds = next(latency.draws) if latency.draws else latency.draw(message.sent)
-        if seconds > 0:
+        if seconds > 0.0:
             transfer.due = True
-            self._world.schedule(seconds, self._after_latency, transfer)
+            self._world.schedule(seconds, self._latency_over, transfer)
         else:
             if path.latency.constant is None:  # a draw of 0 is a draw
                 self._record_latency(transfer, "done")
@@ -140,8 +141,8 @@ class Transport:
 
     def _after_latency(self, transfer: Transfer) -> None:
         transfer.due = False
-        message, path, (index, drawn) = transfer.message, transfer.path, transfer.latency
-        self._recorder.event(
+        message, path, (index, drawn), record = transfer.message, transfer.path, transfer.latency, self._record
+        record(
             message.sent, self._world.instant, path.sender, path.latency.purpose, message.round, path.receiver, 0,
             index, drawn,
         )  # fmt: skip
@@ -159,7 +160,8 @@ class Transport:
         message = transfer.message
         del self._open[transfer]
         self._recorder.transfer(message, transfer.index, transfer.began, self._world.instant, transfer.size, "done")
-        transfer.deliver(message)
+        deliver = transfer.deliver
+        deliver(message)
 
     def _cut(self, transfer: Transfer, outcome: Cut) -> bool:
         """End a transfer under way; returns whether it had a place on its links."""

@@ -50,11 +50,18 @@ class Wires:
         """Count the bytes of a message on the wire. Messages of one shape are counted once."""
         value, batch = message.value, message.batch
         ids = 0 if batch is None or batch.origin == SHARED else len(batch.ids)
-        codec = self.codec if self._one else self.codec.towards(message.receiver)
+        key: Any
+        if self._one and not message.tensors:
+            key = ids if value is None else (value.shape, value.dtype, ids)
+            size = self._sizes.get(key)
+            if size is None:
+                size = self._sizes[key] = self.codec.size_of(specs_of(message), ids)
+            return size
+        codec = self.codec.towards(message.receiver)
         if message.tensors:
             passed_on = {name: self.arrived[each] for name, each in message.carried.items() if each in self.arrived}
             return codec.size_of(specs_of(message), ids, passed_on)
-        if not self._one and value is not None:
+        if value is not None:
             codec = self.arrived.get(value, codec)
         key = ids if value is None else (id(codec), value.shape, value.dtype, ids)
         size = self._sizes.get(key)
