@@ -81,6 +81,7 @@ class BatchSequence:
         self._last = rest if rest and not self.uniform else self.size
         self.per_epoch = full + (rest > 0)
         self._epochs: OrderedDict[int, tuple[Batch, ...]] = OrderedDict()
+        self._latest: Batch | None = None
 
     @property
     def smallest(self) -> int:
@@ -102,6 +103,9 @@ class BatchSequence:
 
     def batch(self, k: int) -> Batch:
         """Return batch ``k`` = 0, 1, …; equal arguments give equal batches, in any order."""
+        latest = self._latest
+        if latest is not None and latest.index == k:  # mostly: parties in step ask for the same
+            return latest
         if k < 0:
             raise ValueError(f"batches are numbered from 0, not {k}")
         epoch, place = divmod(k, self.per_epoch)
@@ -109,7 +113,8 @@ class BatchSequence:
         if batches is None:
             batches = self._cut(epoch)
         self._epochs.move_to_end(epoch)
-        return batches[place]
+        self._latest = batches[place]
+        return self._latest
 
     def _cut(self, epoch: int) -> tuple[Batch, ...]:
         """Cut an epoch into batches, once for all parties."""

@@ -65,6 +65,9 @@ class Conductor:
         self._world, self._recorder = parties.server.world, parties.shared.recorder
         self._report = report
         self._wired = wired
+        # Looked at after every step; a scenario's own fields take a tenth of a microsecond each.
+        self._limits = tuple(math.inf if n is None else n for n in (stop.rounds, stop.updates, stop.epochs))
+        self._in_seconds = every.every.unit == "seconds"
         of_clients = (client.learner.releases for client in parties.clients)
         self._releases = [releases for releases in of_clients if releases is not None]
         self._trigger: Signal | None = None
@@ -203,21 +206,23 @@ class Conductor:
         return {"epsilon": max(releases.epsilon for releases in self._releases)}
 
     def _on_progress(self) -> None:
-        recorder, stop, every = self._recorder, self._stop, self._every.every
-        if stop.rounds is not None and recorder.rounds >= stop.rounds:
+        recorder, (rounds, updates, epochs) = self._recorder, self._limits
+        if recorder.rounds >= rounds:
             self._world.finish("rounds")
-        if stop.updates is not None and recorder.updates >= stop.updates:
+        if recorder.updates >= updates:
             self._world.finish("updates")
-        if stop.epochs is not None and self._epochs(recorder.rounds, recorder.embeddings_used) >= stop.epochs:
+        if epochs < math.inf and self._epochs(recorder.rounds, recorder.embeddings_used) >= epochs:
             self._world.finish("epochs")
         if self._precise is not None and recorder.rounds > self._precise.rounds:
             now, before = self._world.now(), self._round_ended
             self._round_ended = now
             if self._precise.add(now - before):
                 self._world.finish("precision")
-        if every.unit == "seconds" and not self._ticking:
-            self._tick()
-        elif every.unit != "seconds":
+        if self._in_seconds:
+            if not self._ticking:
+                self._tick()
+        else:
+            every = self._every.every
             count = recorder.rounds if every.unit == "rounds" else recorder.updates
             if count % every.amount == 0 and count != self._last_count:
                 self._last_count = count

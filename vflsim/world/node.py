@@ -27,6 +27,7 @@ from vflsim.world.task import Abandoned, Task
 
 T = TypeVar("T")
 L = TypeVar("L", default=Any)
+_FOREVER = math.inf
 
 
 class Node(Generic[L]):
@@ -230,7 +231,8 @@ class Node(Generic[L]):
                 if recorder.meter is not None:
                     state.worked(operation, (world.instant - start) / seconds if seconds else 0.0)
                 raise
-            recorder.event(start, world.instant, self.party, purpose, operation.round, -1, 0, index, drawn)
+            record = recorder.event
+            record(start, world.instant, self.party, purpose, operation.round, -1, 0, index, drawn)
             if recorder.meter is not None:
                 state.worked(operation)
         finally:
@@ -291,9 +293,10 @@ class Node(Generic[L]):
         start = world.instant
         index, drawn = state.draws.next(purpose, state.clock.upload_delay, start)
         drawn *= factor
-        if not 0 <= drawn < math.inf:
+        if not 0.0 <= drawn < _FOREVER:
             checked_seconds(about, drawn)
-        meter = state.run.recorder.meter
+        recorder = state.run.recorder
+        meter, record = recorder.meter, recorder.event
         if meter is not None:
             meter.begin_radio(self.party, start)
         try:
@@ -305,7 +308,7 @@ class Node(Generic[L]):
         finally:
             if meter is not None:
                 meter.end_radio(self.party, world.instant)
-        state.run.recorder.event(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
+        record(start, world.instant, self.party, purpose, round_, peer, 0, index, drawn)
 
     async def recv(
         self, kind: str, round: int | None = None, timeout: float | None = None, sender: int | None = None

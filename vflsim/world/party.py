@@ -32,6 +32,9 @@ from vflsim.world.transport import Transport
 from vflsim.world.views import Views
 from vflsim.world.wire import Wire, Wires
 
+_MOST_BLOCKS = 8
+"""Blocks of draws taken at a time: from then on a draw takes 0.05 µs, and a block by itself 0.25 µs a draw."""
+
 
 @dataclass(slots=True)
 class RunContext:
@@ -86,10 +89,11 @@ class Draws:
         Abandoned work uses up its draw.
         """
         self._now = now
-        stream = self._streams.get(purpose)
-        if stream is None:
+        try:
+            return next(self._streams[purpose])
+        except KeyError:
             stream = self._streams[purpose] = self._stream(purpose, delay)
-        return next(stream)
+            return next(stream)
 
     def _stream(self, purpose: str, delay: Delay) -> Iterator[tuple[int, float]]:
         """Number the draws for ``purpose``; one by one only where they depend on the instant."""
@@ -98,7 +102,16 @@ class Draws:
         sampler = Sampler(delay, self._seed, self._party, purpose)
         if sampler.in_time:
             return ((index, sampler.draw(index, self._now)) for index in count())
-        return enumerate(chain.from_iterable(array("d", sampler.blocks(k, 1).tobytes()) for k in count()))
+        return enumerate(chain.from_iterable(_in_blocks(sampler)))
+
+
+def _in_blocks(sampler: Sampler) -> Iterator[array[float]]:
+    """Give all draws in order: as many blocks at a time as there have been, up to ``_MOST_BLOCKS``."""
+    first, many = 0, 1
+    while True:
+        yield array("d", sampler.blocks(first, many).tobytes())
+        first += many
+        many = min(first, _MOST_BLOCKS)
 
 
 class Processor:
@@ -269,10 +282,12 @@ class Party:
                 run.recorder.updates += 1
             else:
                 run.recorder.step(_step_facts(operation, facts), run.world.instant)
-            if run.progressed is not None:
-                run.progressed()
-        if run.computed is not None:
-            run.computed(operation)
+            progressed = run.progressed
+            if progressed is not None:
+                progressed()
+        computed = run.computed
+        if computed is not None:
+            computed(operation)
 
 
 def checked_seconds(what: str, seconds: float) -> float:

@@ -106,7 +106,7 @@ class ClientLearner(PartyLearner):
         and ``BlindingError`` for values that are too large to be blinded.
         """
         release = self.release("embed", batch)
-        result = self.promise(len(batch.ids), self.width, dtype=release.dtype)
+        result: Handle[Tensor] = Handle((len(batch.ids), self.width), release.dtype or self.dtype)
 
         def run() -> None:
             result.set(release(self._uploaded.forward(batch)))
@@ -153,8 +153,12 @@ class ClientLearner(PartyLearner):
 
     def release(self, kind: str, rows: Batch | ReleasedRows) -> Release:
         """Return what embeddings of training ``rows`` go through; those of rows that the client lacks become zeros."""
-        release, present = super().release(kind, rows), self.parts.present
-        return release if present is None else release.of_those(present["train"])
+        present = self.parts.present
+        if present is None:
+            return super().release(kind, rows)
+        return Release(self.releases, kind, rows, self.blinder if isinstance(rows, Batch) else None).of_those(
+            present["train"]
+        )
 
     def embed_split(self, split: Split, kind: str = "evaluate") -> Operation[Handle[Tensor]]:
         """Embed every row of a split, in evaluation mode: a handle of shape (rows, embedding).

@@ -19,7 +19,7 @@ from vflsim.learning.learners.graphs import KeptGraph
 from vflsim.learning.learners.joint import PartyStack
 from vflsim.learning.learners.party_model import PartyModel, descend
 from vflsim.learning.learners.party_parts import PartyParts
-from vflsim.learning.learners.releases import Release
+from vflsim.learning.learners.releases import AS_THEY_ARE, Release
 from vflsim.learning.learners.remembered import as_state, from_state, tensors_in
 from vflsim.learning.models.build import seeded
 from vflsim.learning.optimizers import Optimizer
@@ -244,6 +244,8 @@ class PartyLearner:
         ``release(h)`` when it runs. Only rows given as a ``Batch`` of the run's own sequences can count as sampled from
         all rows, and are blinded.
         """
+        if self.releases is None and self.blinder is None:
+            return AS_THEY_ARE
         return Release(self.releases, kind, rows, self.blinder if isinstance(rows, Batch) else None)
 
     def bounded(self, h: Tensor) -> Tensor:

@@ -55,9 +55,12 @@ class Staleness:
         if used is None:
             used = sorted({client for _, clients in arrived for client in clients})
         total, count, oldest = 0.0, 0, 0
-        for batch, clients in arrived if read is None else read:
-            own = self.row_age_sums(batch, clients)
-            total, count, oldest = total + own[0], count + own[1], max(oldest, own[2])
+        if read is None or read == arrived:  # all have just been refreshed
+            count = sum(len(batch) * len(clients) for batch, clients in arrived)
+        else:
+            for batch, clients in read:
+                own = self.row_age_sums(batch, clients)
+                total, count, oldest = total + own[0], count + own[1], max(oldest, own[2])
         ages = total, count, oldest
         facts = StepFacts(used, self.others(used), ages, self.client_ages(), self.fresh(), loss)
         self.step += 1
