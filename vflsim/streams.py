@@ -62,7 +62,7 @@ def generator(seed: int, party: int, purpose: str) -> np.random.Generator:
         order = generator(seed=0, party=3, purpose="mine/order").permutation(4)
         sorted(order.tolist())  # [0, 1, 2, 3]
     """
-    return np.random.Generator(np.random.Philox(_Key(_digest(seed, party, purpose))))
+    return np.random.Generator(np.random.Philox(_Key(_digest(seed, party, purpose))))  # type: ignore[arg-type]  # its stubs
 
 
 def torch_seed(seed: int, party: int, purpose: str) -> int:

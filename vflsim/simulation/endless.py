@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from vflsim.errors import NoProgressError
@@ -45,9 +45,9 @@ class EndlessRule:
         by_server = SERVER_COMPUTATIONS + SERVER_COMPUTATIONS_A_CLIENT * clients
         by_clients = CLIENT_COMPUTATIONS * clients
         known = {
-            "round": _Awaited("round", partial(getattr, recorder, "current_round"), True, by_server, patient),
-            "update": _Awaited("update", partial(getattr, recorder, "updates"), False, by_clients, patient),
-            "release": _Awaited("release", lambda: sum(each.times for each in releases), False, by_clients, patient),
+            "round": _Awaited("round", attrgetter("current_round"), recorder, True, by_server, patient),
+            "update": _Awaited("update", attrgetter("updates"), recorder, False, by_clients, patient),
+            "release": _Awaited("release", _released, releases, False, by_clients, patient),
         }
         self._stop = stop
         wanted = awaited_by(stop, every)
@@ -91,19 +91,29 @@ def awaited_by(stop: Stop, every: Evaluate) -> set[str]:
     return wanted
 
 
-class _Awaited:
-    """The computations since the latest round, update or release: of those who could count it, and of all."""
+def _released(releases: list[Releases]) -> int:
+    return sum(each.times for each in releases)
 
-    def __init__(self, what: str, count: Callable[[], int], by_server: bool, patience: int, of_all: int) -> None:
-        self.what, self._count, self._by_server = what, count, by_server
+
+class _Awaited:
+    """The computations since the latest round, update or release: of those who could count it, and of all.
+
+    ``count(counted)`` says how many there have been.
+    """
+
+    def __init__(
+        self, what: str, count: Callable[[Any], int], counted: object, by_server: bool, patience: int, of_all: int
+    ) -> None:
+        self.what, self._count, self._counted, self._by_server = what, count, counted, by_server
         self._patience, self._of_all = patience, of_all
-        self._seen = count()
+        self._seen = count(counted)
         self._own = self._all = 0
         self._kinds: dict[str, None] = {}
 
     def add(self, operation: Operation[Any]) -> bool:
         """Note a computation; return whether there have been too many."""
-        count = self._count()
+        counter = self._count
+        count = counter(self._counted)
         if count != self._seen:
             self._seen, self._own, self._all = count, 0, 0
             self._kinds.clear()

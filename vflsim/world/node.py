@@ -202,6 +202,7 @@ class Node(Generic[L]):
             await self._enter()
         state, world, gate = self.state, self.world, self._gate
         processor, recorder = state.processor, state.run.recorder
+        meter, record = recorder.meter, recorder.event
         if processor.busy:
             await processor.free()
         processor.busy = True
@@ -212,8 +213,8 @@ class Node(Generic[L]):
             index, drawn = state.draws.next(purpose, state.compute_law, start)
             model = state.models_compute
             seconds = duration(state.clock.compute, drawn, operation) if model else drawn * operation.units
-            if recorder.meter is not None:
-                recorder.meter.begin_compute(self.party, start)
+            if meter is not None:
+                meter.begin_compute(self.party, start)
             try:
                 if gate is not None:
                     seconds = await gate.lasting(seconds, "its computation to end")
@@ -228,12 +229,11 @@ class Node(Generic[L]):
                 facts = None if operation.commit is None else state.committed(operation)
             except BaseException:
                 state.cut_short(start, purpose, operation.round, -1, index, drawn)
-                if recorder.meter is not None:
+                if meter is not None:
                     state.worked(operation, (world.instant - start) / seconds if seconds else 0.0)
                 raise
-            record = recorder.event
             record(start, world.instant, self.party, purpose, operation.round, -1, 0, index, drawn)
-            if recorder.meter is not None:
+            if meter is not None:
                 state.worked(operation)
         finally:
             if processor.queue:

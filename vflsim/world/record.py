@@ -70,7 +70,10 @@ class Events:
     ) -> None:  # fmt: skip
         """Append a row: an activity of ``party``, from ``start`` to ``end``; a message has a time ``sent``, too."""
         kinds = self.kinds
-        code = kinds[kind] if kind in kinds else kinds.setdefault(kind, len(kinds))
+        try:
+            code = kinds[kind]
+        except KeyError:
+            code = kinds[kind] = len(kinds)
         self._rows += _PACK(start, end, drawn, sent, round_, size, index, party, code, peer, _OUTCOME_CODES[outcome])
 
     def extend(self, rows: NDArray[np.void], kinds: Sequence[str]) -> None:

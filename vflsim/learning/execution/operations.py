@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -69,10 +70,7 @@ class Handle(Generic[T]):
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor promised, from its shape."""
-        size = self.dtype.itemsize
-        for n in self.shape:
-            size *= n
-        return size
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 def check_kept(handle: Handle[Any], kind: str) -> None:

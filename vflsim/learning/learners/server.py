@@ -189,8 +189,8 @@ class ServerLearner(PartyLearner):
             self._run_step(groups, [*ordered, *refreshed], promised, step.loss, "" if done is None else done.where)
 
         def commit() -> StepFacts:
+            arrived = _arrivals(_groups([*embeddings, *refreshed]) if refreshed else groups)
             read = [(batch, self.parts.clients) for batch, _ in groups] if self.parts.table else _arrivals(groups)
-            arrived = _arrivals(_groups([*embeddings, *refreshed]))
             return self.staleness.complete(arrived, step.loss, [message.sender for message in ordered], read)
 
         operation = Operation(
