@@ -33,10 +33,10 @@ SAMPLED = 4.0
 PARTS = {
     "record an event": ("Events.add", "Recorder.transfer"),
     "calendar and loop": (
-        "VirtualWorld._deal_with_events", "Calendar.step", "Environment.schedule", "VirtualWorld.schedule",
-        "VirtualWorld.after", "VirtualWorld.pause", "Pause.__await__", "VirtualTimer.happen", "Calendar.holds",
+        "VirtualWorld._deal_with_events", "VirtualWorld.schedule", "VirtualWorld.after", "VirtualWorld.pause",
+        "VirtualTimer.ring",
     ),
-    "resume a coroutine": ("Task.step", "Signal._wake", "Signal.wake", "Pause.happen"),
+    "resume a coroutine": ("Task.step", "Signal.wake"),
     "make an operation": ("ClientLearner.embed", "ClientLearner.client_step"),
     "server step, kept books": ("ServerLearner.server_step", "Staleness.complete", "Recorder.step"),
     "count an update": ("Party.count",),
