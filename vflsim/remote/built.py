@@ -115,6 +115,7 @@ def own_party(
     del learners, clients
     learner.draw_secrets()
     recorder = LiveRecorder(scenario.record.tables, party, world.really)
+    world.on_left = recorder.left
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)
     mailboxes = {other: boxes(other) for other in (SERVER, *resolved.clients) if other != party}

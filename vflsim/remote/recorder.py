@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from typing_extensions import override
 
+from vflsim.learning.execution.operations import Operation
 from vflsim.learning.learners.staleness import StepFacts
 from vflsim.world.order import InputOrder
 from vflsim.world.record import Recorder
@@ -25,6 +27,11 @@ class LiveRecorder(Recorder):
         self.order = InputOrder()
         if keep == "events":
             self.event = self._add
+
+    def left(self, operation: Operation[Any]) -> None:
+        """Note a computation of the party that has run, though the run ended before it: weights have its step."""
+        if self.keep == "events":
+            self.order.ended(f"compute.{operation.kind}")
 
     def _add(
         self, start: float, end: float, party: int, kind: str, round_: int, peer: int, size: int, index: int,

@@ -76,8 +76,9 @@ class LiveWorld(RealTimeWorld):
     back, is never ahead of real time, and at most ``MOST_BEHIND_S`` behind it: beyond that it slips. A computation
     begins so early that it ends when its drawn time is over, as far as earlier ones tell: not at once, since abandoned
     work must not run. If it takes longer, the schedule waits for it. Where nothing is ``emulated``, the schedule is
-    real time. ``on_finish(reason)`` is called once, within the event that ends the run. A computation that would end
-    after ``crash_at()``, the instant of the next crash, does not begin.
+    real time. ``on_finish(reason)`` is called once, within the event that ends the run; ``on_left(operation)`` for a
+    computation that has run although the run ended before its time was over. A computation that would end after
+    ``crash_at()``, the instant of the next crash, does not begin.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emulated: bool = True) -> None:
@@ -86,6 +87,7 @@ class LiveWorld(RealTimeWorld):
         self._most_behind = MOST_BEHIND_S if emulated else 0.0
         self._live = 1  # the connections
         self.on_finish: Callable[[str], None] | None = None
+        self.on_left: Callable[[Operation[Any]], None] | None = None
         self.crash_at: Callable[[], float] | None = None
         self.slipped_s = 0.0
         """By how much the schedule has slipped in all, because the machine could not follow it (s)."""
@@ -114,7 +116,16 @@ class LiveWorld(RealTimeWorld):
             return  # it takes no time of the run
         took = self._timed.took  # without a wait for the thread, which may have been evaluating
         self._took.setdefault(operation.kind, deque(maxlen=_RECENT)).append(took)
-        await self.pause(max(operation.at[1], began + took) - self.now(), "its computation to end")
+        try:
+            await self.pause(max(operation.at[1], began + took) - self.now(), "its computation to end")
+        except BaseException:
+            self.ran_unseen(operation)
+            raise
+
+    @override
+    def ran_unseen(self, operation: Operation[Any]) -> None:
+        if self.over and operation is self._working and self.on_left is not None:
+            self.on_left(operation)
 
     def deliver(self, call: Callable[[], object], at: float = 0.0) -> None:
         """Make a call as an event of this world, from within the loop; before the run, as soon as it runs.

@@ -118,11 +118,17 @@ class RealTimeWorld(World):
         work.add_done_callback(report)
         try:
             await ended
+        except BaseException:
+            if not work.cancel():  # its thread has taken it up
+                self.ran_unseen(operation)
+            raise
         finally:
-            work.cancel()  # abandoned before its thread took it up: it never runs
             self._live -= 1
         if ended.value is not None:
             raise ended.value
+
+    def ran_unseen(self, operation: Operation[Any]) -> None:
+        """Note that an operation has run, or runs to its end, although its party has abandoned it."""
 
     async def breathe(self) -> None:
         """Let others run."""
