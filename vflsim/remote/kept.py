@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from vflsim.errors import ResultsError, RunError
+from vflsim.files import parsed_json
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.states import named, under
 from vflsim.remote.live_party import LiveParty
@@ -58,15 +59,16 @@ class KeptState:
             with safe_open(self._file, "pt") as file:
                 about, names = file.metadata() or {}, file.keys()
                 tensors = {name: file.get_tensor(name) for name in names}
-            rows = np.fromfile(self._rows, Events.row, int(about.get("rows", 0)))
-        except (OSError, SafetensorError) as error:
+            rows = np.fromfile(self._rows, Events.row, int(about["rows"]))
+            counts, kinds = (parsed_json(about[name]) for name in ("counts", "kinds"))
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise self._nothing(f"no file {self._file} can be read") from error
         if about.get("run") != self._run:
             raise self._nothing(f"{self._file} is of another run")
         self._learner.load(under("learner", tensors))
         self._party.wire.load(under("wire", tensors))
-        self._party.go_on(json.loads(about["counts"]))
-        self._events.extend(rows, json.loads(about["kinds"]))
+        self._party.go_on(counts)
+        self._events.extend(rows, kinds)
         self._written = 0  # written anew: a row too many may be in the file
 
     def remove(self) -> None:
