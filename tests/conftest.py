@@ -26,7 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
     thorough.begin(config.getoption("--thorough"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    thorough.call_most_slow(items)
     for item in items if not thorough.is_thorough() else ():
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason=thorough.SLOW))

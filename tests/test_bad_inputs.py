@@ -480,6 +480,7 @@ def full_disk(after: int) -> Callable[..., Any]:
 
 
 # scenario.yaml (manifest.json where it stands there already), then three tables, the weights and run.json
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("after", range(6))
 @pytest.mark.parametrize("earlier", ["nothing", "an empty folder", "the same scenario", "another scenario"])
 def test_a_full_disk_leaves_nothing_half_written(

@@ -59,6 +59,7 @@ def test_all_protocols_of_a_scenario_train_alike(path: Path) -> None:
     assert all(scenario.training_of(name) == scenario.training for name in scenario.protocols)
 
 
+@pytest.mark.slow
 def test_one_scenario_has_every_protocol(tmp_path: Path) -> None:
     scenario = vflsim.load(FOLDER / "all_protocols.yaml", ["stop={rounds: 2}", "evaluate.every=2 rounds", "seeds=[0]"])
     assert {type(entry.protocol) for entry in scenario.protocols.values()} == set(PROTOCOLS)

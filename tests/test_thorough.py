@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import pytest
-from thorough import paired, turned
+from thorough import call_most_slow, paired, turned
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,3 +38,29 @@ def test_parameters_of_one_size_take_turns_mixed() -> None:
 
 def test_the_slow_tests_run_in_ci() -> None:
     assert re.search(r"^pytest -n 2 --thorough -m slow$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+
+
+class Case:
+    """What ``call_most_slow`` sees of a test's case."""
+
+    def __init__(self, nodeid: str, few: int | None) -> None:
+        self.nodeid, self.slow = nodeid, False
+        self.few = None if few is None else pytest.mark.sampled(few).mark
+
+    def get_closest_marker(self, name: str) -> object:
+        return self.few if name == "sampled" else None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        assert mark.name == "slow"
+        self.slow = True
+
+
+def test_few_cases_run_at_each_change_and_are_spread_evenly() -> None:
+    cases: list[Any] = [Case(f"a[{number}]", 3) for number in range(10)]
+    cases += [Case(f"b[{number}]", 7) for number in range(2)] + [Case(f"c[{number}]", None) for number in range(4)]
+    call_most_slow(cases)
+    assert [case.nodeid for case in cases if not case.slow] == [
+        *("a[0]", "a[3]", "a[6]"),
+        *("b[0]", "b[1]"),
+        *("c[0]", "c[1]", "c[2]", "c[3]"),
+    ]

@@ -1,6 +1,6 @@
 """How much the tests try: little at each change, more with ``pytest --thorough``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 
 import pytest
@@ -27,6 +27,22 @@ def is_thorough() -> bool:
 def examples(wanted: int) -> int:
     """How many examples a property gets that was written for so many: not above FEW, or not below MANY."""
     return max(wanted, MANY) if is_thorough() else min(wanted, FEW)
+
+
+def call_most_slow(items: Iterable[pytest.Item]) -> None:
+    """Mark as slow all cases of tests that are ``sampled(n)``, except n that are spread evenly over them."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for own in cases.values():
+        marker = own[0].get_closest_marker("sampled")
+        assert marker is not None
+        few = min(marker.args[0], len(own))
+        kept = {place * len(own) // few for place in range(few)}
+        for place, item in enumerate(own):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 Values = Sequence[object] | Mapping[str, object]

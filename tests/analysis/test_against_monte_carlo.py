@@ -139,6 +139,7 @@ def own_pace(means: np.ndarray, t: int, service: float, steps: int, seed: int) -
     return np.diff(ends, prepend=0.0), used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "service"), [(1, 0.1), (3, 0.4), (5, 2.0)])
 def test_memoryless_clients_that_work_on_form_a_chain(t: int, service: float) -> None:
     rounds, _ = own_pace(np.full(6, 1.5), t, service, ROUNDS, seed=t)

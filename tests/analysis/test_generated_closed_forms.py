@@ -29,6 +29,7 @@ FEW = 100
 """Rounds in each of 20 runs."""
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_forms_of_any_delays_agree_with_rounds_that_are_drawn(kind: str) -> None:
     @OFTEN
@@ -72,6 +73,7 @@ BY_HAND = {("finished", mixed) for mixed in ("a maximum that is constant", "atom
 """Laws of ``late: finished`` that take a minute or more: ``closed_form_checks.py`` has their like."""
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize(
     ("protocol", "delays_are"), [pair for pair in product(PROTOCOLS, DEGENERATE) if pair not in BY_HAND]
 )
@@ -83,6 +85,7 @@ def test_degenerate_delays_have_closed_forms_or_a_reason(protocol: str, delays_a
     assert seen(_world(PROTOCOLS[protocol], clients, server), FEW).wrong == []
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", LAWS)
 @pytest.mark.parametrize("protocol", ["synchronous", "cancel", "asynchronous", "fedvs"])
 def test_every_kind_of_delay_beside_constants_has_closed_forms_or_a_reason(protocol: str, kind: str) -> None:

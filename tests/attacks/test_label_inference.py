@@ -109,6 +109,7 @@ def test_too_few_rows_are_refused_with_the_reason(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize("method", ["norm", "cosine", "completion"])
 def test_noise_gives_no_labels_away(method: str, classes: int) -> None:

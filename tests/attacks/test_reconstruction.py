@@ -75,6 +75,7 @@ def of(table: pd.DataFrame, protocol: str, view: str) -> pd.DataFrame:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_that_hides_nothing_is_reconstructed(table: pd.DataFrame) -> None:
     found = of(table, "plain", "embedding")
     assert (found["attacker"] == "server").all()

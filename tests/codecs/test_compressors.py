@@ -72,6 +72,7 @@ def bits_of(tensor: Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
+@pytest.mark.sampled(14)
 @every
 @settings(max_examples=examples(15), deadline=None, derandomize=True)
 @given(x=values(), key=st.integers(0, 2**64 - 1))

@@ -68,6 +68,7 @@ def test_matrix_products_equal_those_of_flint(p: int, shape: tuple[int, int, int
 
 
 # 358, 128 and 682 are where blocks end for p = 2^31 − 1, 2^24 − 3 and 2^61 − 1.
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(
     ("p", "k"),
     [

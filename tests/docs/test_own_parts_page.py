@@ -26,6 +26,7 @@ def _mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "mine", raising=False)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: "+".join(section))
 def test_each_scenario_of_the_page_runs(section: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"

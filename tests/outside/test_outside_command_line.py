@@ -36,6 +36,7 @@ def write(kind: str, beside: dict[str, Any], **changes: Any) -> str:
     return f"{kind}.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_workers", "unrendered")
 @pytest.mark.parametrize(
     ("kind", "workers"), [pytest.param("two_trip", 2, marks=pytest.mark.slow), ("three_tensors", 1)]

@@ -52,6 +52,7 @@ def test_a_change_that_comes_late_is_found_where_values_are_needed_next(every: s
     assert 'self.kept["mine"]' in error.remedy
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", SOUND)
 @pytest.mark.parametrize("execution", [Execution(), Execution(eager=True)], ids=["batched", "eager"])
 def test_what_checkpoints_keep_is_resumed_to_the_byte(way: str, execution: Execution, tmp_path: Path) -> None:

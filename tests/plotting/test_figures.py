@@ -236,6 +236,7 @@ def test_figures_import_no_pyplot():
         }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     "script",

@@ -83,6 +83,7 @@ def test_training_and_evaluation_equal_one_plain_loop_over_rows(aggregate: str, 
     assert metrics(outcome)["test_loss"].iloc[-1] == pytest.approx(float(loss), abs=1e-12)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name in TAKING if name in SOME])
 def test_what_is_computed_together_is_what_is_computed_one_by_one(name: str, tmp_path: Path) -> None:
     aggregate = AGGREGATES[[*TAKING].index(name) % len(AGGREGATES)]

@@ -134,6 +134,7 @@ def test_whatever_can_be_said_is_among_what_is_tested() -> None:
         assert {MODELS[model]["kind"] for model in models} & {"linear", "mlp", "polynomial"}
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize(("protocol", "model", "optimizer", "aggregate"), TOGETHER)
 def test_batched_equals_eager(protocol: str, model: str, optimizer: str, aggregate: str) -> None:
     scenario = scenario_of(
@@ -178,6 +179,7 @@ class Strict(DeferredExecutor):
         assert all(handle.ready for operation in self.submitted for handle in operation.promises)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     ("protocol", "execution"),
     [

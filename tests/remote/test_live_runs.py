@@ -207,6 +207,7 @@ NEEDS_PAUSES = frozenset({"ef_vfl"})
 SPANS = (("up", "60 ms", "160 ms"), ("down", "30 ms", "90 ms"))
 
 
+@pytest.mark.slow
 def test_results_without_orders_cannot_be_replayed(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
     assert vflsim("run", stored(tmp_path, stop={"rounds": 2}), "--out", tmp_path / "it", "--no-report").status == 0
     ended = vflsim("replay", tmp_path / "it")

@@ -64,6 +64,7 @@ SCENARIOS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(SCENARIOS)
 def test_what_is_dumped_loads_back_equal(raw: dict[str, Any]) -> None:

@@ -92,6 +92,7 @@ def test_the_manifest_grows_run_by_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_run_that_a_killed_study_did_not_list_is_kept_and_listed_by_resume(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +124,7 @@ def after(tmp_path: Path, number: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_study_killed_while_it_replaces_earlier_runs_accuses_nobody_of_changing_them(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

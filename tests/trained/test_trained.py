@@ -31,6 +31,7 @@ def loss_of(models: TrainedModels, prediction: torch.Tensor, split: str = "test"
     return float(models.data.task.loss(prediction.detach(), models.data.labels[split]))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", [kind for kind in UPLOADING if kind != "synchronous-rounded"])  # its noise is new
 def test_the_prediction_has_the_loss_that_the_run_ended_with(kind: str) -> None:
     """EASTER's and AggVFL's mean over parties is not the active party's, which stands in a column of its own.

@@ -185,6 +185,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.sampled(10)
 @models
 @pytest.mark.parametrize(
     ("layout", "joint", "mechanism"),

@@ -29,6 +29,7 @@ def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(protocol: dict[st
     assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
+@pytest.mark.slow
 @in_turn(protocol=EACH, interrupt=["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(
     protocol: dict[str, Any], interrupt: str
@@ -46,6 +47,7 @@ def test_timing_alone_gives_the_same_rounds_and_so_does_one_client_after_the_oth
     assert apart(outcome, eager) <= 1e-9
 
 
+@pytest.mark.sampled(4)
 @every_pair(
     protocol=EACH,
     network=["dedicated", "fifo"],

@@ -44,6 +44,7 @@ def crashing(protocol: dict[str, Any], interrupt: str) -> dict[str, Any]:
     return {**said, "timing": {**RANDOM_TIMING, "clients": clients}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "interrupt"), [("shared", "resumed"), ("private", "resumed"), ("private", "lost"), ("plain", "lost")]
 )

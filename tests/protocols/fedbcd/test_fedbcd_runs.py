@@ -27,6 +27,7 @@ def test_a_run_that_is_interrupted_twice_writes_the_same_bytes(order: str, tmp_p
     assert_two_interruptions_change_no_byte(scenario, tmp_path)
 
 
+@pytest.mark.slow
 @either
 @pytest.mark.parametrize("interrupt", ["lost", "resumed"])
 def test_a_client_that_goes_down_delays_its_rounds_and_training_goes_on(order: str, interrupt: str) -> None:

@@ -67,6 +67,7 @@ def test_many_rounds_end_with_the_very_weights_of_a_quantised_wait(said: dict[st
         assert torch.equal(tensor, outcome.weights[key]), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [{}, {"prime": "2^61-1"}, {"sharers": 4}], ids=str)
 def test_coded_and_decoded_arithmetic_write_identical_results(said: dict[str, Any]) -> None:
     more = {"timing": RANDOM_TIMING, "stop": {"rounds": MANY // 2}, "evaluate": {"every": "5 rounds"}}

@@ -144,6 +144,7 @@ def test_every_kind_of_delay_that_is_drawn_by_index_has_an_example() -> None:
     assert {kind.model_fields["kind"].default for kind in KINDS} == set(EXAMPLES)
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(
     ("kind", "protocol"),
     [
@@ -161,6 +162,7 @@ def test_every_protocol_with_every_delay_writes_the_same_bytes(kind: type, proto
     check()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_random_scenarios_write_the_same_bytes(protocol: str) -> None:
     @settings(CALM, max_examples=examples(12))

@@ -267,6 +267,7 @@ LOCAL_STEPS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(7)
 @every_pair(
     protocol=LOCAL_STEPS,
     stop={"rounds": {"rounds": 70}, "time": {"time": "50 ms"}, "updates": {"updates": 101}},

@@ -29,6 +29,7 @@ def tried_out(scenario: Scenario) -> None:
     refuse_broken(scenario, read_and_check(scenario))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "words"),
     [

@@ -113,6 +113,7 @@ class Killed(BaseException):
     """Ends a process where it stands."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(5))
 def test_a_process_killed_while_runs_are_moved_leaves_two_sound_folders(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

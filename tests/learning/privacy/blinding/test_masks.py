@@ -16,6 +16,7 @@ LEVEL = 1e-3
 """Probability with which one test of uniformity fails truly uniform bytes. The seeds are fixed."""
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("clients", range(1, 21))
 def test_masks_cancel_exactly_in_the_sum_of_all_clients(clients: int, bits: int) -> None:
