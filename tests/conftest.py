@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test asks for mor
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help=thorough.HELP)
+    parser.addoption("--slow", action="store_true", help="run the slow tests too, with as few examples as the others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     thorough.call_most_slow(items)
-    for item in items if not thorough.is_thorough() else ():
+    for item in items if not (thorough.is_thorough() or (items and items[0].config.getoption("--slow"))) else ():
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason=thorough.SLOW))
 

@@ -37,7 +37,7 @@ def test_parameters_of_one_size_take_turns_mixed() -> None:
 
 
 def test_the_slow_tests_run_in_ci() -> None:
-    assert re.search(r"^pytest -n 2 --thorough -m slow$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert re.search(r"^pytest -n 2 --slow -m slow$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
 
 
 class Case:

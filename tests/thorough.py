@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 HELP = "try 200 or more examples of each property, every combination of parameters, and run the slow tests"
-SLOW = "slow: it runs with --thorough, as `.ci/run` does with all slow tests"
+SLOW = "slow: it runs with --slow, as `.ci/run` does with all slow tests, and with --thorough"
 FEW, MANY = 15, 200
 """Examples of a property at each change at most, and with ``--thorough`` at least."""
 
