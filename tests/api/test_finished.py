@@ -54,10 +54,12 @@ def test_attacks_are_chosen_by_name_and_option(results: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_of_one_folder_lies_in_it_and_of_several_where_one_says(results: Path, tmp_path: Path) -> None:
+def test_a_report_lies_in_its_folder_or_where_one_says(results: Path, tmp_path: Path) -> None:
     assert vflsim.report(results) == results / "report.html"
-    both = vflsim.report([results, vflsim.open_results(results)], tmp_path / "both.html")
-    assert both.read_text().startswith("<!DOCTYPE html>")
+    both = vflsim.report([vflsim.open_results(results)], tmp_path / "both.html", baseline="heads")
+    assert "<title>" in both.read_text()
+    with pytest.raises(ResultsError, match="is named twice"):
+        vflsim.report([results, vflsim.open_results(results)], tmp_path / "twice.html")
 
 
 def test_no_verb_has_the_name_of_a_folder() -> None:
