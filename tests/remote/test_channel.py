@@ -88,6 +88,27 @@ def test_a_party_that_is_slow_is_named_before_it_counts_as_lost(
     assert [text for text in caplog.messages if text.startswith("client-1 gives no sign of life for")]
 
 
+def test_a_party_that_is_lost_is_not_called_slow(
+    loop: asyncio.AbstractEventLoop,
+    identities: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "BEAT_S", 0.01)
+
+    async def play() -> None:
+        gate, port = await gate_of(identities, timeout=0.1)
+        channel = await joined(identities, port, 1)
+        await until(lambda: 1 in gate.channels)
+        await channel.close()
+        await until(lambda: gate.channels[1].lost is not None)
+        await asyncio.sleep(0.3)
+        await gate.close()
+
+    loop.run_until_complete(play())
+    assert "gives no sign of life" not in caplog.text
+
+
 def test_a_client_whose_connection_has_ended_may_come_again_where_it_is_expected(
     loop: asyncio.AbstractEventLoop, identities: Path
 ) -> None:

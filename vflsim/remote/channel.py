@@ -161,6 +161,8 @@ class Channel:
         said = False
         while True:
             await asyncio.sleep(BEAT_S)
+            if self._lost is not None:
+                return
             self.control(Beat())
             silent = self._loop.time() - self._heard
             if said != (slow := silent > self.timeout / 2):
