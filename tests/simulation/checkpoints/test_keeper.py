@@ -36,7 +36,8 @@ def test_without_a_reason_nothing_is_written(tmp_path: Path) -> None:
     assert run(SCENARIO, keeper=keeper).note == ""
     assert not keeper.wrote
     assert not (tmp_path / "checkpoints").exists()
-    assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    waiting = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in waiting), "cancelled, if its thread has not ended yet"
 
 
 def test_the_clock_asks_for_checkpoints_which_change_nothing(tmp_path: Path) -> None:
