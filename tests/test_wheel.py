@@ -152,14 +152,15 @@ def test_kinds_of_a_package_that_is_built_and_installed_there_run_and_are_told_w
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a checkout knows which files are its own")
 def test_one_command_builds_the_archive_and_the_wheel_and_checks_them(tmp_path: Path) -> None:
-    if call("git", "ls-files", "--others", "--exclude-standard", cwd=ROOT):
-        pytest.skip("files that are not under version control are none of a release")
-    said = call(sys.executable, ROOT / ".ci" / "build", tmp_path, cwd=ROOT)
-    assert f"vflsim-{vflsim.__version__}: " in said
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"vflsim-{vflsim.__version__}.tar.gz",
-        f"vflsim-{vflsim.__version__}-py3-none-any.whl",
-    }
+    clone, out = tmp_path / "clone", tmp_path / "dist"
+    call("git", "clone", "-q", "--depth", "1", ROOT.as_uri(), clone, cwd=tmp_path)
+    said = call(sys.executable, clone / ".ci" / "build", out, cwd=clone)
+    stem = f"vflsim-{vflsim.__version__}"
+    assert f"{stem}: " in said
+    assert {path.name for path in out.iterdir()} == {f"{stem}.tar.gz", f"{stem}-py3-none-any.whl"}
+    (clone / "vflsim" / "stray.py").touch()
+    with pytest.raises(AssertionError, match=r"wheel: vflsim/stray\.py does not belong there"):
+        call(sys.executable, clone / ".ci" / "build", out, cwd=clone)
 
 
 def test_files_that_are_missing_or_do_not_belong_there_are_named() -> None:
