@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vflsim.api.framed import Framed
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -56,7 +58,7 @@ def check(
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Framed):
     """What a scenario would run, by protocol. ``speeds`` were measured on this machine; None after a quick check.
 
     Example::
@@ -110,10 +112,6 @@ class Check:
         from vflsim.studies.checks.expected_table import expectation_table
 
         return expectation_table(self.scenario, self.expectations, self.speeds, self.workers, self.start_s)
-
-    def _repr_html_(self) -> str:
-        html: str = self.frame.to_html(index=False, na_rep="", float_format="{:.5g}".format)
-        return html
 
 
 def _speeds(scenario: Scenario, data: ScenarioData, found: Sequence[Expectation], execution: Any) -> dict[str, Speed]:

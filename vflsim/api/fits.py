@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, overload
 
+from vflsim.api.framed import Framed
 from vflsim.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def fit(delays: str | Path | Iterable[float], *, column: str | None = None, unit
 
 
 @final
-class Fits(Sequence["Fit"]):
+class Fits(Framed, Sequence["Fit"]):
     """Fits of all families, the best first; ``observed`` are the delays in seconds, ascending.
 
     Example::
@@ -112,10 +113,6 @@ class Fits(Sequence["Fit"]):
 
         drawn = {each.kind: each.delay for each in self.good[:DRAWN] if each.delay is not None}
         return plots.fits(self.observed, drawn, Path(self.name).name)
-
-    def _repr_html_(self) -> str:
-        html: str = self.frame.to_html(index=False, na_rep="", float_format="{:.5g}".format)
-        return html
 
 
 def observed_in(file: str | Path, column: str | None, unit: str) -> Floats:

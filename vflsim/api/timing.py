@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from vflsim.api.framed import Framed
 from vflsim.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def analyze(
 
 
 @final
-class Analyses(Mapping[str, "Analysis"]):
+class Analyses(Framed, Mapping[str, "Analysis"]):
     """The closed forms of a scenario by protocol; each has ``findings`` with laws, means and formulas.
 
     A finding is a :class:`~vflsim.analysis.findings.ClosedForm` (``mean``, ``sd``, ``quantile(level)``, ``law`` with
@@ -134,10 +135,6 @@ class Analyses(Mapping[str, "Analysis"]):
             return ()
         data = self._data.of(self.scenario.training_of(protocol))
         return tuple(kind.choices(setting(self.scenario, protocol, data)))
-
-    def _repr_html_(self) -> str:
-        html: str = self.frame.to_html(index=False, na_rep="", float_format="{:.5g}".format)
-        return html
 
 
 def formulas_of(form: ClosedForm) -> Sequence[Formula | str]:
