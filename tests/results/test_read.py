@@ -146,3 +146,13 @@ def test_a_run_without_messages_joins_the_others() -> None:
     assert together["peer"].isna().tolist() == [True, True, False, True, False]
     assert together["peer"].dropna().tolist() == ["server", "client-1"]
     assert together["peer"].dtype == "category"
+
+
+@pytest.mark.filterwarnings("error::pandas.errors.PerformanceWarning")
+def test_runs_with_many_columns_of_their_own_take_more_columns_without_a_warning() -> None:
+    """As a protocol with a metric for each of many clients has them: pandas warns of frames in many pieces."""
+    plain = pd.DataFrame({"protocol": pd.Categorical(["wait"]), "loss": [1.0], "round": [1], "age": [0.0]})
+    heads = {f"test_accuracy.client-{m}": [0.5] for m in range(120)}
+    many = pd.DataFrame({"protocol": pd.Categorical(["laser"]), "loss": [2.0], "round": [1], **heads, "age": [0.0]})
+    together = _joined([plain, many, plain.copy()])
+    assert together.assign(bytes=0).shape == (3, 125)

@@ -267,4 +267,4 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
         together = pd.Index(dict.fromkeys(word for frame in frames for word in frame[name].cat.categories), dtype="str")
         for frame in frames:
             frame[name] = frame[name].cat.set_categories(together)
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat(frames, ignore_index=True).copy()  # in one block: pandas warns who adds columns to many
