@@ -12,12 +12,16 @@ from pydantic import Field, StrictInt, TypeAdapter, ValidationError, field_valid
 
 from vflsim.errors import DataError
 from vflsim.learning.data.catalogue import CATALOGUE
+from vflsim.learning.data.drawn_partition import by_correlation, by_importance, rank_correlation
 from vflsim.learning.data.sources.raw import View, nearest
 from vflsim.vocabulary.base import Part
-from vflsim.vocabulary.quantities import Count, Quantity
+from vflsim.vocabulary.quantities import Count, Fraction01, Index, PositiveNumber, Quantity
 
 _WHERE = "partition"
 Share = Annotated[float, Quantity(above=0, at_most=1)]
+DRAWN = ("importance", "correlation")
+"""Partitions with draws: features are dealt, not cut."""
+_MEANING = {"alpha": "a number above 0, the smaller the more unequal", "beta": "0 (apart) to 1 (mixed)"}
 
 
 class Partition(Part):
@@ -29,17 +33,29 @@ class Partition(Part):
 
     clients: Count | None = None
     """Number of clients. May be left out where the data, ``columns`` or ``shares`` decide it."""
-    by: Literal["columns", "image_rows", "image_columns", "patches", "views", "explicit"] | None = None
+    by: (
+        Literal["columns", "image_rows", "image_columns", "patches", "views", "explicit", "importance", "correlation"]
+        | None
+    ) = None
     """columns: runs of features, images row by row. image_rows: horizontal strips that stay images. image_columns:
     vertical strips that stay images. patches: a grid of patches that stay images, as square as the number of clients
-    allows. views: one view (or party's file) a client. explicit: as ``columns`` says. Left out: views where the data
-    have several, otherwise columns."""
+    allows. views: one view (or party's file) a client. explicit: as ``columns`` says. importance: columns at random, by
+    ``alpha``. correlation: columns by their correlations and ``beta``. Left out: views where the data have several,
+    otherwise columns."""
     columns: tuple[tuple[str | StrictInt, ...], ...] | None = Field(default=None, min_length=1)
     """For explicit: what each client holds, as names, indices from 0, or ranges ``0..12`` and ``age..income`` with both
     ends included. A feature belongs to one party at most."""
     shares: tuple[Share, ...] | None = Field(default=None, min_length=1)
     """For columns, image_rows and image_columns: the part of all columns or rows that each party holds. They add up to
     1. A party ends at the column or row nearest to its share and those before it."""
+    alpha: PositiveNumber | None = None
+    """For importance: the parameter of the Dirichlet distribution that features are dealt by. 0.1 leaves most of them
+    to few parties, 100 gives all about as many."""
+    beta: Fraction01 | None = None
+    """For correlation: 0 gives each party features that correlate among themselves, 1 gives every party some of each
+    kind, so that parties correlate with each other."""
+    seed: Index | None = None
+    """For importance and correlation: the seed of the draws, the same for all runs. Default: 0."""
     active: bool = False
     """Whether the server, which holds the labels, holds features, too (the active party). The features are then cut
     into one part more than there are clients; the first part, share, view or file, or list of ``columns``, is the
@@ -62,7 +78,14 @@ class Partition(Part):
             raise ValueError("shares belongs to by: columns, by: image_rows or by: image_columns")
         if self.shares is not None and not math.isclose(math.fsum(self.shares), 1):
             raise ValueError(f"the shares add up to {math.fsum(self.shares):g}; allowed: 1")
-        if self.by in ("columns", "image_rows", "image_columns", "patches") and self.parts is None:
+        for key, by in (("alpha", "importance"), ("beta", "correlation")):
+            if self.by == by and getattr(self, key) is None:
+                raise ValueError(f"by: {by} needs {key}: {_MEANING[key]}")
+            if self.by != by and getattr(self, key) is not None:
+                raise ValueError(f"{key} belongs to by: {by}")
+        if self.seed is not None and self.by not in DRAWN:
+            raise ValueError("seed belongs to by: importance or by: correlation")
+        if self.by in ("columns", "image_rows", "image_columns", "patches", *DRAWN) and self.parts is None:
             raise ValueError(f"by: {self.by} needs clients: how many")
         for key, entries, entry in (("columns", self.columns, "list"), ("shares", self.shares, "share")):
             if entries is not None and self.clients not in (None, len(entries) - self.active):
@@ -131,7 +154,23 @@ def cut(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
     if partition.parts is None:
         raise DataError("the number of clients is not said", f"{_WHERE}.clients", f"1 to {table.width}", "add it")
     edges = _edges(partition, partition.parts, table.width, "columns")
+    if by in DRAWN:
+        return _drawn(partition, table, [b - a for a, b in itertools.pairwise(edges)])
     return tuple(table.some(f"columns {a}..{b - 1}", range(a, b)) for a, b in itertools.pairwise(edges))
+
+
+def _drawn(partition: Partition, table: View, sizes: Sequence[int]) -> tuple[View, ...]:
+    rng = np.random.default_rng(partition.seed or 0)
+    if partition.alpha is not None:
+        parts = by_importance(table.width, len(sizes), partition.alpha, rng)
+    else:
+        if any(table.categories):
+            name = next(name for name, each in zip(table.names, table.categories, strict=True) if each)
+            what = f"{name!r} is a category, and categories have no order to correlate"
+            remedy = "drop it, or give it numbers in the file (data.categorical: [])"
+            raise DataError(what, f"{_WHERE}.by", "columns, explicit or importance", remedy)
+        parts = by_correlation(rank_correlation(table.values), sizes, partition.beta or 0.0, rng)
+    return tuple(table.some(f"{len(part)} drawn columns", part.tolist()) for part in parts)
 
 
 def _by_views(partition: Partition, views: Sequence[View]) -> tuple[View, ...]:
