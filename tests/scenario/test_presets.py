@@ -42,9 +42,10 @@ def test_a_stored_scenario_holds_what_its_preset_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VFLSIM_DATA", str(tmp_path))
-    for trace in ("Verizon-LTE-short", "TMobile-UMTS-driving"):  # not vflsim's: of another licence
+    (tmp_path / "traces" / "mahimahi").mkdir(parents=True)
+    phones = ("Verizon-LTE-short", "TMobile-LTE-short", "ATT-LTE-driving-2016", "TMobile-UMTS-driving")
+    for trace in (*phones, "Verizon-EVDO-driving"):  # not vflsim's: of another licence
         for way in ("up", "down"):
-            (tmp_path / "traces" / "mahimahi").mkdir(parents=True, exist_ok=True)
             (tmp_path / "traces" / "mahimahi" / f"{trace}.{way}").write_text("1\n2\n")
     scenario = load(raw("synchronous", timing={"preset": name}))
     preset = Preset.read(name)
