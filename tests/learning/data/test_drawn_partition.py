@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import ROOT
 from pydantic import ValidationError
 from scipy.stats import spearmanr
+from sklearn.datasets import load_digits
 from thorough import examples
 
 from vflsim.errors import DataError
@@ -162,3 +164,18 @@ def test_categories_are_refused_for_correlations() -> None:
 def test_more_parties_than_features_are_refused() -> None:
     with pytest.raises(DataError, match="13 clients cannot share 12 columns"):
         cut(Partition(clients=13, by="importance", alpha=1), [TABLE])
+
+
+def test_the_page_has_the_shares_and_correlations_of_digits() -> None:
+    page = (ROOT / "docs" / "own-data.md").read_text()
+    digits = load_digits().data
+    alphas = (0.1, 1, 10, 100)
+    largest = [
+        np.mean([max(map(len, by_importance(64, 6, alpha, np.random.default_rng(seed)))) for seed in range(1000)]) / 64
+        for alpha in alphas
+    ]
+    assert " | ".join(f"{share:.0%}".replace("%", " %") for share in largest) in page
+    correlation, sizes = rank_correlation(digits), [11, 11, 11, 11, 10, 10]
+    for beta in (0.0, 1.0):
+        found = inter_party_correlation(correlation, by_correlation(correlation, sizes, beta, np.random.default_rng(0)))
+        assert f" {found:.3f} |".replace("-", "−") in page
