@@ -8,7 +8,7 @@ from pages import ROOT
 import vflsim
 
 SCENARIO = vflsim.load(ROOT / "scenarios" / "all_protocols.yaml")
-SECTION = (ROOT / "docs" / "protocols.md").read_text().partition("\n## All protocols on one data set\n")[2]
+SECTION = (ROOT / "docs" / "all-protocols.md").read_text()
 
 
 def table(first: str) -> dict[str, dict[str, str]]:
