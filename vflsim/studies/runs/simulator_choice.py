@@ -21,7 +21,7 @@ from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectoris
 from vflsim.vocabulary.amounts import quantity
 
 BYTES_A_PARTY = 20_000
-"""What a client takes at the least in a run event by event: node, learner, links and draws (docs/performance.md)."""
+"""What a client takes at the least in a run event by event, with its node and draws (docs/performance-studies.md)."""
 
 PathWish: TypeAlias = Literal["auto", "event", "vectorised"]
 
