@@ -28,7 +28,8 @@ class Partition(Part):
     """How the features are cut into parties: contiguous, and as evenly as possible (the first ones get one more).
 
     Examples: ``{clients: 4, by: columns, shares: [0.4, 0.2, 0.2, 0.2]}``, ``{by: explicit, columns:
-    [[age..income], [visits, town]]}``, ``{clients: 3, by: image_rows, active: true}``
+    [[age..income], [visits, town]]}``, ``{clients: 3, by: image_rows, active: true}``, ``{clients: 6, by: importance,
+    alpha: 0.1, seed: 3}``, ``{clients: 6, by: correlation, beta: 0.5}``
     """
 
     clients: Count | None = None
