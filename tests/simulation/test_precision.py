@@ -4,6 +4,8 @@ import bisect
 import itertools
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from vflsim.scenario import load
 from vflsim.scenario.resolve import setting
 from vflsim.scenario.stop import Precision, Stop
 from vflsim.simulation.precision import FIRST, INDEPENDENT, PrecisionRule, checkpoints, expected_rounds
+from vflsim.simulation.run import Outcome, run_protocol
 from vflsim.simulation.variation import variation_of
 from vflsim.simulation.vectorised.run import run_vectorised
 from vflsim.studies.checks.data import read_and_check
@@ -309,6 +312,20 @@ def test_precision_alone_is_refused_where_no_variance_is_finite() -> None:
     read_and_check(
         tiny("synchronous", timing=delayed(PARETO), stop={"precision": "10 %", "rounds": 900}), training=False
     )
+
+
+@pytest.mark.parametrize("path", [run_vectorised, partial(run_protocol, timing_only=True)], ids=["arrays", "events"])
+def test_a_trial_may_leave_out_how_rounds_vary_unless_precision_asks_for_it(path: Callable[..., Outcome]) -> None:
+    delay = {"select": "all", "upload_delay": PARETO}
+    timing = {"network": "dedicated", "clients": [delay]}
+    scenario = tiny(timing=timing, record="rounds", stop={"rounds": 9})
+    full, trial = (path(scenario, "synchronous", 0, data_of(scenario), with_variation=each) for each in (True, False))
+    assert full.info.variation is not None
+    assert trial.info.variation is None
+    assert trial.tables.rounds.equals(full.tables.rounds)
+    precise = tiny(timing=timing, record="rounds", stop={"rounds": 9, "precision": "10 %"})
+    asked = path(precise, "synchronous", 0, data_of(precise), with_variation=False)
+    assert asked.info.variation == full.info.variation
 
 
 @pytest.mark.parametrize("vectorised", [False, True])

@@ -81,13 +81,15 @@ def run_protocol(
     execution: Execution = USUAL,
     keeper: CourseKeeper | None = None,
     with_tails: bool = True,
+    with_variation: bool = True,
 ) -> Outcome:
     """Run protocol ``name`` with ``seed`` in ``world`` (default: virtual time) until a stop rule of the scenario.
 
     A failed run keeps its tables; the outcome has the error, which names the party and the virtual time. ``keeper``,
     for training in virtual time, keeps checkpoints and resumes from them: raises ``CheckpointError`` if it cannot, and
     ``KeyboardInterrupt`` if the keeper is asked to stop. Without ``with_tails`` nobody asks for ``info.heavy_tail``, an
-    integral.
+    integral, and without ``with_variation`` nobody but ``stop.precision`` asks for ``info.variation``, the law of a
+    round.
     """
     protocol, resolved = scenario.protocols[name].protocol, setting(scenario, name, data)
     if not protocol.traits.runs_on_cpu:
@@ -103,7 +105,7 @@ def run_protocol(
     conditions = None if timing_only else conditions_of(protocol, resolved, made.server.learner, learners)
     return run_parties(
         scenario, name, seed, resolved, made, conditions, timing_only=timing_only, report=report, execution=execution,
-        keeper=keeper, with_tails=with_tails,
+        keeper=keeper, with_tails=with_tails, with_variation=with_variation,
     )  # fmt: skip
 
 
@@ -122,6 +124,7 @@ def run_parties(
     conducting: Callable[..., Conductor] = Conductor,
     path: RunPath = "event",
     with_tails: bool = True,
+    with_variation: bool = True,
 ) -> Outcome:
     """Run the parties that have been made, until a stop rule of the scenario, and gather what they have recorded.
 
@@ -131,7 +134,8 @@ def run_parties(
     world, recorder = made.shared.world, made.shared.recorder
     batches, clients = made.shared.sequence.per_epoch, len(resolved.clients)
     splits: tuple[Split, ...] = ("validation", "test") if len(data.labels["validation"]) else ("test",)
-    variation = variation_of(protocol, resolved)
+    asked = with_variation or scenario.stop_of(name).precision is not None
+    variation = variation_of(protocol, resolved) if asked else None
     conductor = conducting(
         made,
         scenario.stop_of(name),

@@ -43,16 +43,18 @@ def run_vectorised(
     data: LoadedData,
     report: Callable[[Progress], None] | None = None,
     with_tails: bool = True,
+    with_variation: bool = True,
 ) -> Outcome:
     """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing only, without events.
 
     If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. Without
-    ``with_tails`` nobody asks for ``info.heavy_tail``, an integral.
+    ``with_tails`` nobody asks for ``info.heavy_tail``, an integral, and without ``with_variation`` nobody but
+    ``stop.precision`` asks for ``info.variation``, the law of a round.
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
     resolved = setting(scenario, name, data)
-    variation = variation_of(protocol, resolved)
+    variation = variation_of(protocol, resolved) if with_variation or stop.precision is not None else None
     assert isinstance(protocol, Vectorisable), "a protocol without a recurrence is an obstacle"
     world = TimedWorld(protocol, resolved, seed, protocol.acts, protocol.first_acts)
     clients, batches = len(world.clients), world.sequence.per_epoch
