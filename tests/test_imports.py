@@ -28,6 +28,7 @@ LAYERS: list[set[str]] = [
     {"remote"},
     {"attacks", "explaining", "exporting", "reporting", "studies"},
     {"api"},
+    {"exploring"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from vflsim.errors import ResultsError
 from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.store.run import RecordedRun
 from vflsim.results.store.schema import TableName
 from vflsim.results.sweeps.sweep import Sweep
 
@@ -63,7 +64,7 @@ def one_seed(results: Results, protocols: Sequence[str] | None = None, seed: int
     return [run for run in runs if run.has("events")]
 
 
-def length(run: StoredRun) -> float:
+def length(run: RecordedRun) -> float:
     """Return the end of a run in seconds."""
     times = run.table("metrics")["time_s"]
     return float(times[-1].as_py()) if len(times) else 0.0

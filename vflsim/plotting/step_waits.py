@@ -22,7 +22,8 @@ import numpy.typing as npt
 from vflsim.plotting.causes import Causes
 from vflsim.plotting.critical_path import CriticalPath, critical_path
 from vflsim.results.events import Activities, Ints, Mask, activities
-from vflsim.results.read import NotRecordedError, StoredRun
+from vflsim.results.read import NotRecordedError
+from vflsim.results.store.run import RecordedRun
 from vflsim.streams import SERVER
 from vflsim.timing.floats import Floats
 
@@ -65,7 +66,7 @@ class StepWaits:
         return found[wanted] / max(len(self.start), 1)
 
 
-def step_waits(run: StoredRun, events: Activities | None = None) -> StepWaits:
+def step_waits(run: RecordedRun, events: Activities | None = None) -> StepWaits:
     """Find the clients that a run's rounds waited for; ``events`` saves reading them again.
 
     Raises NotRecordedError if rounds or events were not kept, or if rounds and server steps do not match.
@@ -91,7 +92,7 @@ def step_waits(run: StoredRun, events: Activities | None = None) -> StepWaits:
     return StepWaits(start, ready, events.start[steps], end, at, client, critical_path(causes, start, ready, last))
 
 
-def named(run: StoredRun, column: str) -> tuple[Ints, Ints]:
+def named(run: RecordedRun, column: str) -> tuple[Ints, Ints]:
     """Return (position of the round, client) for every client in a column of lists: ``used``, ``missing``, ``fresh``.
 
     Raises NotRecordedError if rounds were not kept.

@@ -25,7 +25,8 @@ class Moves:
     A transfer lasts from ``began`` to ``ends`` (inf: no transfer) and moves ``counted`` of its ``sizes`` bytes, fewer
     if it is aborted. ``rates`` are in bit/s; where ``profiles`` has a rate over time, it is used instead. With
     ``copies`` each entry stands for so many transfers at the same times, of ``sizes`` bytes each, which move
-    ``counted`` together.
+    ``counted`` together. ``places`` (n, m) are those of the clients whose messages they are; without them column k is
+    that of the client at place k.
     """
 
     direction: Direction
@@ -36,6 +37,7 @@ class Moves:
     rates: Floats
     copies: Ints | None = None
     profiles: NDArray[np.object_] | None = None
+    places: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)

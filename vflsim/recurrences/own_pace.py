@@ -200,7 +200,8 @@ class OwnPace:
             rates, profiles = way.rates[places].reshape(shape), None
             if self._pauses:
                 profiles = self._pauses.profiles(direction)[places].reshape(shape)
-            return Moves(direction, at(began), at(over), sizes, sizes, rates, profiles=profiles)
+            whose = places.reshape(shape)
+            return Moves(direction, at(began), at(over), sizes, sizes, rates, profiles=profiles, places=whose)
 
         used = np.zeros((count, len(self._world.clients)), bool)
         used[np.arange(count).repeat(self._t), places] = True

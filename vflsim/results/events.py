@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from vflsim.results.read import StoredRun
+from vflsim.results.store.run import RecordedRun
 from vflsim.results.store.schema import OUTCOMES, SERVER
 from vflsim.timing.floats import Floats
 
@@ -85,7 +85,7 @@ def party_number(name: str) -> int:
     return 0 if name == SERVER else int(name.rpartition("-")[2])
 
 
-def activities(run: StoredRun) -> Activities:
+def activities(run: RecordedRun) -> Activities:
     """Read the events of a run. Raises NotRecordedError if they were not kept, ResultsError if they are damaged."""
     table = run.table("events").unify_dictionaries()
     party, parties = _coded(table.column("party"))

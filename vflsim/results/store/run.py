@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import pandas as pd
 import pyarrow as pa
@@ -28,6 +28,32 @@ if TYPE_CHECKING:
 
 class NotRecordedError(ResultsError):
     """The results are intact, but do not contain the requested data: not kept (``record``) or never measured."""
+
+
+class RecordedRun(Protocol):
+    """One protocol with one seed and what its run has recorded, on disk or not yet."""
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol."""
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+
+    @property
+    def info(self) -> RunInfo:
+        """The facts about the run."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is on disk, or would be."""
+
+    def has(self, name: TableName) -> bool:
+        """Whether a table was kept."""
+
+    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return one table, or some of its columns. Raises NotRecordedError if it was not kept."""
 
 
 @final

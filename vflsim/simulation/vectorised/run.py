@@ -9,7 +9,7 @@ import numpy as np
 
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences.chunk import Recurrence
+from vflsim.recurrences.chunk import Chunk, Recurrence
 from vflsim.recurrences.errors import UndecidedError
 from vflsim.recurrences.stages import WIDE
 from vflsim.recurrences.world import TimedWorld
@@ -44,12 +44,14 @@ def run_vectorised(
     report: Callable[[Progress], None] | None = None,
     with_tails: bool = True,
     with_variation: bool = True,
+    seen: Callable[[Chunk, int], None] | None = None,
 ) -> Outcome:
     """Run protocol ``name``, which has no ``obstacles``, with ``seed``: its timing only, without events.
 
     If only the event path can decide how the run continues, the outcome's error is an ``UndecidedError``. Without
     ``with_tails`` nobody asks for ``info.heavy_tail``, an integral, and without ``with_variation`` nobody but
-    ``stop.precision`` asks for ``info.variation``, the law of a round.
+    ``stop.precision`` asks for ``info.variation``, the law of a round. ``seen`` gets every chunk of rounds, and how
+    many of them belong to the run.
     """
     began = time.monotonic()
     protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
@@ -84,6 +86,8 @@ def run_vectorised(
             break
         if scenario.record.tables != "summary":
             columns.add(chunk, done)
+        if seen is not None:
+            seen(chunk, done)
         first += count
         if report is not None:
             now = float(chunk.ends[-1])

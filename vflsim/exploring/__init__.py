@@ -1,0 +1,1 @@
+"""``vflsim explore``: a page on this machine where one plays with time."""

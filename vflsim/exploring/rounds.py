@@ -1,0 +1,186 @@
+"""Rounds of one protocol, simulated without training: what ``vflsim run --timing-only`` would write of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vflsim.exploring.waiting import NOBODY, UploadArrivals
+from vflsim.learning.data.loaded import LoadedData
+from vflsim.plotting.step_waits import step_waits
+from vflsim.protocols.base import Protocol
+from vflsim.protocols.defaults import participants_of
+from vflsim.results.read import NotRecordedError
+from vflsim.results.store.schema import RunInfo, RunTables, TableName
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.recording import Record, Recording
+from vflsim.scenario.stop import Evaluate, Stop
+from vflsim.simulation.run import Outcome, run_protocol
+from vflsim.simulation.vectorised import UndecidedError, obstacles, run_vectorised
+from vflsim.timing.floats import Floats
+
+MESSAGES = 600
+"""About how many messages rounds have that are simulated event by event, for a first look: some 16 µs each."""
+FEWEST = 2
+"""Fewest such rounds."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SimulatedRounds:
+    """Rounds of one protocol with one seed.
+
+    ``ends`` (n,) are in seconds; ``moved`` are the bytes of all messages until the last of them, and ``used`` the
+    embeddings that steps have used, altogether. ``waited`` are the shares of steps that waited for each client (0:
+    for nobody); empty for a reference, whose clients send nothing. ``by_events`` says why the rounds were simulated
+    event by event, and not by arrays. A run that failed has its ``error``, and the rounds until then.
+    """
+
+    ends: Floats
+    moved: float
+    used: int
+    waited: Mapping[int, float]
+    by_events: str = ""
+    error: str = ""
+
+    @property
+    def durations(self) -> Floats:
+        """The seconds of each round, shape (n,), as in ``rounds.parquet``."""
+        return np.diff(self.ends, prepend=0.0)
+
+    @property
+    def step_s(self) -> float:
+        """The mean round in seconds, as ``vflsim check`` gives it: the end of the last ÷ their number; NaN if none."""
+        return float(self.ends[-1]) / len(self.ends) if len(self.ends) else float("nan")
+
+    @property
+    def round_bytes(self) -> float:
+        """The bytes of all messages by round, as ``vflsim check`` gives them; NaN without a round."""
+        return self.moved / len(self.ends) if len(self.ends) else float("nan")
+
+    @property
+    def used_per_s(self) -> float:
+        """The embeddings that steps use per second; NaN without a round or where no time passes."""
+        return self.used / float(self.ends[-1]) if len(self.ends) and self.ends[-1] > 0 else float("nan")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class UnwrittenRun:
+    """A run in memory, in the place of one on disk."""
+
+    protocol: str
+    seed: int
+    info: RunInfo
+    tables: RunTables
+    folder: Path = Path()
+
+    def has(self, name: TableName) -> bool:
+        """Whether a table was kept."""
+        return name in ("metrics", "rounds", "events") and getattr(self.tables, name) is not None
+
+    def table(self, name: TableName, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return one table, or some of its columns. Raises NotRecordedError if it was not kept."""
+        if not self.has(name):
+            raise NotRecordedError(f"the {name} of this run were not kept", self.protocol)
+        table: pa.Table = getattr(self.tables, name)
+        return table if columns is None else table.select(list(columns))
+
+
+def simulated(
+    scenario: Scenario,
+    name: str,
+    data: LoadedData,
+    rounds: int,
+    protocol: Protocol | None = None,
+    messages: int = MESSAGES,
+) -> SimulatedRounds:
+    """Simulate ``rounds`` rounds with the scenario's first seed, or as many as have about so many ``messages``.
+
+    The latter where only the event path can do it. ``protocol`` stands in the place of the one that the scenario calls
+    ``name``.
+    """
+    trial = tried(scenario, name, rounds, "rounds", protocol)
+    its, found = trial.protocols[name].protocol, obstacles(trial, name)
+    if not found:
+        arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
+        outcome = run_vectorised(
+            trial, name, scenario.seeds[0], data, with_tails=False, with_variation=False, seen=arrivals.take
+        )
+        if not isinstance(outcome.error, UndecidedError):
+            return _rounds(outcome, {} if its.traits.reference else arrivals.shares())
+    count = min(rounds, rounds_within(messages, scenario, name, data, protocol))
+    run, outcome = by_events(scenario, name, data, count, protocol)
+    why = found[0].what if found else "activities end at the same instant, and only events tell which comes first"
+    return _rounds(outcome, _waited(run), why)
+
+
+def by_events(
+    scenario: Scenario, name: str, data: LoadedData, rounds: int, protocol: Protocol | None = None
+) -> tuple[UnwrittenRun, Outcome]:
+    """Simulate ``rounds`` rounds event by event, with the scenario's first seed."""
+    seed, trial = scenario.seeds[0], tried(scenario, name, rounds, "events", protocol)
+    outcome = run_protocol(trial, name, seed, data, timing_only=True, with_tails=False, with_variation=False)
+    return UnwrittenRun(name, seed, outcome.info, outcome.tables), outcome
+
+
+def rounds_within(
+    messages: int, scenario: Scenario, name: str, data: LoadedData, protocol: Protocol | None = None
+) -> int:
+    """Return how many rounds have about so many messages, at least ``FEWEST``.
+
+    How many embeddings a step uses is seen from a few rounds, unless these alone had more messages.
+    """
+    plan = (protocol or scenario.protocols[name].protocol).batch_plan()
+    many = plan.messages(scenario.clients)
+    if FEWEST * many < messages:
+        _, outcome = by_events(scenario, name, data, FEWEST, protocol)
+        rounds = outcome.tables.rounds
+        if rounds is not None and rounds.num_rows:
+            many = max(1.0, many * _used(rounds) / rounds.num_rows / scenario.clients)
+    return max(FEWEST, int(messages / many))
+
+
+def _waited(run: UnwrittenRun) -> dict[int, float]:
+    """Return the shares of steps that waited for each client, and for nobody; empty for a reference."""
+    rounds, clients = run.tables.rounds, list(run.info.participants)
+    if run.info.reference or rounds is None or not rounds.num_rows:
+        return {}
+    try:
+        shares = step_waits(run).shares(clients).tolist()
+    except NotRecordedError:  # a run that failed between a step and the end of its round
+        return {}
+    return {NOBODY: max(0.0, 1 - sum(shares)), **dict(zip(clients, shares, strict=True))}
+
+
+def tried(scenario: Scenario, name: str, rounds: int, record: Record, protocol: Protocol | None = None) -> Scenario:
+    """Return the scenario of so many rounds of a protocol, or of ``protocol`` in its place.
+
+    It is evaluated at the end alone, unless evaluations take time. Neither this nor what ends a run changes its rounds.
+    """
+    entry, evaluate = scenario.protocols[name], scenario.evaluate_of(name)
+    changed: dict[str, Any] = {"stop": None, **({} if protocol is None else {"protocol": protocol})}
+    if not evaluate.costs_time:
+        evaluate, changed["evaluate"] = Evaluate.model_validate({"every": f"{rounds} rounds"}), None
+    update = {"record": Recording(tables=record), "stop": Stop(rounds=rounds), "evaluate": evaluate, "measures": {}}
+    return scenario.model_copy(update={**update, "protocols": {name: entry.model_copy(update=changed)}})
+
+
+def _rounds(outcome: Outcome, waited: Mapping[int, float], by_events: str = "") -> SimulatedRounds:
+    table, metrics = outcome.tables.rounds, outcome.tables.metrics
+    assert table is not None, "record: rounds keeps them"
+    last = metrics.slice(metrics.num_rows - 1).to_pylist()[0] if metrics.num_rows else {}
+    moved = float(sum(last.get(f"bytes_{way}", 0) for way in ("up", "down", "peer")))
+    error = "" if outcome.error is None else " ".join(str(outcome.error).split())
+    return SimulatedRounds(table.column("end_s").to_numpy(), moved, _used(table), waited, by_events, error)
+
+
+def _used(rounds: pa.Table) -> int:
+    """Count the embeddings that rounds have used."""
+    return int(pc.sum(pc.list_value_length(rounds.column("used"))).as_py() or 0)
