@@ -1,0 +1,239 @@
+"""The scenario that one begins with: which of its parts the knobs hold, and which they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vflsim.exploring.knobs import (
+    NETWORKS,
+    PLAYED,
+    PROTOCOL_KEYS,
+    Knobs,
+    as_said,
+    bandwidth_text,
+    read_knobs,
+    seconds_text,
+)
+from vflsim.scenario import emit
+from vflsim.scenario.load import rooted_document_of, validate
+from vflsim.scenario.models import Scenario
+from vflsim.scenario.resolve import party_timings
+from vflsim.shipped import started
+from vflsim.timing.delays import Constant
+from vflsim.vocabulary.plain_yaml import Location
+
+NAME = "explored"
+"""The name of a scenario that begins with no file."""
+_LONG = 110
+_DEPTHS = {"partition": 2, "training": 2, "timing": 3}
+"""Steps of the location of a part that is shown on one line; of others one."""
+
+
+class NotHeldError(Exception):
+    """Says why a knob cannot hold its part of a scenario."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The scenario to begin with, as plain values with absolute paths.
+
+    ``held`` are the positions of the knobs that say what it says; ``unheld`` says of each other knob why there is none,
+    and ``kept`` lists the parts that no knob touches. ``begin`` are the positions that the page begins with; ``having``
+    names the protocols that have ``t``, ``K`` or ``T``.
+    """
+
+    name: str
+    raw: Mapping[str, Any]
+    held: Mapping[str, Any]
+    begin: Mapping[str, Any]
+    unheld: Mapping[str, str]
+    kept: tuple[str, ...]
+    having: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def knobs(self) -> Knobs:
+        """The positions that say what it says, validated."""
+        return read_knobs(dict(self.held))
+
+
+def base_of(source: Path | str | None = None) -> Base:
+    """Begin with a scenario's file or name, or without one with the template of ``vflsim new``.
+
+    Raises ScenarioError. The template's links are made dedicated, so that rounds have closed forms.
+    """
+    text = started(NAME) if source is None else source
+    document = rooted_document_of(text)
+    scenario = validate(document)
+    held, unheld = dict[str, Any](), dict[str, str]()
+    for name, find in _KNOBS.items():
+        try:
+            held |= find(scenario, document.raw)
+        except NotHeldError as reason:
+            unheld |= dict.fromkeys(_TOGETHER.get(name, (name,)), str(reason))
+    begin = {**held, "network": "dedicated"} if source is None else held
+    having = {key: tuple(protocols_with(scenario, key)) for key in PROTOCOL_KEYS}
+    return Base(scenario.name, document.raw, held, begin, unheld, tuple(_kept(document.raw, held)), having)
+
+
+def protocols_with(scenario: Scenario, key: str) -> list[str]:
+    """Name the protocols that have a key."""
+    return [name for name, entry in scenario.protocols.items() if key in type(entry.protocol).model_fields]
+
+
+def _clients(scenario: Scenario, raw: Mapping[str, Any]) -> dict[str, Any]:
+    partition = raw["partition"]
+    if not isinstance(partition, Mapping) or partition.get("clients") is None:
+        raise NotHeldError("the data decide how many clients there are")
+    return {"clients": scenario.clients}
+
+
+def _stragglers(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
+    delays = [timing.upload_delay for timing in party_timings(scenario)[1:]]
+    slow = [place for place, delay in enumerate(delays) if delay != Constant(value=0.0)]
+    if not slow:
+        return {"stragglers": 0, "delay": {"kind": "exponential", "mean": "1 s"}}
+    several = {repr(delays[place]) for place in slow}
+    if len(several) > 1:
+        raise NotHeldError("the upload delays of clients differ from each other")
+    if slow != list(range(len(delays) - len(slow), len(delays))):
+        raise NotHeldError("the clients with an upload delay are not the last ones")
+    delay = delays[slow[0]]
+    if not isinstance(delay, PLAYED):
+        raise NotHeldError(f"an upload delay of kind {delay.kind} has parameters that are no numbers")
+    return {"stragglers": len(slow), "delay": as_said(delay)}
+
+
+def _network(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
+    network = scenario.timing.network
+    if network.latency is not None:
+        raise NotHeldError("the network has a table of latencies")
+    if network.kind not in NETWORKS:
+        raise NotHeldError(f"the network is of kind {network.kind}")
+    return {"network": network.kind}
+
+
+def _bandwidth(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
+    rates = {repr(rate) for each in party_timings(scenario) for rate in (each.link.up, each.link.down)}
+    rate = party_timings(scenario)[0].link.up
+    if len(rates) > 1:
+        raise NotHeldError("the bandwidths of parties, or of up and down, differ from each other")
+    if not isinstance(rate, float | int):
+        raise NotHeldError("bandwidths change in time")
+    return {"bandwidth": bandwidth_text(float(rate))}
+
+
+def _latency(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
+    latencies = {repr(each.link.latency): each.link.latency for each in party_timings(scenario)}
+    if len(latencies) > 1:
+        raise NotHeldError("the latencies of parties differ from each other")
+    (latency,) = latencies.values()
+    if not isinstance(latency, Constant):
+        raise NotHeldError(f"latencies are random ({latency.kind})")
+    return {"latency": seconds_text(latency.value)}
+
+
+def _batch(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
+    batches = {scenario.training_of(name).batch for name in scenario.protocols}
+    if len(batches) > 1:
+        raise NotHeldError("protocols have batches of their own")
+    return {"batch": batches.pop()}
+
+
+def _key(key: str) -> Callable[[Scenario, Mapping[str, Any]], dict[str, Any]]:
+    def find(scenario: Scenario, _: Mapping[str, Any]) -> dict[str, Any]:
+        named = protocols_with(scenario, key)
+        values = {getattr(scenario.protocols[name].protocol, key) for name in named}
+        if not values:
+            raise NotHeldError(f"no protocol here has a {key}")
+        if len(values) > 1:
+            raise NotHeldError(f"the protocols {', '.join(named)} differ in {key}")
+        return {key: values.pop()}
+
+    return find
+
+
+_KNOBS: Mapping[str, Callable[[Scenario, Mapping[str, Any]], dict[str, Any]]] = {
+    "clients": _clients,
+    "delay": _stragglers,
+    "network": _network,
+    "bandwidth": _bandwidth,
+    "latency": _latency,
+    "batch": _batch,
+    **{key: _key(key) for key in PROTOCOL_KEYS},
+}
+
+
+_TOGETHER = {"delay": ("stragglers", "delay")}
+"""Knobs that are held together or not at all."""
+
+
+def _kept(raw: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts that no knob holds, each on a line: key and value."""
+    owned: list[tuple[str, ...]] = [
+        *([("partition", "clients")] if "clients" in held else []),
+        *([("timing", "clients", "*", "upload_delay")] if "delay" in held else []),
+        *([("timing", "network")] if "network" in held else []),
+        *(("timing", *party, "link", key) for party in (("server",), ("clients", "*")) for key in _links(held)),
+        *([("training", "batch"), ("protocols", "*", "training", "batch")] if "batch" in held else []),
+        *(("protocols", "*", key) for key in PROTOCOL_KEYS if key in held),
+        ("protocols", "*", "kind"),
+        ("timing", "clients", "*", "select"),
+        ("name",),
+    ]
+    parts: dict[Location, Any] = {}
+    for loc, value in _leaves(raw):
+        if not any(_covers(pattern, loc) for pattern in owned):
+            _keep(parts, raw, loc, value)
+    for loc, value in parts.items():
+        text = f"{'.'.join(map(str, loc))}: {emit.flow(value)}"
+        yield text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
+
+
+def _keep(parts: dict[Location, Any], raw: Mapping[str, Any], loc: Location, value: Any) -> None:
+    """Add a value to the part of the scenario that is shown on one line with it."""
+    if loc[0] == "protocols" and len(loc) > 2:  # an entry's keys together
+        whole: Any = raw["protocols"][loc[1]][loc[2]] if loc[2] != "training" or len(loc) < 4 else None
+        own = parts.setdefault(loc[:2], {})
+        if whole is not None:
+            own[loc[2]] = whole
+        else:
+            own.setdefault("training", {})[loc[3]] = raw["protocols"][loc[1]]["training"][loc[3]]
+        return
+    depth = _DEPTHS.get(str(loc[0]), 1)
+    depth += loc[0] == "timing" and isinstance(loc[2:3] and loc[2], int)
+    depth += "link" in loc[:depth]  # of which some keys are knobs
+    found: Any = raw
+    for step in loc[:depth]:
+        found = found[step]
+    parts[loc[:depth]] = found
+
+
+def _links(held: Mapping[str, Any]) -> list[str]:
+    return [*(["up", "down"] if "bandwidth" in held else []), *(["latency"] if "latency" in held else [])]
+
+
+def _leaves(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*loc, key))
+    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        for place, item in enumerate(value):
+            yield from _leaves(item, (*loc, place))
+    else:
+        yield loc, value
+
+
+def _covers(pattern: tuple[str, ...], loc: Location) -> bool:
+    """Return whether a location is at or inside a pattern, in which ``*`` stands for any step, or for none."""
+    if (
+        len(pattern) > 2
+        and pattern[2] == "*"
+        and pattern[1] == "clients"
+        and not any(isinstance(each, int) for each in loc[2:3])
+    ):
+        pattern = (*pattern[:2], *pattern[3:])  # a single entry need not stand in a list
+    return len(loc) >= len(pattern) and all(want in ("*", step) for want, step in zip(pattern, loc, strict=False))

@@ -1,0 +1,115 @@
+"""What one can turn: the knobs of ``vflsim explore``, in the words of scenario files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
+
+from vflsim.scenario.document import Document
+from vflsim.scenario.known import Known
+from vflsim.scenario.problems import failure
+from vflsim.scenario.translation import problems_of
+from vflsim.timing.base import Delay
+from vflsim.timing.basic import Constant, Exponential, LogNormal, ShiftedExponential, Uniform
+from vflsim.timing.delays import QUANTITY
+from vflsim.timing.families import Gamma, Normal, Weibull
+from vflsim.timing.variable import Pareto
+from vflsim.vocabulary.base import Part
+from vflsim.vocabulary.quantities import BitsPerSecond, Count, CountOrAll, Index, Seconds
+
+MOST_CLIENTS = 256
+"""Most clients of the page: it draws a bar and a row for each, and answers at once."""
+
+PlayedDelay: TypeAlias = (
+    Constant | Exponential | ShiftedExponential | Uniform | Normal | LogNormal | Gamma | Weibull | Pareto
+)
+PLAYED: tuple[type[Delay], ...] = get_args(PlayedDelay)
+"""The kinds of delay with numbers alone as parameters, each of which can have a slider. None of them reads a file."""
+Network: TypeAlias = Literal["dedicated", "fifo", "fair"]
+NETWORKS: tuple[str, ...] = get_args(Network)
+PROTOCOL_KEYS = ("t", "K", "T")
+"""Keys of protocols that are knobs: each applies to all protocols that have it."""
+
+
+def _few(clients: int) -> int:
+    if clients > MOST_CLIENTS:
+        raise ValueError(f"{clients} clients are too many for this page; allowed: 1 to {MOST_CLIENTS}")
+    return clients
+
+
+class Knobs(Part):
+    """The positions of all knobs. One without a position leaves its part of the scenario as it is.
+
+    Example: ``{clients: 28, stragglers: 7, delay: {kind: exponential, mean: 2 s}, network: dedicated, bandwidth: 100
+    Mbps, latency: 5 ms, batch: 64, t: 20, K: 4, T: 1}``
+    """
+
+    clients: Annotated[Count, AfterValidator(_few)] | None = None
+    """The number of clients."""
+    stragglers: Index | None = None
+    """How many of them, the last ones, have the delay before every upload; the others have none."""
+    delay: Annotated[PlayedDelay, Field(discriminator="kind"), QUANTITY] | None = None
+    """The upload delay of stragglers."""
+    network: Network | None = None
+    """How messages share links."""
+    bandwidth: BitsPerSecond | None = None
+    """The bandwidth of everybody's link, in either direction."""
+    latency: Seconds | None = None
+    """The latency of everybody's link."""
+    batch: CountOrAll | None = None
+    """Rows of a batch."""
+    t: Count | None = None
+    """How many embeddings make a step of the protocols that have a ``t``."""
+    K: Count | None = None
+    """Segments of the protocols that have a ``K``."""
+    T: Count | None = None
+    """Masks of the protocols that have a ``T``."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.stragglers is None) != (self.delay is None):
+            given = "stragglers" if self.delay is None else "delay"
+            raise ValueError(f"{given} stands alone; allowed: stragglers and delay together, or neither")
+        return self
+
+
+_ADAPTER: TypeAdapter[Knobs] = TypeAdapter(Knobs)
+
+
+def read_knobs(said: Any) -> Knobs:
+    """Read the positions of knobs from plain values, quantities with or without units.
+
+    Raises ScenarioError with every unknown knob, wrong value, and what is allowed.
+    """
+    try:
+        return _ADAPTER.validate_python(said)
+    except ValidationError as error:
+        problems = problems_of(error, said, Known(said, _ADAPTER.json_schema))
+        raise failure(problems, Document(said if isinstance(said, dict) else {})) from None
+
+
+def as_said(delay: Delay) -> dict[str, Any]:
+    """Return a delay in the words of scenario files, seconds with units."""
+    seconds = {"mean", "shift", "low", "high", "sd", "median", "scale", "minimum", "value"}
+    given: Mapping[str, Any] = delay.model_dump(exclude_none=True)
+    return {key: seconds_text(value) if key in seconds else value for key, value in given.items()}
+
+
+def seconds_text(seconds: float) -> str | float:
+    """Return seconds with the unit in which they are short; the plain number if none gives its every digit back."""
+    return _text(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")), TypeAdapter(Seconds))
+
+
+def bandwidth_text(rate: float) -> str | float:
+    """Return a bandwidth in bit/s with the unit in which it is short, or ``unlimited``."""
+    if rate == float("inf"):
+        return "unlimited"
+    return _text(rate, ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps")), TypeAdapter(BitsPerSecond))
+
+
+def _text(value: float, scales: tuple[tuple[float, str], ...], adapter: TypeAdapter[float]) -> str | float:
+    scale, unit = next((pair for pair in scales if value >= pair[0]), scales[0] if value == 0 else scales[-1])
+    text = f"{value / scale:.12g} {unit}"
+    return text if adapter.validate_python(text) == value else value
