@@ -29,7 +29,8 @@ from vflsim.world.node import Node
 class Choices:
     """A table that shows the effects of other values of the parameter ``key``. Each of ``rows`` begins with a value.
 
-    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown.
+    Protocols that differ in this parameter alone have equal ``same``; only one of their tables is shown. ``best`` is
+    the value with the best row, if one is.
 
     Example::
 
@@ -49,6 +50,7 @@ class Choices:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
     same: object
+    best: str = ""
 
 
 class Analysable(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from vflsim.plotting.selection import length, one_seed
 from vflsim.plotting.style import metric_label
 from vflsim.plotting.timeline import ACTIVITIES
 from vflsim.results.events import activities, activity
-from vflsim.results.read import NotRecordedError, Results, StoredRun
+from vflsim.results.read import NotRecordedError, Results
 from vflsim.results.statistics.means import step_values
 from vflsim.results.statistics.targets import targets_of
+from vflsim.results.store.run import RecordedRun
 from vflsim.results.store.schema import OUTCOMES
 from vflsim.timing.floats import Floats
 
@@ -42,10 +43,13 @@ def embedded(data: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def looks(results: Results) -> dict[str, Any]:
-    """Return the colour, the dashes (pixels), the marker, and whether it is hollow, of every protocol."""
+def looks(shown: Results | Mapping[str, str]) -> dict[str, Any]:
+    """Return the colour, dashes (pixels), marker, and whether it is hollow, of every protocol of results, or of kinds.
+
+    Kinds are those of protocols by name.
+    """
     found = {}
-    for name, style in protocol_styles(results).items():
+    for name, style in protocol_styles(shown).items():
         dash = [] if isinstance(style.dash, str) else [round(2 * length) for length in style.dash[1]]
         found[name] = {"color": style.color, "dash": dash, "marker": style.marker, "hollow": style.hollow}
     return found
@@ -95,13 +99,17 @@ def timeline(results: Results, share: float = 1.0) -> dict[str, Any] | None:
     except NotRecordedError:
         return None
     runs = [run for run in kept if not run.info.reference] or kept
-    most = int(share * SPANS) // len(runs)
+    return panels(runs, int(share * SPANS) // len(runs))
+
+
+def panels(runs: Sequence[RecordedRun], most: int) -> dict[str, Any]:
+    """Return up to ``most`` activities of each run, from its beginning, as the page's timeline takes them."""
     looks = ACTIVITIES | {"other": _OTHER}
     kinds = {name: dict(zip(("label", "color", "rows"), look, strict=True)) for name, look in looks.items()}
     return {"kinds": kinds, "outcomes": OUTCOMES, "panels": [_panel(run, [*kinds], most) for run in runs]}
 
 
-def _panel(run: StoredRun, kinds: list[str], most: int) -> dict[str, Any]:
+def _panel(run: RecordedRun, kinds: list[str], most: int) -> dict[str, Any]:
     """Return a run's first activities in columns; ``until``: the end of the time that is complete."""
     events = activities(run)
     end = max(length(run), float(events.end.max(initial=0.0)))  # a failed run may end after its last row of metrics

@@ -131,5 +131,6 @@ def choices_of(protocol: CodedKeys, setting: Setting) -> tuple[Choices, ...]:
         notes = (verdict(found, setting.batch),) if key == "K" else ()
         rows = tuple(choice_row(choice, key) for choice in found)
         same = key, protocol.model_copy(update={key: 1}), setting.training
-        tables.append(Choices(key, f"rounds against {key}, {other}", COLUMNS, rows, notes, same))
+        first = str(best(found)[0].segments) if key == "K" and found else ""
+        tables.append(Choices(key, f"rounds against {key}, {other}", COLUMNS, rows, notes, same, first))
     return tuple(tables)
