@@ -66,6 +66,11 @@ class Browser:
         """Move the mouse, press or release it: ``mouseMoved``, ``mousePressed``, ``mouseReleased``."""
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
+    def key(self, name: str, code: int) -> None:
+        """Press a key and let it go, given its name and its number: ``Tab`` 9, ``ArrowRight`` 39."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+
     def picture(self, file: Path) -> None:
         """Save the whole page as PNG."""
         shown = self.call("Page.captureScreenshot", captureBeyondViewport=True)

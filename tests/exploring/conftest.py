@@ -1,14 +1,44 @@
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1]))  # tiny_worlds
+sys.path.append(str(Path(__file__).parents[1]))  # browser, tiny_worlds
+
+from browser import CHROMIUM, Browser, browser
 
 from vflsim.exploring.base import Base, base_of
+from vflsim.exploring.server import served
+from vflsim.reporting.serving import LocalServer
 
 
 @pytest.fixture(scope="session")
 def template() -> Base:
     """What the page begins with when no scenario is given."""
     return base_of(None)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server writes scenarios and results."""
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="session")
+def serving(place: Path) -> Iterator[tuple[LocalServer, str]]:
+    """The server of the template, and the address of its page."""
+    with served(None, 0, place) as (server, address):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server, address
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A tab of headless Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH")
+    with browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made

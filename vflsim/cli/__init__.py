@@ -19,6 +19,7 @@ from vflsim.cli import (  # noqa: F401  each registers its commands
     delays,
     evaluate,
     explain,
+    explore,
     export,
     kinds,
     live,

@@ -57,9 +57,9 @@ def page(
     content: dict[str, Any] = {"together": together, "studies": studies, "sweeps": sweeps, "data": data, "ink": ink}
     content |= {"brief": brief, "live": live}
     nothing: dict[str, set[str]] = {each.key: set() for each in sections}
-    room = SIZE - len(_rendered("page.html.jinja", shown=nothing, **content).encode())
+    room = SIZE - len(rendered("page.html.jinja", shown=nothing, **content).encode())
     shown = {each.key: _fitting(each.figures, room // len(sections)) for each in sections}
-    return _rendered("page.html.jinja", shown=shown, **content)
+    return rendered("page.html.jinja", shown=shown, **content)
 
 
 def _against(results: Results, baseline: str | None) -> Results:
@@ -69,14 +69,20 @@ def _against(results: Results, baseline: str | None) -> Results:
 
 def waiting(title: str, lines: Sequence[str]) -> str:
     """Make the page that stands for a report before the first run has ended."""
-    return _rendered("waiting.html.jinja", title=title, lines=lines, ink=Ink(), live=True)
+    return rendered("waiting.html.jinja", title=title, lines=lines, ink=Ink(), live=True)
 
 
-def _rendered(template: str, **content: Any) -> str:
-    loader = FileSystemLoader(ASSETS)
+def rendered(template: str, folders: Sequence[Path] = (ASSETS,), **content: Any) -> str:
+    """Render a template of one of these folders, with their scripts and styles as ``assets`` by file name.
+
+    The text ``SCRIPT-HASHES`` in it becomes the hashes of its scripts, for its Content-Security-Policy.
+    """
+    loader = FileSystemLoader(folders)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["tied"] = _tied
-    assets = {path.name: Markup(path.read_text(encoding="utf-8")) for path in ASSETS.glob("*.[cj]s*")}
+    assets = {
+        path.name: Markup(path.read_text(encoding="utf-8")) for folder in folders for path in folder.glob("*.[cj]s*")
+    }
     html = environment.get_template(template).render(assets=assets, version=__version__, **content)
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(html))
     return html.replace("SCRIPT-HASHES", " ".join(f"'sha256-{each}'" for each in hashes), 1)

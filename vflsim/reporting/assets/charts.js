@@ -327,5 +327,5 @@ const charts = (() => {
   const redraw = () => live.forEach((plot) => plot.redraw(false, true));
   const resize = () => live.forEach((plot) => { if (plot.host.isConnected) plot.setSize({ width: Math.max(260, plot.host.clientWidth), height: plot.height }); else { plot.destroy(); live.delete(plot); } });
   const views = () => [...live].map((plot) => [plot.scales.x.min, plot.scales.x.max]);
-  return { curves, timeline, redraw, resize, views };
+  return { curves, timeline, redraw, resize, views, amount, axis, color, fit, live, make, outline, seen, swatch, three };
 })();

@@ -1,0 +1,142 @@
+"""What the page asks for: figures, slow figures, files, studies. One exploration for each server."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from vflsim.errors import VflsimError
+from vflsim.exploring.base import Base
+from vflsim.exploring.blamed import complaints
+from vflsim.exploring.figures import figures
+from vflsim.exploring.later import Later
+from vflsim.exploring.studies import RunningStudy, saved
+from vflsim.exploring.turned import differences, turned
+from vflsim.learning.data.shelf import Shelf
+from vflsim.scenario import emit
+from vflsim.scenario.data import ScenarioData
+from vflsim.scenario.document import Document
+from vflsim.scenario.known import Known
+from vflsim.scenario.load import load
+from vflsim.scenario.models import FolderName
+from vflsim.scenario.problems import failure
+from vflsim.scenario.translation import problems_of
+from vflsim.studies.checks.data import read_and_check
+from vflsim.vocabulary.base import Part
+
+P = TypeVar("P", bound=Part)
+
+
+class Positions(Part):
+    """The body of a request for figures: positions of knobs, and the protocol whose timeline is wanted."""
+
+    knobs: dict[str, Any]
+    timeline: str | None = None
+
+
+class ToBeSaved(Part):
+    """The body of a request to save a scenario."""
+
+    knobs: dict[str, Any]
+    name: FolderName
+    overwrite: bool = False
+
+
+class ToBeRun(Part):
+    """The body of a request to run a scenario."""
+
+    knobs: dict[str, Any]
+    name: FolderName
+    timing_only: bool = False
+
+
+class Exploration:
+    """Answers the page's questions about one base. ``folder`` is where files and results go. Threads may ask."""
+
+    def __init__(self, base: Base, source: str, folder: Path) -> None:
+        self.base, self._source, self._folder = base, source, folder
+        self._shelf, self._computing = Shelf(), threading.Lock()
+        self._later, self.study = Later(), RunningStudy(folder)
+
+    def answer(self, path: str, body: Any) -> Mapping[str, Any] | None:
+        """Answer a question that is answered at once; None for an unknown path.
+
+        Mistakes of the user are answers, too: ``problems``, each with the knob that it is about.
+        """
+        questions = {"/figures": self._figures, "/save": self._save, "/run": self._run, "/stop": self._stop}
+        if path not in questions:
+            return None
+        try:
+            return questions[path](body)
+        except VflsimError as error:
+            return {"problems": complaints(error)}
+        except Exception as error:  # a defect: the page goes on, and the terminal has the place
+            traceback.print_exc()
+            text = f"this failed ({type(error).__name__}: {error}); the terminal of vflsim explore says where"
+            return {"problems": [{"knob": None, "text": text}]}
+
+    def later(self, body: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the slow figures as they come."""
+        try:
+            asked = read(Positions, body)
+            raw = turned(self.base, asked.knobs)
+            load(raw)
+        except VflsimError as error:
+            yield {"piece": "problem", "text": str(error)}
+            return
+        yield from self._later.of(raw, asked.timeline or "")
+
+    def warm(self) -> None:
+        """Answer once, so that the first answer takes no longer than others."""
+        self._later.warm()
+        self.answer("/figures", {"knobs": dict(self.base.begin)})
+
+    def close(self) -> None:
+        """End all work."""
+        self._later.stop()
+        self.study.close()
+
+    def _figures(self, body: Any) -> Mapping[str, Any]:
+        asked = read(Positions, body)
+        self._later.stop()  # it would slow this answer, which makes it obsolete
+        with self._computing:
+            raw = turned(self.base, asked.knobs)
+            scenario = load(raw)
+            try:
+                found = figures(scenario, ScenarioData(scenario, self._shelf), asked.timeline)
+            except ValueError:
+                read_and_check(scenario, training=False, shelf=self._shelf)  # names the key that does not fit the data
+                raise
+        return {**found, "yaml": emit.dump(raw), "changed": differences(self.base, raw)}
+
+    def _save(self, body: Any) -> Mapping[str, Any]:
+        asked = read(ToBeSaved, body)
+        raw = turned(self.base, asked.knobs, asked.name)
+        load(raw)
+        return {"saved": saved(raw, self._source, self._folder, asked.overwrite).name}
+
+    def _run(self, body: Any) -> Mapping[str, Any]:
+        asked = read(ToBeRun, body)
+        raw = turned(self.base, asked.knobs, asked.name)
+        load(raw)
+        self.study.start(raw, asked.timing_only)
+        return self.study.state()
+
+    def _stop(self, body: Any) -> Mapping[str, Any]:
+        read(Part, body)
+        self.study.stop()
+        return self.study.state()
+
+
+def read(kind: type[P], body: Any) -> P:
+    """Read the body of a request. Raises ScenarioError with every unknown key, wrong value, and what is allowed."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        known = Known(body, TypeAdapter(kind).json_schema)
+        raise failure(problems_of(error, body, known), Document(body if isinstance(body, dict) else {})) from None

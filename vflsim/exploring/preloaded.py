@@ -1,0 +1,14 @@
+"""What the process has imported from which those are forked that compute the slow figures."""
+
+import gc
+
+import sklearn.datasets
+import sympy
+
+from vflsim.exploring import choices, closed, figures, later
+from vflsim.studies.checks import data
+
+__all__ = ["choices", "closed", "data", "figures", "later", "sklearn", "sympy"]
+
+gc.collect()
+gc.freeze()  # a collection would write to all these objects, and so copy the memory that processes share
