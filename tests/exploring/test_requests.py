@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command_line import Ended
 
-from vflsim.errors import ResultsError, ScenarioError
+from vflsim.errors import DataError, ResultsError, ScenarioError
 from vflsim.exploring.base import Base
 from vflsim.exploring.exploration import Exploration
 from vflsim.exploring.later import Later, pieces
@@ -321,4 +321,17 @@ def test_the_command_says_where_the_page_is_and_ends_with_ctrl_c(
 def test_a_taken_port_is_named(serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exploration, "warm", lambda _: None)
     with pytest.raises(ResultsError, match=f"port {serving[0].port}.*in use"), served(None, serving[0].port, tmp_path):
+        pass
+
+
+def test_a_scenario_whose_data_are_absent_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLSIM_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Later, "warm", lambda _: None)
+    with (
+        pytest.raises(DataError, match="vflsim data get fashion_mnist"),
+        served("fashion_mnist_stragglers", 0, tmp_path),
+    ):
         pass

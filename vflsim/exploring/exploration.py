@@ -92,9 +92,12 @@ class Exploration:
         yield from self._later.of(raw, asked.timeline or "")
 
     def warm(self) -> None:
-        """Answer once, so that the first answer takes no longer than others."""
+        """Answer once, so that the first answer takes no longer than others.
+
+        Raises ScenarioError and DataError for a scenario that cannot be shown.
+        """
         self._later.warm()
-        self.answer("/figures", {"knobs": dict(self.base.begin)})
+        self._figures({"knobs": dict(self.base.begin)})
 
     def close(self) -> None:
         """End all work."""

@@ -18,6 +18,8 @@ ROUNDS = 1_024
 """Rounds of each protocol, in place of those that came at once."""
 MESSAGES = 6_000
 """About how many messages rounds have that are simulated event by event."""
+VALUES = 40
+"""Most values of t or K that are tried."""
 _NICE = 10
 """How far the process stands back behind the one that answers at once."""
 
@@ -49,7 +51,7 @@ def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
     for name in scenario.protocols:
         yield {"piece": "closed", **closed_forms(scenario, data, name)}
     yield {"piece": "rounds", "protocols": simulations(scenario, data, ROUNDS, MESSAGES)}
-    for found in choices(scenario, data, ROUNDS // 4, most=scenario.clients, messages=MESSAGES):
+    for found in choices(scenario, data, ROUNDS // 4, most=VALUES, messages=MESSAGES):
         yield {"piece": "choice", **found}
     for name in scenario.protocols:
         for table in tables(scenario, data, name):

@@ -106,7 +106,7 @@ def simulated(
     The latter where only the event path can do it. ``protocol`` stands in the place of the one that the scenario calls
     ``name``.
     """
-    trial = tried(scenario, name, rounds, "rounds", protocol)
+    trial, known = tried(scenario, name, rounds, "rounds", protocol), None
     its, found = trial.protocols[name].protocol, obstacles(trial, name)
     if not found:
         arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
@@ -115,7 +115,8 @@ def simulated(
         )
         if not isinstance(outcome.error, UndecidedError):
             return _rounds(outcome, {} if its.traits.reference else arrivals.shares())
-    count = min(rounds, rounds_within(messages, scenario, name, data, protocol))
+        known = outcome.tables.rounds  # before the one that is undecided
+    count = min(rounds, rounds_within(messages, scenario, name, data, protocol, known))
     run, outcome = by_events(scenario, name, data, count, protocol)
     why = found[0].what if found else "activities end at the same instant, and only events tell which comes first"
     return _rounds(outcome, _waited(run), why)
@@ -131,17 +132,24 @@ def by_events(
 
 
 def rounds_within(
-    messages: int, scenario: Scenario, name: str, data: LoadedData, protocol: Protocol | None = None
+    messages: int,
+    scenario: Scenario,
+    name: str,
+    data: LoadedData,
+    protocol: Protocol | None = None,
+    known: pa.Table | None = None,
 ) -> int:
     """Return how many rounds have about so many messages, at least ``FEWEST``.
 
-    How many embeddings a step uses is seen from a few rounds, unless these alone had more messages.
+    How many embeddings a step uses is seen from ``known`` rounds, or else from a few, unless these alone had more
+    messages.
     """
     plan = (protocol or scenario.protocols[name].protocol).batch_plan()
     many = plan.messages(scenario.clients)
     if FEWEST * many < messages:
-        _, outcome = by_events(scenario, name, data, FEWEST, protocol)
-        rounds = outcome.tables.rounds
+        rounds = known
+        if rounds is None or not rounds.num_rows:
+            rounds = by_events(scenario, name, data, FEWEST, protocol)[1].tables.rounds
         if rounds is not None and rounds.num_rows:
             many = max(1.0, many * _used(rounds) / rounds.num_rows / scenario.clients)
     return max(FEWEST, int(messages / many))

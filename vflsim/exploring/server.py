@@ -21,8 +21,8 @@ _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Polic
 def served(source: Path | str | None, port: int, folder: Path) -> Iterator[tuple[LocalServer, str]]:
     """Make the server that begins with a scenario (None: the template), and the address of its page.
 
-    Its ``serve_forever`` runs it. Files and results go to ``folder``. Raises ScenarioError for a faulty scenario, and
-    ResultsError if the port is taken.
+    Its ``serve_forever`` runs it. Files and results go to ``folder``. Raises ScenarioError and DataError for a scenario
+    that cannot be shown, and ResultsError if the port is taken.
     """
     base = base_of(source)
     name = "the template of vflsim new" if source is None else str(source)
@@ -53,8 +53,8 @@ def served(source: Path | str | None, port: int, folder: Path) -> Iterator[tuple
             else:
                 self.say(answer)
 
-    exploration.warm()
     try:
+        exploration.warm()
         with LocalServer(port, ExploringPage, "end the program that uses it, or choose another --port") as server:
             yield server, f"http://{ADDRESS}:{server.port}/?token={its_token}"
     finally:

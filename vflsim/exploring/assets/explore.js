@@ -5,6 +5,8 @@ const exploring = (() => {
   const { told } = knobs;
   const at = (id) => document.getElementById(id);
   const shown = { answer: null, closed: {}, choices: {}, tables: [], pending: false };
+  const REST_MS = 100; /* after which a knob counts as left alone, so that the slow figures are worth their work */
+  let resting = 0;
   let asking = false, again = false, chosen = null, log = null, slow = null, took = [];
   const ask = async (path, body, signal) => {
     const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json", "X-Vflsim-Token": told.token }, body: JSON.stringify(body), signal });
@@ -25,6 +27,7 @@ const exploring = (() => {
     if (asking) { again = true; return; }
     asking = true;
     again = false;
+    clearTimeout(resting);
     slow?.abort();
     const began = performance.now();
     try {
@@ -35,12 +38,13 @@ const exploring = (() => {
         chosen = answer.timeline.protocol;
         knobs.learn(answer.delay.mean);
         draw();
+        at("best").classList.add("stale"); /* until the choices of this position come */
         took.push(performance.now() - began);
         status(`Simulated in ${Math.round(took.at(-1))} ms. Closed forms are pending.`);
       }
       asking = false;
       if (again) quick();
-      else if (!answer.problems) later();
+      else if (!answer.problems) resting = setTimeout(later, REST_MS);
     } catch (error) {
       asking = false;
       if (error instanceof TypeError) gone();
@@ -72,6 +76,7 @@ const exploring = (() => {
     } else if (piece.piece === "choice") {
       fresh[`${piece.protocol} ${piece.key}`] = piece;
       shown.choices = { ...fresh };
+      at("best").classList.remove("stale");
       best();
     } else if (piece.piece === "closed") {
       shown.closed[piece.protocol] = piece;
@@ -115,12 +120,16 @@ const exploring = (() => {
   };
   const rounds = () => plots.rounds({ plot: at("rounds"), keys: at("keys"), read: at("read-rounds"), logarithmic: at("logarithmic") }, shown.answer, shown.closed, log);
   const best = () => plots.best(at("best"), shown.answer, Object.values(shown.choices).filter((each) => each.best !== null && each.protocol in shown.answer.looks));
-  const exact = (value, unit) => amount(Number(value.toPrecision(9)), unit);
+  /* Five digits, as many as vflsim analyze prints. */
+  const SCALES = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], B: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]] };
+  const exact = (value, unit) => {
+    const round = Number(value.toPrecision(5)), scales = SCALES[unit] ?? [[1, ""]];
+    const [scale, name] = scales.find(([least]) => Math.abs(round) >= least) ?? scales.at(round === 0 ? 0 : -1);
+    return `${Number((round / scale).toPrecision(5))} ${name}`.trim();
+  };
   const range = (low, high, unit) => {
     const [one, other] = [exact(low, unit), exact(high, unit)];
-    if (low === high || one !== other) return low === high ? one : `${one} … ${other}`;
-    const [under, over] = [low, high].map((value) => Number(value.toPrecision(5)));
-    return under === over ? one : `${under} … ${over} ${unit.startsWith("1/") ? "" : unit}`.trim();
+    return one === other ? one : `${one} … ${other}`;
   };
   const table = () => {
     const place = at("table"), said = new Map();

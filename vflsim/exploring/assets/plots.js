@@ -138,7 +138,7 @@ const plots = (() => {
     const ys = told.density.y.filter((value) => value !== null);
     const top = Math.min(Math.max(...ys, 0), 40 * (ys[Math.floor(ys.length / 2)] || Infinity)) || 1;
     const end = told.density.x.at(-1);
-    plane(density, { x: [0, end], y: [0, 1.08 * top], xLabel: "delay", unit: "s", yLabel: "density [1/s]", height: 220, draw: (u, ctx, ax, ay) => {
+    plane(density, { x: [0, end], y: [0, 1.08 * top], xLabel: "delay", unit: "s", yLabel: told.atoms.length ? "probability" : "density [1/s]", height: 220, draw: (u, ctx, ax, ay) => {
       if (ys.length) {
         ctx.beginPath();
         ctx.moveTo(ax(told.density.x[0]), ay(0));
