@@ -1,7 +1,7 @@
 """How soon the page of ``vflsim explore`` answers: ten moves of a slider in headless Chromium, with 28 clients.
 
-For each move: milliseconds from the slider's event until the figures are drawn, and those of processor time that the
-server took for its answer. Run: python benchmarks/explore.py [FOLDER_OF_SCREENSHOTS]
+For each move: milliseconds from the slider's event until the figures are drawn, and until the best t and K are marked,
+and those of processor time that the server took for either. Run: python benchmarks/explore.py [FOLDER_OF_SCREENSHOTS]
 """
 
 from __future__ import annotations
@@ -30,39 +30,42 @@ _SET = """(async () => {{ const one = document.querySelector('[data-knob="{knob}
   one.value = {value};
   const began = performance.now(); one.dispatchEvent(new Event('input', {{ bubbles: true }}));
   while (!exploring.answered()) await new Promise((ok) => setTimeout(ok, 2));
-  return performance.now() - began; }})()"""
+  const drawn = performance.now() - began, many = exploring.marked().length;
+  while ({marked} && exploring.marked().length === many) await new Promise((ok) => setTimeout(ok, 2));
+  return [drawn, performance.now() - began]; }})()"""
 _WAIT = "(async () => {{ while (!({})) await new Promise((ok) => setTimeout(ok, 20)); return true; }})()"
 
 
 class TimedExploration(Exploration):
     """Notes the processor time of each answer."""
 
-    taken: list[float] = []  # noqa: RUF012  of the process, as its clock is
+    taken: dict[str, float] = {}  # noqa: RUF012  by question; of the process, as its clock is
 
     def answer(self, path: str, body: Any) -> Mapping[str, Any] | None:
         """Answer as usual."""
         began = time.process_time()
         answer = super().answer(path, body)
-        if path == "/figures":
-            self.taken.append(1e3 * (time.process_time() - began))
+        self.taken[path] = 1e3 * (time.process_time() - began)
         return answer
 
 
 def begin(tab: Browser, address: str, width: int = 1280, dark: bool = False) -> None:
     tab.open(address, width=width, dark=dark)
-    tab.value(_WAIT.format("exploring.answered() && exploring.shown.answer"))
+    tab.value(_WAIT.format("exploring.marked().length"))
     for knob, value in {"clients": CLIENTS, "stragglers": STRAGGLERS, "t": T, "K": K}.items():
-        tab.value(_SET.format(knob=knob, sort="number", value=value))
+        tab.value(_SET.format(knob=knob, sort="number", value=value, marked="true"))
 
 
 def moves(tab: Browser, address: str) -> None:
     begin(tab, address)
     tab.value(_WAIT.format("exploring.idle()"))
-    print("| move | mean delay | until drawn | processor time |\n|---|---|---|---|")
+    print("| move | mean delay | until drawn | until marked | processor time of the figures | of the choices |")
+    print("|---|---|---|---|---|---|")
     for number, place in enumerate(MOVES, start=1):
-        wall = tab.value(_SET.format(knob="delay.mean", sort="range", value=place))
+        drawn, marked = tab.value(_SET.format(knob="delay.mean", sort="range", value=place, marked="true"))
         mean = tab.value("document.getElementById('knob-delay-mean').value")
-        print(f"| {number} | {mean} s | {wall:.0f} ms | {TimedExploration.taken[-1]:.0f} ms |")
+        figures, choices = (TimedExploration.taken[path] for path in ("/figures", "/choices"))
+        print(f"| {number} | {mean} s | {drawn:.0f} ms | {marked:.0f} ms | {figures:.0f} ms | {choices:.0f} ms |")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; complaints: {tab.complaints}")
 
 

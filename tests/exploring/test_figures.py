@@ -13,7 +13,7 @@ from scipy import stats
 
 import vflsim
 from vflsim.exploring.base import Base
-from vflsim.exploring.choices import choices
+from vflsim.exploring.choices import ROUNDS_AT_ONCE, VALUES_AT_ONCE, choices, choices_at_once
 from vflsim.exploring.closed import closed_forms, tables
 from vflsim.exploring.figures import AT_ONCE, ROUNDS, delay_curves, figures, timeline
 from vflsim.exploring.rounds import MESSAGES, by_events, simulated
@@ -120,6 +120,24 @@ def test_each_choice_is_what_the_scenario_with_that_value_takes(scenario: Scenar
     assert found["t"]["best"] == max(rows, key=lambda row: row["used_per_s"])["value"]
     assert found["K"]["best"] == min(found["K"]["rows"], key=lambda row: row["step_s"])["value"]
     assert found["K"]["present"] == 2
+
+
+def test_a_first_look_at_choices_takes_only_what_arrays_can_simulate(
+    scenario: Scenario, data: ScenarioData, template: Base
+) -> None:
+    by_t, by_k = choices_at_once(scenario, data)
+    assert [row["value"] for row in by_k["rows"]] == [1, 2]
+    values = [row["value"] for row in by_t["rows"]]
+    assert 3 <= len(values) <= VALUES_AT_ONCE + 1
+    assert {5, 7} <= {*values} <= {*range(1, 8)}  # the present one, and the last
+    for found, name in ((by_t, "t-sync"), (by_k, "coded")):
+        for row in found["rows"]:
+            protocol = scenario.protocols[name].protocol.model_copy(update={found["key"]: row["value"]})
+            own = simulated(scenario, name, data.of(scenario.training), ROUNDS_AT_ONCE, protocol)
+            assert not own.by_events
+            assert (row["rounds"], row["step_s"]) == (ROUNDS_AT_ONCE, own.step_s)
+    fifo = load(turned(template, template.held))
+    assert [found["best"] for found in choices_at_once(fifo, ScenarioData(fifo))] == [None, None]
 
 
 def test_where_messages_wait_rounds_are_simulated_by_events_and_say_why(template: Base) -> None:

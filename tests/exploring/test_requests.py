@@ -185,7 +185,7 @@ def test_slow_figures_come_piece_by_piece_and_wrong_data_are_told(
     two = {**two, "timing": {**two["timing"], "network": "dedicated"}, "partition": {"clients": 4, "by": "columns"}}
     found = list(pieces(two, "wait"))
     assert [each["piece"] for each in found] == [
-        "timeline", "choice", "closed", "closed", "rounds", "choice", "table", "table", "done"
+        "timeline", "closed", "closed", "choice", "rounds", "choice", "table", "table", "done"
     ]  # fmt: skip
     (told,) = pieces({**two, "training": {**two["training"], "batch": 4096}})
     assert told["piece"] == "problem"

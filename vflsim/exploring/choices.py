@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from vflsim.exploring.rounds import MESSAGES, SimulatedRounds, simulated
+from vflsim.exploring.rounds import MESSAGES, SimulatedRounds, by_arrays, simulated
 from vflsim.protocols.base import Protocol, UnsuitableError
 from vflsim.protocols.defaults import participants_of
 from vflsim.scenario.data import ScenarioData
@@ -20,10 +21,12 @@ CRITERIA = {
 """Keys whose best value is sought, and by what."""
 ROUNDS = 64
 """Rounds of each value."""
+ROUNDS_AT_ONCE, VALUES_AT_ONCE = 32, 4
+"""Rounds of each value, and most values besides the present one, of the choices that come at once."""
 NEAR = 0.02
 """Values whose score differs from the best by at most this share are named beside it."""
 FEW = 8
-"""Most values that are tried at once, besides the present one."""
+"""Most values that are tried, besides the present one."""
 
 
 def choices(
@@ -32,26 +35,44 @@ def choices(
     """Yield, for each protocol that has a ``t`` or ``K``, the mean round of several values of it, and the best one.
 
     All values see the same draws of the scenario's first seed. Of more than ``most`` possible values some are left out,
-    evenly; the present one is among them. Values for which the protocol refuses to run are not possible.
+    evenly; the present one is among them. Values for which the protocol refuses to run are not possible. ``messages``
+    bounds rounds that only the event path can simulate.
     """
+
+    def simulate(name: str, protocol: Protocol) -> SimulatedRounds:
+        return simulated(scenario, name, data.of(scenario.training_of(name)), rounds, protocol, messages)
+
+    yield from _choices(scenario, most, simulate)
+
+
+def choices_at_once(scenario: Scenario, data: ScenarioData) -> list[dict[str, Any]]:
+    """Return a first look at the choices: of few values in few rounds, and only where arrays can simulate them."""
+
+    def simulate(name: str, protocol: Protocol) -> SimulatedRounds | None:
+        return by_arrays(scenario, name, data.of(scenario.training_of(name)), ROUNDS_AT_ONCE, protocol)[0]
+
+    return list(_choices(scenario, VALUES_AT_ONCE, simulate))
+
+
+def _choices(
+    scenario: Scenario, most: int, simulate: Callable[[str, Protocol], SimulatedRounds | None]
+) -> Iterator[dict[str, Any]]:
     for name, entry in scenario.protocols.items():
         for key in CRITERIA:
             if key in type(entry.protocol).model_fields:
-                yield _choice(scenario, data, name, key, rounds, most, messages)
+                yield _choice(scenario, name, key, most, partial(simulate, name))
 
 
 def _choice(
-    scenario: Scenario, data: ScenarioData, name: str, key: str, rounds: int, most: int, messages: int
+    scenario: Scenario, name: str, key: str, most: int, simulate: Callable[[Protocol], SimulatedRounds | None]
 ) -> dict[str, Any]:
-    entry = scenario.protocols[name]
-    present = getattr(entry.protocol, key)
+    present = getattr(scenario.protocols[name].protocol, key)
     possible = dict(_possible(scenario, name, key))
     tried = _some(list(possible), most, present)
-    loaded = data.of(scenario.training_of(name))
     rows, scores = list[dict[str, Any]](), dict[int, float]()
     for value in tried:
-        found = simulated(scenario, name, loaded, rounds, possible[value], messages)
-        if not found.error and len(found.ends):
+        found = simulate(possible[value])
+        if found is not None and not found.error and len(found.ends):
             own = {"step_s": found.step_s, "used_per_s": _finite(found.used_per_s), "rounds": len(found.ends)}
             rows.append({"value": value, **own})
             scores[value] = _score(key, found)
@@ -62,7 +83,7 @@ def _choice(
         "best": max(scores, key=scores.__getitem__, default=None),
         "near": [value for value, score in scores.items() if _near(score, scores)],
         "criterion": CRITERIA[key],
-        "all": len(tried) == len(possible),
+        "all": len(rows) == len(possible),
         "rows": rows,
     }
 

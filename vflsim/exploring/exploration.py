@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from vflsim.errors import VflsimError
 from vflsim.exploring.base import Base
 from vflsim.exploring.blamed import complaints
+from vflsim.exploring.choices import choices_at_once
 from vflsim.exploring.figures import figures
 from vflsim.exploring.later import Later
 from vflsim.exploring.studies import RunningStudy, saved
@@ -23,7 +24,7 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.document import Document
 from vflsim.scenario.known import Known
 from vflsim.scenario.load import load
-from vflsim.scenario.models import FolderName
+from vflsim.scenario.models import FolderName, Scenario
 from vflsim.scenario.problems import failure
 from vflsim.scenario.translation import problems_of
 from vflsim.studies.checks.data import read_and_check
@@ -68,7 +69,13 @@ class Exploration:
 
         Mistakes of the user are answers, too: ``problems``, each with the knob that it is about.
         """
-        questions = {"/figures": self._figures, "/save": self._save, "/run": self._run, "/stop": self._stop}
+        questions = {
+            "/figures": self._figures,
+            "/choices": self._choices,
+            "/save": self._save,
+            "/run": self._run,
+            "/stop": self._stop,
+        }
         if path not in questions:
             return None
         try:
@@ -84,8 +91,7 @@ class Exploration:
         """Yield the slow figures as they come."""
         try:
             asked = read(Positions, body)
-            raw = turned(self.base, asked.knobs)
-            load(raw)
+            raw, _ = self._scenario(asked.knobs)
         except VflsimError as error:
             yield {"piece": "problem", "text": str(error)}
             return
@@ -107,9 +113,8 @@ class Exploration:
     def _figures(self, body: Any) -> Mapping[str, Any]:
         asked = read(Positions, body)
         self._later.stop()  # it would slow this answer, which makes it obsolete
+        raw, scenario = self._scenario(asked.knobs)
         with self._computing:
-            raw = turned(self.base, asked.knobs)
-            scenario = load(raw)
             try:
                 found = figures(scenario, ScenarioData(scenario, self._shelf), asked.timeline)
             except ValueError:
@@ -117,16 +122,24 @@ class Exploration:
                 raise
         return {**found, "yaml": emit.dump(raw), "changed": differences(self.base, raw)}
 
+    def _choices(self, body: Any) -> Mapping[str, Any]:
+        _, scenario = self._scenario(read(Positions, body).knobs)
+        with self._computing:
+            return {"choices": choices_at_once(scenario, ScenarioData(scenario, self._shelf))}
+
+    def _scenario(self, knobs: Mapping[str, Any], name: str | None = None) -> tuple[dict[str, Any], Scenario]:
+        """Return the scenario of positions of knobs, as plain values and loaded."""
+        raw = turned(self.base, knobs, name)
+        return raw, load(raw)
+
     def _save(self, body: Any) -> Mapping[str, Any]:
         asked = read(ToBeSaved, body)
-        raw = turned(self.base, asked.knobs, asked.name)
-        load(raw)
+        raw, _ = self._scenario(asked.knobs, asked.name)
         return {"saved": saved(raw, self._source, self._folder, asked.overwrite).name}
 
     def _run(self, body: Any) -> Mapping[str, Any]:
         asked = read(ToBeRun, body)
-        raw = turned(self.base, asked.knobs, asked.name)
-        load(raw)
+        raw, _ = self._scenario(asked.knobs, asked.name)
         self.study.start(raw, asked.timing_only)
         return self.study.state()
 

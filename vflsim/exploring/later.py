@@ -46,10 +46,10 @@ def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
         return
     if whose:
         yield {"piece": "timeline", **timeline(scenario, data, whose)}
-    for found in choices(scenario, data):
-        yield {"piece": "choice", **found}
     for name in scenario.protocols:
         yield {"piece": "closed", **closed_forms(scenario, data, name)}
+    for found in choices(scenario, data):
+        yield {"piece": "choice", **found}
     yield {"piece": "rounds", "protocols": simulations(scenario, data, ROUNDS, MESSAGES)}
     for found in choices(scenario, data, ROUNDS // 4, most=VALUES, messages=MESSAGES):
         yield {"piece": "choice", **found}

@@ -106,20 +106,33 @@ def simulated(
     The latter where only the event path can do it. ``protocol`` stands in the place of the one that the scenario calls
     ``name``.
     """
-    trial, known = tried(scenario, name, rounds, "rounds", protocol), None
-    its, found = trial.protocols[name].protocol, obstacles(trial, name)
-    if not found:
-        arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
-        outcome = run_vectorised(
-            trial, name, scenario.seeds[0], data, with_tails=False, with_variation=False, seen=arrivals.take
-        )
-        if not isinstance(outcome.error, UndecidedError):
-            return _rounds(outcome, {} if its.traits.reference else arrivals.shares())
-        known = outcome.tables.rounds  # before the one that is undecided
+    found, why, known = by_arrays(scenario, name, data, rounds, protocol)
+    if found is not None:
+        return found
     count = min(rounds, rounds_within(messages, scenario, name, data, protocol, known))
     run, outcome = by_events(scenario, name, data, count, protocol)
-    why = found[0].what if found else "activities end at the same instant, and only events tell which comes first"
     return _rounds(outcome, _waited(run), why)
+
+
+def by_arrays(
+    scenario: Scenario, name: str, data: LoadedData, rounds: int, protocol: Protocol | None = None
+) -> tuple[SimulatedRounds | None, str, pa.Table | None]:
+    """Simulate ``rounds`` rounds on the vectorised path.
+
+    Where only events can tell, there are None, the reason, and the table of the rounds before, if there are any.
+    """
+    trial = tried(scenario, name, rounds, "rounds", protocol)
+    if found := obstacles(trial, name):
+        return None, found[0].what, None
+    its = trial.protocols[name].protocol
+    arrivals = UploadArrivals(tuple(participants_of(its, scenario.clients, scenario.symbols)))
+    outcome = run_vectorised(
+        trial, name, scenario.seeds[0], data, with_tails=False, with_variation=False, seen=arrivals.take
+    )
+    if isinstance(outcome.error, UndecidedError):
+        why = "activities end at the same instant, and only events tell which comes first"
+        return None, why, outcome.tables.rounds
+    return _rounds(outcome, {} if its.traits.reference else arrivals.shares()), "", None
 
 
 def by_events(

@@ -7,7 +7,8 @@ const exploring = (() => {
   const shown = { answer: null, closed: {}, choices: {}, tables: [], pending: false };
   const REST_MS = 100; /* after which a knob counts as left alone, so that the slow figures are worth their work */
   let resting = 0;
-  let asking = false, again = false, chosen = null, log = null, slow = null, took = [];
+  let asking = false, again = false, chosen = null, log = null, slow = null;
+  const took = [], marked = []; /* milliseconds until the figures were drawn, and until the best t and K were marked */
   const ask = async (path, body, signal) => {
     const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json", "X-Vflsim-Token": told.token }, body: JSON.stringify(body), signal });
     if (!answer.ok) throw new Error((await answer.json()).problems[0].text);
@@ -44,17 +45,31 @@ const exploring = (() => {
       }
       asking = false;
       if (again) quick();
-      else if (!answer.problems) resting = setTimeout(later, REST_MS);
+      else if (!answer.problems) {
+        const own = shown.answer;
+        await look(began);
+        if (shown.answer === own && !asking) resting = setTimeout(later, REST_MS);
+      }
     } catch (error) {
       asking = false;
       if (error instanceof TypeError) gone();
       else status(String(error.message));
     }
   };
+  /* A first look at the best t and K, unless a knob has moved meanwhile. */
+  const look = async (began) => {
+    const { answer } = shown;
+    const { choices, problems } = await (await ask("/choices", { knobs: knobs.positions() })).json();
+    if (shown.answer !== answer || asking || problems) return;
+    shown.choices = Object.fromEntries(choices.map((each) => [`${each.protocol} ${each.key}`, each]));
+    best();
+    at("best").classList.remove("stale");
+    marked.push(performance.now() - began);
+  };
   const later = async () => {
     slow = new AbortController();
     const { signal } = slow;
-    const fresh = {};
+    const fresh = { ...shown.choices };
     try {
       const reader = (await ask("/later", { knobs: knobs.positions(), timeline: shown.answer.timeline.panels ? null : chosen }, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
@@ -119,7 +134,7 @@ const exploring = (() => {
     return `client${list.length > 1 ? "s" : ""} ${parts.map(([first, end]) => (first === end ? first : `${first}–${end}`)).join(", ")}`;
   };
   const rounds = () => plots.rounds({ plot: at("rounds"), keys: at("keys"), read: at("read-rounds"), logarithmic: at("logarithmic") }, shown.answer, shown.closed, log);
-  const best = () => plots.best(at("best"), shown.answer, Object.values(shown.choices).filter((each) => each.best !== null && each.protocol in shown.answer.looks));
+  const best = () => plots.best(at("best"), shown.answer, Object.values(shown.choices).filter((each) => each.best !== null), ["t", "K"].some((key) => told.having[key].length));
   /* Five digits, as many as vflsim analyze prints. */
   const SCALES = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], B: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]] };
   const exact = (value, unit) => {
@@ -250,5 +265,5 @@ const exploring = (() => {
   knobs.build(at("controls"), quick);
   quick();
   follow();
-  return { idle: () => !asking && shown.answer !== null && !shown.pending, answered: () => !asking && !again, shown, took: () => took };
+  return { idle: () => !asking && shown.answer !== null && !shown.pending, answered: () => !asking && !again, shown, took: () => took, marked: () => marked };
 })();

@@ -180,10 +180,9 @@ const plots = (() => {
     }
   };
 
-  const best = (host, answer, found) => {
-    const open = host.querySelectorAll(".best-choice").length;
+  const best = (host, answer, found, possible) => {
     clear(host);
-    if (!found.length) { make("p", host, { class: "notes" }, open ? "" : "No protocol here has a t or K, or they are not known yet."); return; }
+    if (!found.length) { make("p", host, { class: "notes" }, possible ? "pending" : "No protocol here has a t or K."); return; }
     const boxes = found.map(() => make("div", host, { class: "best-choice" })); /* all of them first: they share the width */
     for (const [i, each] of found.entries()) {
       const box = boxes[i];
