@@ -172,6 +172,9 @@ def test_a_wrong_position_is_told_beside_its_control_and_the_figures_stay(page: 
     assert page.value("document.querySelector('main section').classList.contains('stale')")
     write(page, "K", "2")
     assert page.value("document.querySelectorAll('.knob .problem').length") == 0
+    write(page, "clients", "8.5")
+    assert "8.5" in page.value("document.querySelector('[data-knob=\"clients\"] .problem').textContent")
+    write(page, "clients", "8")
     assert not page.value("document.querySelector('main section').classList.contains('stale')")
 
 

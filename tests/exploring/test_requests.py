@@ -75,7 +75,7 @@ def test_the_page_is_given_to_its_address_alone(serving: Serving) -> None:
         assert ask(serving, "GET", other.encode("ascii", "ignore").decode())[0] == 403
 
 
-@pytest.mark.parametrize("path", ["/x", "/../pyproject.toml", "/explored.yaml", "/study/", "/report"])
+@pytest.mark.parametrize("path", ["/x", "/../pyproject.toml", "/explored.yaml", "/study/"])
 def test_it_serves_no_file(serving: Serving, path: str) -> None:
     assert ask(serving, "GET", f"{path}?token={token(serving[1])}")[0] == 404
 

@@ -112,8 +112,8 @@ class Exploration:
 
     def _figures(self, body: Any) -> Mapping[str, Any]:
         asked = read(Positions, body)
-        self._later.stop()  # it would slow this answer, which makes it obsolete
         raw, scenario = self._scenario(asked.knobs)
+        self._later.stop()  # it would slow this answer, which makes it obsolete
         with self._computing:
             try:
                 found = figures(scenario, ScenarioData(scenario, self._shelf), asked.timeline)

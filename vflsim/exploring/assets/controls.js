@@ -51,7 +51,8 @@ const knobs = (() => {
       tick.addEventListener("change", () => { set(tick.checked ? control.word : Number(text.value) || control.least); });
     }
     slider.addEventListener("input", () => set(value(control, Number(slider.value))));
-    text.addEventListener("input", () => { if (text.value !== "" && text.validity.valid | text.validity.rangeUnderflow) set(Number(text.value)); });
+    text.addEventListener("input", () => { if (text.value !== "") set(Number(text.value)); });
+    text.addEventListener("change", () => { if (text.value === "") show(); });
     const show = () => {
       const said = get(), plain = said === control.word && control.word ? null : said;
       const [, last] = ends(control);
@@ -93,6 +94,7 @@ const knobs = (() => {
   };
   /* Numbers that another knob bounds follow it, as their sliders do. */
   const limit = () => {
+    if (!Number.isInteger(positions.clients) || positions.clients < 1) return; /* the server says what is wrong with it */
     for (const name of ["stragglers", "t"]) if (positions[name] > positions.clients) positions[name] = positions.clients;
   };
   const ensureDelay = () => {

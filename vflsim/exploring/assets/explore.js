@@ -29,12 +29,12 @@ const exploring = (() => {
     asking = true;
     again = false;
     clearTimeout(resting);
-    slow?.abort();
     const began = performance.now();
     try {
       const answer = await (await ask("/figures", { knobs: knobs.positions(), timeline: chosen })).json();
       complain(answer.problems ?? []);
       if (!answer.problems) {
+        slow?.abort();
         Object.assign(shown, { answer, closed: {}, tables: [], pending: true });
         chosen = answer.timeline.protocol;
         knobs.learn(answer.delay.mean);
