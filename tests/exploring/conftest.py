@@ -1,6 +1,7 @@
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # browser, tiny_worlds
 from browser import CHROMIUM, Browser, browser
 
 from vflsim.exploring.base import Base, base_of
+from vflsim.exploring.later import Later
 from vflsim.exploring.server import served
 from vflsim.reporting.serving import LocalServer
 
@@ -26,10 +28,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("place")
 
 
+def served_cold(patch: pytest.MonkeyPatch, place: Path) -> AbstractContextManager[tuple[LocalServer, str]]:
+    """The server of the template, whose other process imports nothing before it is asked."""
+    patch.setattr(Later, "warm", lambda _: None)
+    return served(None, 0, place)
+
+
 @pytest.fixture(scope="session")
 def serving(place: Path) -> Iterator[tuple[LocalServer, str]]:
     """The server of the template, and the address of its page."""
-    with served(None, 0, place) as (server, address):
+    with pytest.MonkeyPatch.context() as patch, served_cold(patch, place) as (server, address):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server, address
         server.shutdown()
