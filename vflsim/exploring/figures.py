@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.exploring.rounds import MESSAGES, SimulatedRounds, by_events, simulated
+from vflsim.exploring.rounds import SimulatedRounds, by_events, simulated
 from vflsim.plotting.protocol_style import kinds_in
 from vflsim.reporting.charts import looks, panels
 from vflsim.scenario.data import ScenarioData
@@ -19,6 +19,8 @@ from vflsim.timing.floats import Floats
 
 ROUNDS = 128
 """Rounds of each protocol that are simulated at once."""
+MESSAGES = 2_000
+"""About how many messages the rounds of all protocols together have that are simulated event by event at once."""
 SHOWN = 5
 """Rounds of a timeline."""
 AT_ONCE = 1_500
@@ -54,11 +56,14 @@ def figures(scenario: Scenario, data: ScenarioData, whose: str | None = None) ->
 def simulations(
     scenario: Scenario, data: ScenarioData, rounds: int = ROUNDS, messages: int = MESSAGES
 ) -> list[dict[str, Any]]:
-    """Simulate ``rounds`` rounds of every protocol; where only events will do, as many as have so many ``messages``."""
-    found = []
+    """Simulate ``rounds`` rounds of every protocol; where only events will do, as many as have their share of messages.
+
+    ``messages`` are those of all protocols together.
+    """
+    found, share = [], messages // len(scenario.protocols)
     for name, kind in kinds_in(scenario).items():
         loaded = data.of(scenario.training_of(name))
-        found.append(_protocol(name, kind, simulated(scenario, name, loaded, rounds, messages=messages)))
+        found.append(_protocol(name, kind, simulated(scenario, name, loaded, rounds, messages=share)))
     return found
 
 

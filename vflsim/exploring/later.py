@@ -17,7 +17,7 @@ from vflsim.errors import VflsimError
 ROUNDS = 1_024
 """Rounds of each protocol, in place of those that came at once."""
 MESSAGES = 6_000
-"""About how many messages rounds have that are simulated event by event."""
+"""About how many messages the rounds of each protocol have that are simulated event by event."""
 VALUES = 40
 """Most values of t or K that are tried."""
 _NICE = 10
@@ -50,7 +50,7 @@ def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
         yield {"piece": "closed", **closed_forms(scenario, data, name)}
     for found in choices(scenario, data):
         yield {"piece": "choice", **found}
-    yield {"piece": "rounds", "protocols": simulations(scenario, data, ROUNDS, MESSAGES)}
+    yield {"piece": "rounds", "protocols": simulations(scenario, data, ROUNDS, MESSAGES * len(scenario.protocols))}
     for found in choices(scenario, data, ROUNDS // 4, most=VALUES, messages=MESSAGES):
         yield {"piece": "choice", **found}
     for name in scenario.protocols:

@@ -139,7 +139,7 @@ const exploring = (() => {
   const SCALES = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], B: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]] };
   const exact = (value, unit) => {
     const round = Number(value.toPrecision(5)), scales = SCALES[unit] ?? [[1, ""]];
-    const [scale, name] = scales.find(([least]) => Math.abs(round) >= least) ?? scales.at(round === 0 ? 0 : -1);
+    const [scale, name] = scales.find(([least]) => (round === 0 ? least === 1 : Math.abs(round) >= least)) ?? scales.at(-1);
     return `${Number((round / scale).toPrecision(5))} ${name}`.trim();
   };
   const range = (low, high, unit) => {
