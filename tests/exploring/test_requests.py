@@ -183,6 +183,7 @@ def test_slow_figures_come_piece_by_piece_and_wrong_data_are_told(
     monkeypatch.setattr("vflsim.exploring.later.ROUNDS", 64)
     two = {**template.raw, "protocols": {name: template.raw["protocols"][name] for name in ("wait", "coded")}}
     two = {**two, "timing": {**two["timing"], "network": "dedicated"}, "partition": {"clients": 4, "by": "columns"}}
+    assert next(pieces(two, "unknown"))["piece"] == "closed"
     found = list(pieces(two, "wait"))
     assert [each["piece"] for each in found] == [
         "timeline", "closed", "closed", "choice", "rounds", "choice", "table", "table", "done"
@@ -245,6 +246,8 @@ def test_a_saved_scenario_is_not_overwritten_unless_it_is_asked_for(
     assert load(tmp_path / "mine.yaml").protocols["t-sync"].protocol.t == 5
     with pytest.raises(ScenarioError, match="this file exists"):
         saved({**template.raw, "name": "mine"}, "x", tmp_path)
+    odd = saved({**template.raw, "name": "odd"}, "two\nlines: [", tmp_path).read_text()
+    assert odd.startswith("# Made by vflsim explore from two\\nlines: [.\n\nname: odd\n")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.forkserver as forkserver
 import os
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
@@ -27,8 +28,8 @@ _NICE = 10
 def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
     """Compute a scenario's slow figures piece by piece, the quick ones first.
 
-    Each has a ``piece``: ``timeline`` (of the protocol ``whose``, if there is one), ``choice`` (the best t or K, of
-    some values and then of all), ``closed`` (the closed forms of a protocol), ``rounds`` (more rounds than came at
+    Each has a ``piece``: ``timeline`` (of the protocol ``whose``, if there is one), ``closed`` (the closed forms of a
+    protocol), ``choice`` (the best t or K, of some values and then of all), ``rounds`` (more rounds than came at
     once), ``table`` (a table of ``vflsim analyze``), and at the end ``done``; or ``problem`` with a ``text`` where the
     data do not fit the scenario.
     """
@@ -44,7 +45,7 @@ def pieces(raw: Mapping[str, Any], whose: str = "") -> Iterator[dict[str, Any]]:
     except VflsimError as error:
         yield {"piece": "problem", "text": str(error)}
         return
-    if whose:
+    if whose in scenario.protocols:
         yield {"piece": "timeline", **timeline(scenario, data, whose)}
     for name in scenario.protocols:
         yield {"piece": "closed", **closed_forms(scenario, data, name)}
@@ -64,6 +65,7 @@ def send_pieces(raw: Mapping[str, Any], whose: str, link: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
     if hasattr(os, "nice"):
         os.nice(_NICE)
     with contextlib.suppress(BrokenPipeError):  # nobody wants them any more

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vflsim.errors import ResultsError, ScenarioError
+from vflsim.errors import ResultsError, ScenarioError, printable
 from vflsim.reporting.watch import Follower
 from vflsim.results.store.write import REPORT, write_file
 from vflsim.scenario import emit
@@ -29,7 +29,7 @@ def saved(raw: Mapping[str, Any], source: str, folder: Path, overwrite: bool = F
     file = folder / f"{raw['name']}.yaml"
     if file.exists() and not overwrite:
         raise ScenarioError("this file exists", file.name, "a new name", "choose another name, or replace the file")
-    return write_file(file, f"# Made by vflsim explore from {source}.\n\n{emit.dump(dict(raw))}")
+    return write_file(file, f"# Made by vflsim explore from {printable(source, '')}.\n\n{emit.dump(dict(raw))}")
 
 
 class RunningStudy:
@@ -55,7 +55,12 @@ class RunningStudy:
             command += ["--timing-only"] if timing_only else []
             with open(self._log, "wb") as log:
                 self._process = subprocess.Popen(
-                    command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                    command,
+                    cwd=self._folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # it is asked to end once, by ``close``, and not by the terminal as well
                 )
             self._results = results
 
