@@ -143,7 +143,7 @@ def test_closed_forms_need_no_pandas_and_the_second_list_of_all_kinds_no_library
 def training(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ran]]:
     """A folder with scenarios and results, and the commands that check and run them."""
     folder = tmp_path_factory.mktemp("start")
-    commands: list[list[object]] = [["check", "timing/two_clients", "--quick"]]
+    commands: list[list[object]] = []
     for name, (optimizer, protocol) in OPTIMIZERS_AND_PROTOCOLS.items():
         scenario = written(folder, name, optimizer, protocol)
         commands += [["check", scenario], ["run", scenario, "--no-report", "--out", folder / name]]
@@ -160,8 +160,8 @@ def test_a_run_and_its_check_import_only_what_they_need(name: str, training: tup
     assert (folder / name / "summary.md").is_file()
 
 
-def test_digits_are_read_without_scikit_learn(training: tuple[Path, dict[str, Ran]]) -> None:
-    found = training[1]["check timing/two_clients --quick"]
+def test_digits_are_read_without_scikit_learn(tmp_path: Path) -> None:
+    (found,) = ran(["check", "timing/two_clients", "--quick"], cache=tmp_path).values()
     assert (found.status, "sklearn" in found.imported) == (0, False)
 
 
