@@ -76,7 +76,8 @@ def _closed_forms_once() -> Iterator[None]:
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made, and their files written, but nothing is drawn: for tests of which figures there are."""
-    monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, _suffix: b"\x89PNG")
+    made = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg></svg>"}
+    monkeypatch.setattr("vflsim.plotting.style.Picture.rendered", lambda _self, suffix: made[suffix])
 
 
 @pytest.fixture

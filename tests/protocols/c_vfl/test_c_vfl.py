@@ -72,6 +72,7 @@ def one_round(plain: Plain, ids: Tensor, t: int, compress: Compress) -> float:
     return first
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("codec", "aggregate"),
     [

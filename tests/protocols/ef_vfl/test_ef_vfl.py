@@ -79,6 +79,7 @@ class ByHand:
         return float(loss.detach())
 
 
+@pytest.mark.sampled(12)
 @labels
 @pytest.mark.parametrize(
     ("codec", "aggregate", "steps"),

@@ -102,6 +102,7 @@ def test_timing_alone_gives_the_same_rounds(name: str) -> None:
     assert rounds(run(scenario)).equals(rounds(run(scenario, timing_only=True)))
 
 
+@pytest.mark.sampled(4)
 @in_turn(
     name=[*VIM],
     compute={

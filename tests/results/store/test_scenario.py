@@ -101,6 +101,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_that_need_no_module_import_none(name: str, received: Path, tmp_path: Path, vflsim: Vflsim) -> None:
     places = {"study", "other", "sweep"}
@@ -110,6 +111,7 @@ def test_commands_that_need_no_module_import_none(name: str, received: Path, tmp
     assert not (received / "marker").exists()
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_page_that_is_watched_imports_no_module(received: Path) -> None:
     assert "wait" in Follower(received / "study").page()
     assert not (received / "marker").exists()
