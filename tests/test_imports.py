@@ -57,7 +57,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"base", "vectorisable"},
         {"capabilities"},
         {"defaults"},
-        {"own_pace", "table"},
+        {"own_pace", "table", "waiting"},
         {"asynchronous", "fedbcd", "fedvs", "ignore", "made", "signatures", "t_synchronous", "vim"},
         {"bs_vfl", "c_vfl", "celu_vfl", "ef_vfl", "flex_vfl", "laser_vfl", "synchronous"},
         {"centralised", "easter"},

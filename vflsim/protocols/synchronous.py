@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import synchronous
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, Explainable
+from vflsim.protocols.capabilities import Blindable, Explainable
 from vflsim.protocols.ignore import Ignore
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
-from vflsim.setting import Setting
+from vflsim.protocols.waiting import WaitsForAll
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class Synchronous(Analysable, Vectorisable, Blindable, Explainable, Protocol):
+class Synchronous(WaitsForAll, Blindable, Explainable, Protocol):
     """Round k: every client embeds batch k, the server steps on all embeddings, every client steps.
 
     Example: ``{kind: synchronous}``
@@ -65,16 +59,3 @@ class Synchronous(Analysable, Vectorisable, Blindable, Explainable, Protocol):
     def without(self, clients: tuple[int, ...]) -> Ignore:
         """Return synchronous rounds that ignore these clients."""
         return Ignore(exclude=clients)
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
-        return synchronous(Cycles(self, setting))
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest embedding."""
-        return SynchronousRounds(world)

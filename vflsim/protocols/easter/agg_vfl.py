@@ -7,31 +7,26 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, Predicting
+from vflsim.protocols.capabilities import Predicting
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.easter.features import need_features
 from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.easter.whole import WholeActive, WholeParty
 from vflsim.protocols.traits import Traits
-from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim import Fdml
 from vflsim.protocols.vim.learning.whole import Combine
 from vflsim.protocols.vim.messages import Logits
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
 from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class AggVfl(Analysable, Vectorisable, Predicting, Answering, Protocol):
+class AggVfl(WaitsForAll, Predicting, Answering, Protocol):
     """Round t: clients send their predictions of B(t), the active party aggregates them with its own and returns the
     gradients; every party steps its two nets. There is no trained model on top.
 
@@ -86,16 +81,3 @@ class AggVfl(Analysable, Vectorisable, Predicting, Answering, Protocol):
         """Return the contents of split training with predictions in place of embeddings."""
         split = super().contents(setting, sender, receiver, rows)
         return {**split, Logits.kind: split[Embedding.kind]} if receiver == SERVER else split
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
-        return synchronous(Cycles(self, setting))
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest prediction."""
-        return SynchronousRounds(world)

@@ -17,7 +17,7 @@ from vflsim.learning.privacy.blinding import Blinding
 from vflsim.protocols.answering import Answering
 from vflsim.protocols.base import CheckContext, Protocol
 from vflsim.protocols.blinded import agree_on_keys, of_all, relay_keys
-from vflsim.protocols.capabilities import Analysable, Blindable, OwnEvaluation, Predicting
+from vflsim.protocols.capabilities import Blindable, OwnEvaluation, Predicting
 from vflsim.protocols.contents import EMPTY, Contents, evaluated, single
 from vflsim.protocols.easter.acts import two_trip_acts
 from vflsim.protocols.easter.features import need_features
@@ -28,16 +28,15 @@ from vflsim.protocols.easter.nets import PREDICTORS
 from vflsim.protocols.easter.stack import stack_parties
 from vflsim.protocols.evaluation import Scores
 from vflsim.protocols.traits import Traits, replace
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
+from vflsim.recurrences import Acts
 from vflsim.setting import ClientsMade, Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.streams import SERVER
 from vflsim.world.messages import Embedding, EvaluationAnswer, EvaluationRequest, Gradient, Message
 from vflsim.world.node import Node
 
 
-class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Answering, Protocol):
+class Easter(WaitsForAll, Predicting, Blindable, OwnEvaluation, Answering, Protocol):
     """Round t, trip 1: embeddings of B(t) up, their mean E down. Trip 2: predictions up, their gradients down.
 
     Every party, the active one included, has an embedding net and a prediction net, and steps both.
@@ -179,15 +178,6 @@ class Easter(Analysable, Vectorisable, Predicting, Blindable, OwnEvaluation, Ans
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return the two trips of a round, and the step of both nets."""
         return two_trip_acts(server, clients, client, batch)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds whose trips wait for the slowest client."""
-        return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
         """Count the models."""

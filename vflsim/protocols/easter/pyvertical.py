@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vflsim.analysis.findings import Finding
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable
 from vflsim.protocols.synchronous import Synchronous
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
-from vflsim.setting import Setting
+from vflsim.protocols.waiting import WaitsForAll
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class PyVertical(Analysable, Vectorisable, Protocol):
+class PyVertical(WaitsForAll, Protocol):
     """Synchronous rounds: every party with features, the active one included, has a bottom model; a top model takes
     their concatenated outputs.
 
@@ -42,16 +38,3 @@ class PyVertical(Analysable, Vectorisable, Protocol):
                 f"the top of a split network takes the bottoms' outputs side by side, not their {context.aggregate}; "
                 "allowed: models.aggregate: concat"
             )
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
-        return Synchronous().closed_forms(setting)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest bottom."""
-        return Synchronous().recurrence(world)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing, Remembering
+from vflsim.protocols.capabilities import LabelSharing, Remembering
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.ef_vfl.learning import Sent, SharedDifferences, SurrogateServer, surrogate_learners
 from vflsim.protocols.ef_vfl.messages import Difference
@@ -17,9 +17,8 @@ from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues, shared_values_of
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits, replace
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
+from vflsim.recurrences import Acts
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -27,7 +26,7 @@ from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import Node
 
 
-class EfVfl(Analysable, Vectorisable, Remembering, LabelSharing, Protocol):
+class EfVfl(WaitsForAll, Remembering, LabelSharing, Protocol):
     """Round t: clients send C(h_m − ĥ_m) of B(t); both ends add it to ĥ_m, one surrogate for every training row.
 
     C is the ``codec``. ``shared`` labels: the server sends all differences and C(θ_0 − θ̂_0) to all clients, and
@@ -150,15 +149,6 @@ class EfVfl(Analysable, Vectorisable, Remembering, LabelSharing, Protocol):
         further = self.local_steps - 1
         make = held_acts if self.labels == "private" else sharing_acts  # differences have the shapes of embeddings
         return make(server, clients, client, batch, self.local_steps, further)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client."""
-        return SynchronousRounds(world)
 
     def describe(self, setting: Setting) -> str:
         """Say which labels and surrogates the parties have to hold."""

@@ -10,7 +10,7 @@ from vflsim.analysis.findings import Finding
 from vflsim.errors import DisconnectedError
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import CheckContext, Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing, OwnFacts
+from vflsim.protocols.capabilities import LabelSharing, OwnFacts
 from vflsim.protocols.contents import EMPTY, Contents
 from vflsim.protocols.fedbcd.acts import held_acts, sharing_acts, turn_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel, in_turn
@@ -19,9 +19,8 @@ from vflsim.protocols.fedbcd.messages import RoundOver, SharedValues, shared_val
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
+from vflsim.recurrences import Acts
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.streams import SERVER, party_name
 from vflsim.vocabulary.quantities import Count
@@ -29,7 +28,7 @@ from vflsim.world.messages import Answer, Embedding, Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
+class FedBcd(WaitsForAll, LabelSharing, OwnFacts, Protocol):
     """Round t: the parties exchange their values for B(t) once.
 
     Then each takes Q steps while the others' values stay fixed.
@@ -168,15 +167,6 @@ class FedBcd(Analysable, Vectorisable, LabelSharing, OwnFacts, Protocol):
         if self.gradients == "held":
             return held_acts(server, clients, client, batch, self.local_steps, self.further_steps)
         return sharing_acts(server, clients, client, batch, self.local_steps, self.further_steps, own=False)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client, or for all turns."""
-        return SynchronousRounds(world)
 
     def learners(self, setting: Setting, seed: int) -> Learners[Any, Any]:
         """Make the clients of split training, and a server that can step repeatedly on the same embeddings."""

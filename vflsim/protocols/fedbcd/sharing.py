@@ -10,21 +10,20 @@ from vflsim.analysis.cycles import Unanalysable
 from vflsim.analysis.findings import Finding
 from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
-from vflsim.protocols.capabilities import Analysable, LabelSharing
+from vflsim.protocols.capabilities import LabelSharing
 from vflsim.protocols.contents import Contents
 from vflsim.protocols.fedbcd.acts import sharing_acts
 from vflsim.protocols.fedbcd.formulas import in_parallel
 from vflsim.protocols.fedbcd.messages import SharedValues
 from vflsim.protocols.fedbcd.recomputed import recomputing_learners, shared_content, shared_shapes
 from vflsim.protocols.traits import ROUNDS, Traits
-from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
+from vflsim.recurrences import Acts
 from vflsim.setting import Exchange, Learners, Setting
 from vflsim.streams import SERVER, party_name
 
 
-class SharingRounds(Analysable, Vectorisable, LabelSharing, Protocol):
+class SharingRounds(WaitsForAll, LabelSharing, Protocol):
     """Rounds in which the server sends all embeddings and its weights to all clients, and each party takes its steps.
 
     Clients hold the labels and compute their own gradients.
@@ -72,12 +71,3 @@ class SharingRounds(Analysable, Vectorisable, LabelSharing, Protocol):
         """Return an embedding up, all values down, and the steps of the client and of the server."""
         own, further = self.steps_of(client) or 1, (self.steps_of(SERVER) or 1) - 1
         return sharing_acts(server, clients, client, batch, own, further)
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client."""
-        return SynchronousRounds(world)

@@ -7,25 +7,20 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import synchronous
 from vflsim.codecs.frame import ONLY
 from vflsim.protocols.answering import Answering
-from vflsim.protocols.capabilities import Analysable, Predicting
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.capabilities import Predicting
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.stack import stack_whole
 from vflsim.protocols.vim.learning.whole import Combine, LogitsServer, WholeClient, heads_of, whole_clients
 from vflsim.protocols.vim.messages import Logits
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
 from vflsim.setting import Exchange, Learners, ServerPrediction, Setting, prediction_of
 from vflsim.world.messages import Gradient
 from vflsim.world.node import Node
 
 
-class Fdml(Analysable, Vectorisable, Predicting, Answering, LinearHeads):
+class Fdml(WaitsForAll, Predicting, Answering, LinearHeads):
     """Round t: clients send logits of B(t), the server returns the gradient of the loss by the logits, clients step.
 
     A round sends b d_c numbers up and b d_c down for each client.
@@ -78,16 +73,3 @@ class Fdml(Analysable, Vectorisable, Predicting, Answering, LinearHeads):
         """Return logits up, a gradient down, and one step."""
         shape = rows, setting.data.outputs
         return Exchange({ONLY: shape}, {ONLY: shape})
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
-        return synchronous(Cycles(self, setting))
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest logits."""
-        return SynchronousRounds(world)

@@ -6,27 +6,23 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import synchronous
 from vflsim.learning.batches import Batch
 from vflsim.learning.losses import Auto, BinaryCrossEntropy, CrossEntropy, MeanSquaredError
 from vflsim.protocols.base import CheckContext, UnsuitableError
-from vflsim.protocols.capabilities import Analysable, Remembering
-from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.protocols.capabilities import Remembering
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.admm import AdmmClient, AdmmServer, ResidualHeads
 from vflsim.protocols.vim.messages import AdmmVariables
-from vflsim.recurrences import BARRIERS, Acts, Recurrence, TimedWorld
+from vflsim.protocols.waiting import WaitsForAll
+from vflsim.recurrences import Acts
 from vflsim.recurrences.acts import Activated, ClientWork, embedding, trip
-from vflsim.recurrences.synchronous import SynchronousRounds
 from vflsim.setting import ClientsMade, Exchange, Learners, Setting, client_parts, server_parts, stack_split_learners
 from vflsim.vocabulary.quantities import Count, PositiveNumber
 from vflsim.world.messages import Embedding
 from vflsim.world.node import Node
 
 
-class Admm(Analysable, Vectorisable, Remembering, LinearHeads):
+class Admm(WaitsForAll, Remembering, LinearHeads):
     """The base of VIMADMM and VIMADMM-J: ρ, τ, and λ and z of every training row."""
 
     rho: PositiveNumber
@@ -50,10 +46,6 @@ class Admm(Analysable, Vectorisable, Remembering, LinearHeads):
         """Count the bytes of λ and z."""
         return 2 * setting.data.rows * setting.data.outputs * setting.dtype.itemsize
 
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of the clients' cycles with local steps, plus a server step."""
-        return synchronous(Cycles(self, setting))
-
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return an embedding or logits up, variables down, and τ equal steps."""
         embed, up = embedding(clients, client, batch)
@@ -61,15 +53,6 @@ class Admm(Analysable, Vectorisable, Remembering, LinearHeads):
         down = AdmmVariables(round=0, tensors=serve.result.variables_for(client))
         step = ClientWork(clients[client].client_step(batch, down))
         return Activated(), *trip(embed, up, serve, down), *(step,) * self.local_steps
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest client."""
-        return SynchronousRounds(world)
 
 
 class VimAdmm(Admm):

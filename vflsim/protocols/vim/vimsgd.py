@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from vflsim.analysis.cycles import Cycles
-from vflsim.analysis.findings import Finding
-from vflsim.analysis.rounds import synchronous
 from vflsim.learning.learners.server import ServerLearner
-from vflsim.protocols.capabilities import Analysable
-from vflsim.protocols.vectorisable import Vectorisable
 from vflsim.protocols.vim.heads import LinearHeads
 from vflsim.protocols.vim.learning.sgd import HeadsFirstServer
-from vflsim.recurrences import BARRIERS, Recurrence, TimedWorld
-from vflsim.recurrences.synchronous import SynchronousRounds
+from vflsim.protocols.waiting import WaitsForAll
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.world.messages import Embedding, Gradient
 from vflsim.world.node import ClientNode, ServerNode
 
 
-class VimSgd(Analysable, Vectorisable, LinearHeads):
+class VimSgd(WaitsForAll, LinearHeads):
     """Round t: clients embed B(t), the server steps its heads, clients step on gradients through the new heads.
 
     Example: ``{kind: vimsgd, gradient_heads: old, exclude: 3}``
@@ -54,16 +48,3 @@ class VimSgd(Analysable, Vectorisable, LinearHeads):
         clients = split_clients(setting, seed)
         server = HeadsFirstServer if self.gradient_heads == "new" else ServerLearner
         return Learners(server(server_parts(setting, seed)), clients)
-
-    def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
-        """Return the law of a round: the longest of the clients' cycles, plus a server step."""
-        return synchronous(Cycles(self, setting))
-
-    @property
-    def vectorised_with(self) -> frozenset[str]:
-        """Return what rounds know that wait for all clients."""
-        return BARRIERS
-
-    def recurrence(self, world: TimedWorld) -> Recurrence:
-        """Return the recurrence of rounds that wait for the slowest embedding."""
-        return SynchronousRounds(world)
