@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from vflsim.errors import VflsimError
 
@@ -21,8 +21,8 @@ class ControlError(VflsimError):
     """Another process sent something that the control channel does not allow."""
 
 
-class _Control(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class _Control(BaseModel, frozen=True, extra="forbid", strict=True):
+    """What all control messages keep: unchanged, without unknown keys, nothing converted."""
 
 
 class Hello(_Control):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class MeasuredValue(BaseModel):
+class MeasuredValue(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A measure of one run, as ``run.json`` has it: None where the run has no such value.
 
     Example: ``MeasuredValue(value=0.25, unit="s")``
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     value: float | None
     unit: str = ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from vflsim.errors import RunError
 from vflsim.vocabulary.base import Part
@@ -26,7 +26,7 @@ Better: TypeAlias = Literal["higher", "lower"]
 """The better values of a metric. Example: ``better: ClassVar[Better] = "lower"``."""
 
 
-class MetricFacts(BaseModel):
+class MetricFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Facts about a metric that tables and figures need.
 
     ``least`` and ``most`` are the ends of its range (None: unlimited), ``unit`` is that of its values, ``undefined``
@@ -34,8 +34,6 @@ class MetricFacts(BaseModel):
 
     Example: ``MetricFacts(better="higher", least=0, most=1)``
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     better: Better
     least: float | None = None

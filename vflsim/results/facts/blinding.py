@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.streams import few, party_name
 
 
-class BlindingFacts(BaseModel):
+class BlindingFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The blinding of one run.
 
     Embeddings are integers modulo 2^``bits`` with ``fraction`` bits after the point, and no element exceeds
@@ -20,8 +20,6 @@ class BlindingFacts(BaseModel):
     ``missing`` is what happened then. ``context`` is the digest of what the run depends on, to which its masks are
     bound.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     bits: int
     fraction: int

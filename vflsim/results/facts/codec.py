@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vflsim.streams import few
 
 
-class CodecFacts(BaseModel):
+class CodecFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """What a codec with a range, or with latent noise, did to the tensors of one run.
 
     ``saturated`` of ``elements`` sent lay beyond its range; ``parties`` has those that sent any, with their number.
     Evaluations without virtual time do not count. ``promise`` states what latent noise guarantees; empty without any.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: str
     elements: int = Field(ge=0)

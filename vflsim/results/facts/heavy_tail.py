@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 WORRYING = 0.5
 """Share of a delay's variance in the slowest draw of a run above which Student's t covers too seldom."""
 
 
-class HeavyTail(BaseModel):
+class HeavyTail(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The delay of a run with the heaviest tail: the activity (``upload delay``), its ``kind`` of law, and whose it is.
 
     ``share`` of the variance lies in the slowest of ``draws``, the run's rounds or its cycles of bursts
     (:func:`~vflsim.timing.tail_share.tail_share`). ``infinite``: there is no finite variance.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     activity: str
     kind: str

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from vflsim.timing.capacity import AnyCapacity, capacity_profile
 from vflsim.timing.link import Link
@@ -16,10 +16,8 @@ Rates = tuple[tuple[int, int, float], ...]
 """(first party, last party, highest rate of their links in bit/s); unlimited links are left out."""
 
 
-class NetworkFacts(BaseModel):
+class NetworkFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The network of a run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: str
     up: Rates = ()

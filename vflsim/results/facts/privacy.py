@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from vflsim.learning.privacy.base import GaussianNoise, Mechanism
 from vflsim.learning.privacy.releases import Releases
@@ -19,7 +19,7 @@ ADVERSARIES = {
 }
 
 
-class PrivacyFacts(BaseModel):
+class PrivacyFacts(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The guarantee of one run against its ``adversary``.
 
     ``epsilon_release`` covers one release of one sample, in a known batch. ``epsilon_run`` covers all releases of the
@@ -33,8 +33,6 @@ class PrivacyFacts(BaseModel):
     of the user's bounds them otherwise; ``noise_multiplier`` is ``sigma`` over ``sensitivity``. Evaluations are not
     part of the protocol and do not count.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mechanism: str
     clip: float | None

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 
-class StalledClient(BaseModel):
+class StalledClient(BaseModel, frozen=True, extra="forbid"):
     """A client that is up and takes part, but waits in vain.
 
     It has waited for message ``kind`` of ``round`` since ``since_s`` (s). ``rounds`` rounds have been completed since,
     and no message or work in progress can end the wait.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     client: int = Field(ge=1)
     kind: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vflsim.vocabulary.amounts import quantity
 
@@ -14,7 +14,7 @@ MOST_ROUNDS = 10**9
 """Rounds that no run has: where a mean needs more, ``rounds`` is this."""
 
 
-class Variation(BaseModel):
+class Variation(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Why rounds may vary in ways that a run of ordinary length does not show.
 
     ``cycle_s`` is the mean time (s) of the slowest change that recurs, named by ``cycle`` (bursts, outages, traces,
@@ -22,8 +22,6 @@ class Variation(BaseModel):
     variance; empty without any. ``rounds`` is how many rounds a mean needs because of the delay that ``skewed`` names:
     fewer may miss its rare, long draws. 0 and empty if a few hundred do.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     cycle_s: float = Field(default=0.0, ge=0)
     cycle: str = ""

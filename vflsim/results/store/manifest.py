@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from vflsim.errors import ResultsError
 from vflsim.files import json_of
@@ -28,10 +28,8 @@ _SHARE = 10
 """Least time between two writings of the manifest, in durations of one writing."""
 
 
-class Manifest(BaseModel):
+class Manifest(BaseModel, frozen=True, extra="forbid"):
     """Content of ``manifest.json``: digests by path inside the results folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     files: dict[str, FileFacts]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, final
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.results.facts.blinding import BlindingFacts
@@ -179,16 +179,14 @@ class RunTables:
         return f"RunTables({', '.join(f'{name}: {table.num_rows} rows' for name, table in self.named().items())})"
 
 
-class FileFacts(BaseModel):
+class FileFacts(BaseModel, frozen=True, extra="forbid"):
     """A file's digest: its SHA-256 and, for a table, its number of rows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     rows: int | None = Field(default=None, ge=0)
 
 
-class RunInfo(BaseModel):
+class RunInfo(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Content of ``run.json``: facts about one run, among them all wall-clock figures.
 
     ``status`` distinguishes runs that ``diverged`` (a loss, an embedding or a gradient became non-finite, or ran
@@ -210,8 +208,6 @@ class RunInfo(BaseModel):
     server computes the clients' models, too. ``metrics`` are the facts of the scenario's own metrics, by name,
     ``measures`` the values of its own measures.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     scenario: str
     protocol: str

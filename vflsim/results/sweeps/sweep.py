@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from vflsim.errors import ResultsError
 from vflsim.files import json_of
@@ -21,13 +21,11 @@ from vflsim.results.sweeps.axis import SweepAxis, axes_of, setting_of
 from vflsim.vocabulary.metric import MetricFacts
 
 
-class SweepPoint(BaseModel):
+class SweepPoint(BaseModel, frozen=True, extra="forbid"):
     """One point of a sweep (a value for each key), its folder beside ``sweep.json``, and whether its runs have ended.
 
     ``scenario_sha256`` is the digest of the folder's ``scenario.yaml``: it ties results to the values.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     values: tuple[Any, ...]
     folder: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
@@ -35,10 +33,8 @@ class SweepPoint(BaseModel):
     scenario_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
-class SweepPage(BaseModel):
+class SweepPage(BaseModel, frozen=True, extra="forbid"):
     """Content of ``sweep.json``: the scenario's name, the dotted keys, and the points in the order of their runs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scenario: str
     keys: tuple[str, ...] = Field(min_length=1)

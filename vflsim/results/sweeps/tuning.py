@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from vflsim.errors import ResultsError
 from vflsim.files import json_of
@@ -36,10 +36,8 @@ TUNING = "tuning.json"
 COMMON, OWN = "common", "tuned"
 
 
-class TuningPage(BaseModel):
+class TuningPage(BaseModel, frozen=True, extra="forbid"):
     """Content of ``tuning.json``: how runs were scored, and the chosen values (null if every value failed)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     metric: str
     score: Score

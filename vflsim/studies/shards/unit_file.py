@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from vflsim.errors import ScenarioError
 from vflsim.files import text as text_of
@@ -33,13 +33,11 @@ _M = TypeVar("_M", bound=BaseModel)
 _REMEDY = "write the file anew with vflsim plan"
 
 
-class PlannedStudy(BaseModel):
+class PlannedStudy(BaseModel, frozen=True, extra="forbid"):
     """A resolved scenario: ``text`` is stored with its results; ``folder`` and ``values`` are those of a sweep's point.
 
     The folder of a single study is empty: its runs are in the results folder itself.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.+-]*)?$")
     values: tuple[Any, ...] = ()
@@ -55,13 +53,11 @@ class PlannedStudy(BaseModel):
         return run_folder(self.folder, protocol, seed).as_posix()
 
 
-class PlanHead(BaseModel):
+class PlanHead(BaseModel, frozen=True, extra="forbid"):
     """The first line: the studies, and how their units are executed. ``plan`` is the version of the format.
 
     ``keys`` are those of a sweep; none for a single study.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     plan: Literal[1] = 1
     timing_only: bool = False
@@ -78,13 +74,11 @@ class PlanHead(BaseModel):
         return RunOptions.of(eager=self.eager, device=self.device, threads=self.threads, tf32=self.tf32, **more)
 
 
-class PlannedUnit(BaseModel):
+class PlannedUnit(BaseModel, frozen=True, extra="forbid"):
     """One line: a unit and ``folder``, the place of its results in the results folder.
 
     ``scenario`` is the digest of its study's text, ``values`` are those of a sweep's keys.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
     scenario: str
