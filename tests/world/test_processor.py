@@ -15,15 +15,13 @@ from vflsim.timing.delays import Exponential
 def test_a_party_computes_one_thing_at_a_time_in_the_order_asked(tiny) -> None:
     world = tiny(1, compute=tiny.constant(2))
 
-    async def beside(node, name):
+    async def beside(node, name, after):
+        await node.sleep(after)
         await node.compute(tiny.work(name, 1))
         world.log(name)
 
     async def client(node):
-        for name in "abc":
-            node.start(beside(node, name))
-            await node.sleep(0.5)
-        await node.sleep(6)
+        await node.together(beside(node, "a", 0), beside(node, "b", 0.5), beside(node, "c", 1))
 
     world.run(tiny.idle, client).happened((2, "a"), (4, "b"), (6, "c"))
     rows = world.events("compute")
