@@ -85,7 +85,6 @@ def in_turn(plain: Plain, ids: Tensor) -> float:
     return server_steps(plain, hs, ids, Q)
 
 
-@pytest.mark.sampled(8)
 @every_pair(
     joined={
         "mean": ("mean", MLP),

@@ -44,7 +44,6 @@ def test_timing_alone_gives_the_same_rounds(order: str) -> None:
     assert rounds(run(scenario)).equals(rounds(run(scenario, timing_only=True)))
 
 
-@pytest.mark.sampled(4)
 @every_pair(
     steps={
         "parallel": ("parallel", "150 ms"),
