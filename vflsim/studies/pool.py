@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -70,8 +71,7 @@ class Pool:
     A study opens when its first run is due, and finishes when its last has ended; ``opened`` and ``finished`` are then
     called with its position. ``owners`` maps a (position, protocol) to the first study with the same runs, which alone
     executes them; the pool then links the results here. ``data_of`` gives the data of a study for its closed forms;
-    None for none. Invariant: leaving the ``with`` block closes every open study, which keeps its written runs or
-    restores its folder.
+    None for none. Invariant: ``run`` closes every open study, which keeps its written runs or restores its folder.
     """
 
     def __init__(
@@ -94,26 +94,24 @@ class Pool:
         self._finishing: deque[tuple[_OpenStudy, Future[Study]]] = deque()
         self._studies: dict[int, Study] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    @patient_collector()
+    def run(self, engine: AbstractContextManager[Engine]) -> list[Study]:
+        """Execute all runs; return the studies in their order. Raises ResultsError, and the errors of the engine."""
+        with Interrupt() as interrupt, contextlib.ExitStack() as closing:
+            closing.push(self._close)
+            executing = closing.enter_context(engine)
+            with contextlib.closing(executing.carry_out(self._units(), interrupt)) as reports:
+                for unit, report in reports:
+                    self._ended(unit, report)
+            self._settle(all_of_them=True)
+        return [self._studies[position] for position in range(len(self._specs))]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _close(self, *_: object) -> None:
         with contextlib.ExitStack() as stack:
             if self._aside is not None:
                 self._aside.shutdown(cancel_futures=True)
             for each in self._open.values():
                 stack.push(each)
-
-    @patient_collector()
-    def run(self, engine: Engine, interrupt: Interrupt) -> list[Study]:
-        """Execute all runs; return the studies in their order. Raises ResultsError, and the errors of the engine."""
-        with contextlib.closing(engine.carry_out(self._units(), interrupt)) as reports:
-            for unit, report in reports:
-                self._ended(unit, report)
-        self._settle(all_of_them=True)
-        return [self._studies[position] for position in range(len(self._specs))]
 
     def _units(self) -> Iterator[Unit]:
         """Yield every run to execute, study after study. Raises ResultsError if a study's folder cannot be used."""

@@ -19,7 +19,6 @@ from vflsim.studies.engines.base import Engine
 from vflsim.studies.engines.local import Here
 from vflsim.studies.engines.processes import Crew
 from vflsim.studies.pool import Pool, Study
-from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.simulator_choice import PathWish, choices
@@ -48,14 +47,8 @@ def run_study(
     paths = choices(scenario, path, timing_only)
     data = checked(scenario, timing_only, options.workers)  # report all errors before writing anything
     spec = StudySpec(scenario, folder, paths, timing_only, options, described=tuple(described(scenario, data)))
-    with (
-        Interrupt() as interrupt,
-        Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data) as pool,
-        contextlib.nullcontext(engine)
-        if engine
-        else engine_of(options, len(spec.runs), data.shelf, spec, data) as executing,
-    ):
-        return pool.run(executing, interrupt)[0]
+    given = contextlib.nullcontext(engine) if engine else engine_of(options, len(spec.runs), data.shelf, spec, data)
+    return Pool([spec], lambda _: watcher or Watcher(), data_of=lambda _: data).run(given)[0]
 
 
 def engine_of(

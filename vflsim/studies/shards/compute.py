@@ -12,7 +12,6 @@ from vflsim.errors import ScenarioError
 from vflsim.learning.data.shelf import Shelf
 from vflsim.results.store.lock import locked
 from vflsim.studies.pool import Pool, Study
-from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.resume import refuse_another
@@ -90,15 +89,10 @@ def work_on(
     shelf = Shelf()
     for spec in specs:
         checked(spec.scenario, spec.timing_only, shelf=shelf)
-    with (
-        locked(folder) if plan.head.keys else contextlib.nullcontext(),
-        Interrupt() as interrupt,
-        Pool(specs, lambda position: watcher_of(studies[position])) as pool,
-        engine_of(options, len(units), shelf) as engine,
-    ):
+    with locked(folder) if plan.head.keys else contextlib.nullcontext():
         for spec in specs:
             refuse_another(spec.folder, spec.text)
-        return pool.run(engine, interrupt)
+        return Pool(specs, lambda position: watcher_of(studies[position])).run(engine_of(options, len(units), shelf))
 
 
 def _of_slurm(environment: Mapping[str, str]) -> tuple[int, int]:

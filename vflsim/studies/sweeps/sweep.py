@@ -14,7 +14,6 @@ from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
 from vflsim.studies.engines.base import Engine
 from vflsim.studies.pool import Pool, Study
-from vflsim.studies.runs.interrupt import Interrupt
 from vflsim.studies.runs.options import DEFAULT_OPTIONS, RunOptions
 from vflsim.studies.runs.progress import Watcher
 from vflsim.studies.runs.spec import StudySpec
@@ -109,12 +108,8 @@ def run_sweep(
             if room.grown:
                 gone = [setting_of(plan.keys, point.values) for point in room.gone]
                 watcher.grown(room.stay, gone, room.aside)
-            with (
-                Interrupt() as interrupt,
-                Pool(specs, watcher_of, plan.owners(), room.opened, finished, data_of) as pool,
-                engine or engine_of(options, plan.runs, plan.shelf) as executing,
-            ):
-                pool.run(executing, interrupt)
+            pool = Pool(specs, watcher_of, plan.owners(), room.opened, finished, data_of)
+            pool.run(engine or engine_of(options, plan.runs, plan.shelf))
         except BaseException:
             room.withdraw()
             raise
