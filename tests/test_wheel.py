@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import vflsim
+from vflsim.shipped import shipped
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,9 +51,7 @@ def test_an_installed_wheel_has_the_scenarios_inside_and_trains_in_an_empty_fold
     script = environment / "bin" / "vflsim"
     assert call(script, "--version", cwd=tmp_path) == f"vflsim {vflsim.__version__}\n"
     listed = call(script, "scenarios", cwd=tmp_path)
-    names = [
-        file.relative_to(ROOT / "scenarios").with_suffix("").as_posix() for file in ROOT.glob("scenarios/**/*.yaml")
-    ]
+    names = shipped()
     assert {line.split()[0] for line in listed.splitlines() if line.strip()} >= {*names}
     assert str(environment) in listed
     assert str(ROOT) not in listed

@@ -15,6 +15,8 @@ from vflsim.errors import ScenarioError, nearest
 _PACKAGE = Path(__file__).parent
 FOLDERS = (_PACKAGE / "scenarios", _PACKAGE.parent / "scenarios")
 """Where vflsim's own scenarios may be: inside an installed package, beside it in a checkout."""
+WORLDS = "worlds"
+"""Folders of this name hold presets of timing beside the scenarios that take them."""
 TEMPLATE = _PACKAGE / "template.yaml"
 """A scenario to start from."""
 
@@ -22,7 +24,8 @@ TEMPLATE = _PACKAGE / "template.yaml"
 def shipped() -> dict[str, Path]:
     """Return the files of vflsim's own scenarios by name: ``quickstart``, ``fedvs/fig4``."""
     folder = next((each for each in FOLDERS if each.is_dir()), None)
-    files = [] if folder is None else sorted(folder.rglob("*.yaml"), key=lambda file: (file.parent, file.name))
+    found = [] if folder is None else [file for file in folder.rglob("*.yaml") if file.parent.name != WORLDS]
+    files = sorted(found, key=lambda file: (file.parent, file.name))
     return {file.relative_to(str(folder)).with_suffix("").as_posix(): file for file in files}
 
 

@@ -9,6 +9,7 @@ import pytest
 from pages import ROOT, code_of
 
 import vflsim
+from vflsim.shipped import shipped
 from vflsim.world.node import Node
 from vflsim.world.record import OUTCOMES
 
@@ -51,7 +52,7 @@ def test_every_link_to_a_section_leads_to_a_heading(page: Path) -> None:
         assert anchor in anchors(page.parent / target if target else page), f"{page.name} links to {target}#{anchor}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "scenarios").rglob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(shipped().values()), ids=lambda path: path.stem)
 def test_every_scenario_loads_and_says_what_it_shows(path: Path) -> None:
     assert path.read_text().startswith("# "), "a scenario begins with a comment that says what it shows"
     assert vflsim.load(path).protocols

@@ -8,8 +8,9 @@ from thorough import examples
 
 from vflsim.scenario import Scenario, dump, load, party_timings, schema
 from vflsim.scenario.known import Known
+from vflsim.shipped import shipped
 
-SHIPPED = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))
+SHIPPED = sorted(shipped().values())
 
 DELAYS = st.one_of(
     st.sampled_from([0, 0.25, "5 ms", "i s", "(1 + m/N) ms"]),
