@@ -9,6 +9,7 @@ tables of all that is there.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 import vflsim
+from vflsim.errors import RunError, VflsimError
 from vflsim.results.statistics.summary import outcomes
 
 HERE = Path(__file__).parent
@@ -86,7 +88,10 @@ def carried_out(block: Block, folder: Path, **execution: Any) -> None:
     shorter = [f"stop.time={block.horizon / 2} s", "evaluate.deadline=null"]
     fixed = scenario(block)
     vflsim.tune(fixed, {KEYS: RATES}, folder / "tuning", in_tuning=shorter, seeds=TUNING_SEEDS, **execution)
-    vflsim.run(folder / "tuning" / "tuned.yaml", folder / "runs", **execution)
+    try:
+        vflsim.run(folder / "tuning" / "tuned.yaml", folder / "runs", **execution)
+    except RunError as error:  # all others have run, and the tables count it
+        print(error, file=sys.stderr)
 
 
 MEASURES = ("time_to_target", "rounds_to_target", "bytes_to_target", "energy_to_target", "round_duration", "end")
@@ -168,4 +173,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except VflsimError as error:
+        sys.exit(f"error: {error}")
