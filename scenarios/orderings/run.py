@@ -120,7 +120,8 @@ def _row(block: Block, protocol: str, seed: int, measure: str, value: float, cen
 def chosen(block: Block, folder: Path) -> pd.DataFrame:
     """Return the scores of a block's tuning: a row per protocol and rate."""
     scores = pd.read_parquet(folder / "tuning" / "tuning.parquet")
-    return scores.rename(columns={"value": "rate"}).assign(data=block.data, world=block.world)
+    scores = scores.rename(columns={"value": "rate"}).astype({"rate": float})
+    return scores.assign(data=block.data, world=block.world)
 
 
 def write_tables(blocks: list[Block], out: Path, into: Path) -> None:
