@@ -277,6 +277,22 @@ def rate_table(tuning: pd.DataFrame, data: str) -> Iterator[str]:
     yield from markdown_table([f"{data}: rate", *worlds], rows)
 
 
+def wait_table(waits: pd.DataFrame, data: str) -> Iterator[str]:
+    """Yield a row per protocol: which parts of a round take a tenth of it or more, the two longest."""
+    own = waits[waits["data"] == data]
+    names, worlds = list(dict.fromkeys(own["protocol"])), [world for world in WORLDS if world in set(own["world"])]
+    cells = {key: _parts(its) for key, its in own.groupby(["protocol", "world"])}
+    rows = [[f"`{name}`", *(cells.get((name, world), "") for world in worlds)] for name in names]
+    yield from markdown_table([f"{data}: a round is", *worlds], rows)
+
+
+def _parts(own: pd.DataFrame) -> str:
+    longest = own[own["share"] >= 0.1].nlargest(2, "share")
+    return ", ".join(
+        f"{part} {share:.0%}".replace("%", " %") for part, share in zip(longest["part"], longest["share"], strict=True)
+    )
+
+
 def _float_table(found: pd.DataFrame, first: str) -> Iterator[str]:
     rows = [
         [str(name), *(f"{value:.2f}" for value in row)] for name, row in zip(found.index, found.to_numpy(), strict=True)
@@ -284,8 +300,12 @@ def _float_table(found: pd.DataFrame, first: str) -> Iterator[str]:
     yield from markdown_table([first, *map(str, found.columns)], rows)
 
 
-def sections(frame: pd.DataFrame, tuning: pd.DataFrame) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
+def sections(folder: Path = TABLES) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
     """Yield all tables with their titles."""
+    frame, tuning, waits = (
+        runs(folder),
+        *(pd.read_parquet(folder / f"{name}.parquet") for name in ("tuning", "breakdown")),
+    )
     there = [data for data in DATA if data in set(frame["data"])]
     yield "claims", lambda: claim_table(frame)
     yield "seconds with other measures", lambda: _float_table(tau_between_measures(frame), "τ of seconds with")
@@ -296,6 +316,7 @@ def sections(frame: pd.DataFrame, tuning: pd.DataFrame) -> Iterator[tuple[str, C
         for measure in ("plateau", "answers"):
             yield f"{measure} {data}", lambda data=data, measure=measure: level_table(frame, data, measure)
         yield f"worlds {data}", lambda data=data: _float_table(tau_between_worlds(frame, data), f"{data}: τ")
+        yield f"waits {data}", lambda data=data: wait_table(waits, data)
         yield f"rates {data}", lambda data=data: rate_table(tuning, data)
 
 
@@ -306,7 +327,7 @@ def main() -> None:
         "tables", type=Path, nargs="?", default=TABLES, help="folder with runs.parquet and tuning.parquet"
     )
     folder = parser.parse_args().tables
-    for title, lines in sections(runs(folder), pd.read_parquet(folder / "tuning.parquet")):
+    for title, lines in sections(folder):
         print(f"\n### {title}\n", *lines(), sep="\n")
 
 

@@ -112,6 +112,21 @@ def rows(block: Block, folder: Path) -> Iterator[dict[str, Any]]:
         yield _row(block, run.protocol, run.seed, "failed", 1.0, False)
 
 
+def breakdown(block: Block, folder: Path) -> pd.DataFrame:
+    """Return what a round waits for, from the events of seed 0 without training: seconds and share of each part."""
+    short = [
+        "record=events",
+        "stop.rounds=60",
+        "protocols.async.stop.rounds=300",
+        "seeds=[0]",
+        "evaluate.deadline=null",
+    ]
+    loaded = vflsim.load(HERE / f"{block.data}.yaml", [*block.overrides(), *short])
+    numbers = vflsim.plot(vflsim.run(loaded, folder / "timing", timing_only=True), "breakdown").numbers["rounds"]
+    shown = numbers[numbers["share"] > 0].drop(columns="before")
+    return shown.assign(data=block.data, world=block.world)
+
+
 def _row(block: Block, protocol: str, seed: int, measure: str, value: float, censored: bool) -> dict[str, Any]:
     where = {"data": block.data, "world": block.world, "protocol": protocol, "seed": seed}
     return where | {"measure": measure, "value": float(value), "censored": bool(censored)}
@@ -125,12 +140,14 @@ def chosen(block: Block, folder: Path) -> pd.DataFrame:
 
 
 def write_tables(blocks: list[Block], out: Path, into: Path) -> None:
-    """Write ``runs.parquet`` and ``tuning.parquet`` of all blocks that have finished."""
+    """Write ``runs.parquet``, ``tuning.parquet`` and ``breakdown.parquet`` of all blocks that have finished."""
     done = [block for block in blocks if (out / block.name / "runs" / "summary.md").is_file()]
     into.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(row for block in done for row in rows(block, out / block.name))
     frame.to_parquet(into / "runs.parquet", index=False)
     pd.concat([chosen(block, out / block.name) for block in done]).to_parquet(into / "tuning.parquet", index=False)
+    waits = pd.concat([breakdown(block, out / block.name) for block in done])
+    waits.to_parquet(into / "breakdown.parquet", index=False)
     print(f"{len(done)} of {len(blocks)} blocks in {into}")
 
 

@@ -91,6 +91,7 @@ protocols:
   wait: {kind: synchronous}
   flex-vfl: {kind: flex_vfl, local_time: 2 ms}
   laser-vfl: {kind: laser_vfl, deadline: 1 s}
+  async: {kind: asynchronous}
 stop: {time: 1 s, rounds: 20}
 evaluate: {every: 6 updates, deadline: 1 s}
 target: {test_accuracy: 0.3, for: 1 evaluations}
@@ -119,9 +120,11 @@ def test_a_block_is_tuned_run_and_tabulated_and_once_done_computed_no_more(
     run.main()
     assert (tmp_path / "tables" / "runs.parquet").read_bytes() == first
     frame = pd.read_parquet(tmp_path / "tables" / "runs.parquet")
-    assert set(frame["protocol"]) == {"wait", "flex-vfl", "laser-vfl"}
+    assert set(frame["protocol"]) == {"wait", "flex-vfl", "laser-vfl", "async"}
     assert {"time_to_target", "bytes_to_target", "rounds_to_target", "plateau", "answers"} <= set(frame["measure"])
     assert set(frame["seed"]) == {0, 1}
+    waits = pd.read_parquet(tmp_path / "tables" / "breakdown.parquet")
+    np.testing.assert_allclose(waits.groupby("protocol")["share"].sum(), 1)
     rates = pd.read_parquet(tmp_path / "tables" / "tuning.parquet")
     assert rates.groupby("protocol")["chosen"].sum().eq(1).all()
     assert set(rates["rate"]) == {0.01, 0.02}
@@ -204,8 +207,7 @@ def test_a_front_has_the_points_that_none_beats_in_both(figures: ModuleType) -> 
 
 def test_the_page_has_every_table_as_the_runs_give_it(tables: ModuleType) -> None:
     page = PAGE.read_text()
-    said = tables.sections(tables.runs(TABLES), pd.read_parquet(TABLES / "tuning.parquet"))
-    missing = [title for title, lines in said if "\n".join(lines()) not in page]
+    missing = [title for title, lines in tables.sections() if "\n".join(lines()) not in page]
     assert not missing
 
 
