@@ -4,6 +4,7 @@ Reads the tables that scenarios/orderings/run.py writes; docs/orderings-plan.md 
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -52,12 +53,13 @@ def of(frame: pd.DataFrame, block: Block, measure: str) -> pd.DataFrame:
 
 
 def estimates(frame: pd.DataFrame, block: Block, measure: str) -> dict[str, Estimate]:
-    """Estimate a measure of each protocol; geometric means of costs. A protocol with a failed run has none."""
-    statistic = GEOMETRIC if measure in COSTS.values() else MEAN
+    """Estimate a measure of each protocol; geometric means of costs above 0. A protocol with a failed run has none."""
+    rows = of(frame, block, measure)
+    statistic = GEOMETRIC if measure in COSTS.values() and (rows["value"] > 0).all() else MEAN
     failed = set(of(frame, block, "failed")["protocol"])
     return {
         name: estimate(own["value"].to_numpy(float), own["censored"].to_numpy(bool), statistic)
-        for name, own in of(frame, block, measure).groupby("protocol", sort=False)
+        for name, own in rows.groupby("protocol", sort=False)
         if name not in failed
     }
 
@@ -265,16 +267,36 @@ def claim_table(frame: pd.DataFrame) -> Iterator[str]:
     yield from markdown_table(["", "claim", HOLDS, FAILS, OPEN, "over blocks"], rows)
 
 
-def rate_table(tuning: pd.DataFrame, data: str) -> Iterator[str]:
+def rate_table(tuning: pd.DataFrame, data: str, order: list[str]) -> Iterator[str]:
     """Yield a row per protocol, the rate that was its best in each world."""
     own = tuning[(tuning["data"] == data) & tuning["chosen"]]
-    names, worlds = list(dict.fromkeys(own["protocol"])), [w for w in WORLDS if w in set(own["world"])]
+    worlds = [w for w in WORLDS if w in set(own["world"])]
+    names = [name for name in order if name in set(own["protocol"])]
     by = own.drop_duplicates(["protocol", "world"]).set_index(["protocol", "world"])["rate"]
     rows = [
         [f"`{name}`", *(f"{by[name, world]:g}" if (name, world) in by else "none" for world in worlds)]
         for name in names
     ]
     yield from markdown_table([f"{data}: rate", *worlds], rows)
+
+
+def decision_table(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield a row per world: the protocols of rank 1, and on how many data sets, for each cost."""
+    names, measures = protocols(frame), ("seconds", "bytes", "joules")
+    rows = []
+    for world in WORLDS:
+        there = [block for block in blocks(frame) if block[1] == world]
+        cells = []
+        for measure in measures:
+            firsts: Counter[str] = Counter()
+            for block in there:
+                found = estimates(frame, block, COSTS[measure])
+                firsts.update(
+                    name for name, rank in ranks(found, names).items() if rank == 1 and not found[name].censored
+                )
+            cells.append(", ".join(f"`{name}` {count}" for name, count in firsts.most_common()))
+        rows.append([f"{world} ({len(there)})", *cells])
+    yield from markdown_table(["world (data sets)", *measures], rows)
 
 
 def wait_table(waits: pd.DataFrame, data: str) -> Iterator[str]:
@@ -308,6 +330,7 @@ def sections(folder: Path = TABLES) -> Iterator[tuple[str, Callable[[], Iterator
     )
     there = [data for data in DATA if data in set(frame["data"])]
     yield "claims", lambda: claim_table(frame)
+    yield "firsts", lambda: decision_table(frame)
     yield "seconds with other measures", lambda: _float_table(tau_between_measures(frame), "τ of seconds with")
     for data in there:
         yield f"ranks {data}", lambda data=data: rank_table(frame, data)
@@ -317,7 +340,7 @@ def sections(folder: Path = TABLES) -> Iterator[tuple[str, Callable[[], Iterator
             yield f"{measure} {data}", lambda data=data, measure=measure: level_table(frame, data, measure)
         yield f"worlds {data}", lambda data=data: _float_table(tau_between_worlds(frame, data), f"{data}: τ")
         yield f"waits {data}", lambda data=data: wait_table(waits, data)
-        yield f"rates {data}", lambda data=data: rate_table(tuning, data)
+        yield f"rates {data}", lambda data=data: rate_table(tuning, data, protocols(frame))
 
 
 def main() -> None:
