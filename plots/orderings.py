@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from orderings_tables import (
     COSTS,
     DATA,
@@ -115,7 +116,11 @@ def fronts_figure(frame: pd.DataFrame) -> Figure:
         for column, world in enumerate(WORLDS):
             axis = axes[row][column]
             axis.set(xscale="log", yscale="log")
-            axis.tick_params(labelsize=7, which="both")
+            axis.tick_params(labelsize=7)
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=5))
+                side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                side.set_minor_formatter(NullFormatter())
             if row == 0:
                 axis.set_title(world)
             if column == 0:
