@@ -181,12 +181,12 @@ def main() -> None:
             print(f"{block.name:28} {seconds / 60:6.1f} min, and some {0.4 * seconds / 60:.1f} min to tune", flush=True)
         print(f"in all some {1.4 * whole / 3600:.1f} h with {given.workers} workers")
         return
+    on_ray = {"engine": "ray", "address": given.address}  # which starts its workers itself
+    execution = on_ray if given.engine == "ray" else {"workers": given.workers}
     if not given.collect:
         for block in wanted:
             print(block.name, flush=True)
-            carried_out(
-                block, given.out / block.name, workers=given.workers, engine=given.engine, address=given.address
-            )
+            carried_out(block, given.out / block.name, **execution)
     write_tables(list(BLOCKS), given.out, given.tables)
 
 
