@@ -11,6 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file
 import thorough
+from browser import CHROMIUM, Browser, browser
 from command_line import Ended
 
 for _library in ("OMP", "OPENBLAS", "MKL"):  # before numpy and PyTorch are imported
@@ -124,3 +125,12 @@ def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     from warm import CONTEXT
 
     monkeypatch.setattr("vflsim.studies.engines.processes._CONTEXT", CONTEXT)
+
+
+@pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A tab of headless Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH")
+    with browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made

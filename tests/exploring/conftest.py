@@ -8,7 +8,6 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # browser, tiny_worlds
 
-from browser import CHROMIUM, Browser, browser
 
 from vflsim.exploring.base import Base, base_of
 from vflsim.exploring.later import Later
@@ -41,12 +40,3 @@ def serving(place: Path) -> Iterator[tuple[LocalServer, str]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server, address
         server.shutdown()
-
-
-@pytest.fixture(scope="session")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A tab of headless Chromium."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on the PATH")
-    with browser(tmp_path_factory.mktemp("profile")) as made:
-        yield made

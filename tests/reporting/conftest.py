@@ -1,13 +1,11 @@
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # toy_runs, browser
 
-from browser import CHROMIUM, Browser, browser
 from toy_runs import toy_results, toy_run
 
 from vflsim.reporting import write_report
@@ -54,12 +52,3 @@ def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed = {"protocol": EVIL, "status": "failed", "error": "<b>bold</b> error", "stop_reason": None}
     write_run(run_folder(folder, EVIL, 1), tables, {}, info.model_copy(update=failed), "summary")
     return write_report([folder])
-
-
-@pytest.fixture(scope="session")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A tab of headless Chromium."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on the PATH")
-    with browser(tmp_path_factory.mktemp("profile")) as made:
-        yield made
