@@ -83,11 +83,13 @@ def by_correlation(correlation: Floats, sizes: Sequence[int], beta: float, rng: 
         return [np.arange(sizes[0])]
     order = _clustered(correlation)
     apart, mixed = _in_runs(order, sizes), _in_turn(order, sizes)
+    if beta == 1:
+        return _climbed(_Split(correlation, mixed), rng, lambda icor: -icor).parts
     least = _climbed(_Split(correlation, apart), rng, lambda icor: icor)
+    if beta == 0:
+        return least.parts
     greatest = _climbed(_Split(correlation, mixed), rng, lambda icor: -icor)
     wanted = beta * greatest.icor + (1 - beta) * least.icor
-    if beta in (0, 1):
-        return (greatest if beta else least).parts
     between = min(_between(correlation, least.parts, greatest.parts, rng), key=lambda split: abs(split.icor - wanted))
     return _climbed(between, rng, lambda icor: abs(icor - wanted)).parts
 
@@ -119,7 +121,8 @@ class _Split:
         found.parts[one], found.parts[other] = np.sort(given), np.sort(taken)
         for party in range(len(self.parts)):
             found._score(one, party)
-            found._score(other, party)
+            if party != one:
+                found._score(other, party)
         return found
 
     def _score(self, one: int, other: int) -> None:
