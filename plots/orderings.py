@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from orderings_tables import (
+from orderings_estimates import (
     COSTS,
     DATA,
     TABLES,

@@ -27,7 +27,7 @@ PLAN = ROOT / "docs" / "orderings-plan.md"
 def module(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A script of the study as a module, which its own folder's modules may be imported by."""
     monkeypatch.syspath_prepend(folder)
-    for known in ("run", "orderings", "orderings_tables"):
+    for known in ("run", "orderings", "orderings_tables", "orderings_claims", "orderings_estimates"):
         monkeypatch.delitem(sys.modules, known, raising=False)
     return __import__(name)
 
@@ -40,6 +40,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module("orderings_tables", ROOT / "plots", monkeypatch)
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module("orderings_estimates", ROOT / "plots", monkeypatch)
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module("orderings_claims", ROOT / "plots", monkeypatch)
 
 
 @pytest.fixture
@@ -145,23 +155,21 @@ def made(
     return pd.DataFrame(rows)
 
 
-def test_ranks_count_intervals_below_and_the_unreached_share_the_last_place(tables: ModuleType) -> None:
-    costs = {"a": [1.0, 1.1, 1.2], "b": [1.1, 1.0, 1.2], "c": [9.0, 9.5, 10.0], "d": [20.0] * 3, "e": [20.0] * 3}
-    frame = made(costs, unreached=("d", "e"))
-    found = tables.estimates(frame, BLOCK, "time_to_target")
-    assert tables.ranks(found, [*costs]) == {"a": 1, "b": 1, "c": 3, "d": 4, "e": 4}
+def test_ranks_count_intervals_below_and_the_unreached_share_the_last_place(costs: ModuleType) -> None:
+    spent = {"a": [1.0, 1.1, 1.2], "b": [1.1, 1.0, 1.2], "c": [9.0, 9.5, 10.0], "d": [20.0] * 3, "e": [20.0] * 3}
+    frame = made(spent, unreached=("d", "e"))
+    found = costs.estimates(frame, BLOCK, "time_to_target")
+    assert costs.ranks(found, [*spent]) == {"a": 1, "b": 1, "c": 3, "d": 4, "e": 4}
 
 
-def test_agreement_is_kendalls_tau_with_the_unreached_tied_at_the_end(tables: ModuleType) -> None:
+def test_agreement_is_kendalls_tau_with_the_unreached_tied_at_the_end(costs: ModuleType) -> None:
     infinite = float("inf")
-    assert tables.tau(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3, 4])) == pytest.approx(1)
-    assert tables.tau(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1)
+    assert costs.tau(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 3, 4])) == pytest.approx(1)
+    assert costs.tau(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1)
     # pairs: 5 agree, 1 is tied in both lists
-    assert tables.tau(np.array([1.0, 2, infinite, infinite]), np.array([5.0, 6, infinite, infinite])) == pytest.approx(
-        1
-    )
+    assert costs.tau(np.array([1.0, 2, infinite, infinite]), np.array([5.0, 6, infinite, infinite])) == pytest.approx(1)
     # of six pairs, one is tied on the left alone and none on the right: 5 / √(5 · 6)
-    assert tables.tau(np.array([1.0, 2, infinite, infinite]), np.array([1.0, 2, 3, 4])) == pytest.approx(5 / 30**0.5)
+    assert costs.tau(np.array([1.0, 2, infinite, infinite]), np.array([1.0, 2, 3, 4])) == pytest.approx(5 / 30**0.5)
 
 
 @pytest.mark.parametrize(
@@ -176,28 +184,28 @@ def test_agreement_is_kendalls_tau_with_the_unreached_tied_at_the_end(tables: Mo
     ],
 )
 def test_a_claim_about_costs_holds_if_the_interval_of_the_ratio_lies_on_its_side(
-    one: list[float], other: list[float], unreached: tuple[str, ...], side: str, tables: ModuleType
+    one: list[float], other: list[float], unreached: tuple[str, ...], side: str, claims: ModuleType
 ) -> None:
     frame = made({"one": one, "other": other}, unreached=unreached)
-    claim = tables.Claim(1, "one", "other", "seconds")
-    assert tables.verdict(frame, claim, BLOCK)[0] == side
+    claim = claims.Claim(1, "one", "other", "seconds")
+    assert claims.verdict(frame, claim, BLOCK)[0] == side
 
 
-def test_the_interval_of_a_claim_is_that_of_paired_logarithms(tables: ModuleType) -> None:
+def test_the_interval_of_a_claim_is_that_of_paired_logarithms(claims: ModuleType) -> None:
     one, other = np.array([1.0, 1.3, 1.2, 0.9]), np.array([1.9, 2.2, 2.0, 1.7])
     logs = np.log(one / other)
     half = student.ppf(0.975, 3) * logs.std(ddof=1) / 2
     low, high = np.exp([logs.mean() - half, logs.mean() + half])
     frame = made({"one": [*one], "other": [*other]})
     for limit, side in ((high * 1.001, "holds"), (low * 0.999, "fails"), ((low + high) / 2, "cannot be told")):
-        claim = tables.Claim(1, "one", "other", "seconds", limit=limit)
-        assert tables.verdict(frame, claim, BLOCK)[0] == side
+        claim = claims.Claim(1, "one", "other", "seconds", limit=limit)
+        assert claims.verdict(frame, claim, BLOCK)[0] == side
 
 
 @pytest.mark.parametrize(("limit", "side"), [(0.0, "holds"), (0.2, "fails"), (0.09, "cannot be told")])
-def test_a_claim_about_levels_compares_paired_differences(limit: float, side: str, tables: ModuleType) -> None:
+def test_a_claim_about_levels_compares_paired_differences(limit: float, side: str, claims: ModuleType) -> None:
     frame = made({"one": [0.9, 0.8, 0.7], "other": [0.81, 0.7, 0.62]}, "plateau")
-    assert tables.verdict(frame, tables.Claim(1, "one", "other", "plateau", limit=limit), BLOCK)[0] == side
+    assert claims.verdict(frame, claims.Claim(1, "one", "other", "plateau", limit=limit), BLOCK)[0] == side
 
 
 def test_a_front_has_the_points_that_none_beats_in_both(figures: ModuleType) -> None:
@@ -219,13 +227,13 @@ def test_the_figures_are_drawn_from_the_tables_of_the_page(figures: ModuleType) 
         assert f"images/orderings/{name}.png" in PAGE.read_text()
 
 
-def test_the_map_of_ranks_shows_the_ranks_of_the_tables(figures: ModuleType, tables: ModuleType) -> None:
-    frame = tables.runs(TABLES)
+def test_the_map_of_ranks_shows_the_ranks_of_the_tables(figures: ModuleType, costs: ModuleType) -> None:
+    frame = costs.runs(TABLES)
     figure = figures.ranks_figure(frame)
     shown = [axis for axis in figure.axes if axis.images and axis.get_title()]
-    assert [axis.get_title() for axis in shown] == [data for data in tables.DATA if data in set(frame["data"])]
+    assert [axis.get_title() for axis in shown] == [data for data in costs.DATA if data in set(frame["data"])]
     for axis in shown:
-        columns = [block for block in tables.blocks(frame) if block[0] == axis.get_title()]
+        columns = [block for block in costs.blocks(frame) if block[0] == axis.get_title()]
         cells = [text.get_text() for text in axis.texts]
         wanted = figures.rank_matrix(frame, columns, "seconds").ravel()
         assert cells == [f"{rank:.0f}" if np.isfinite(rank) else "–" for rank in wanted]
