@@ -227,6 +227,21 @@ def test_the_figures_are_drawn_from_the_tables_of_the_page(figures: ModuleType) 
         assert f"images/orderings/{name}.png" in PAGE.read_text()
 
 
+def test_the_scripts_draw_and_print_what_is_in_a_folder_of_tables(
+    figures: ModuleType, tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["orderings.py", str(TABLES), "--out", str(tmp_path)])
+    monkeypatch.setattr(figures, "FIGURES", {"agreement": figures.agreement_figure})
+    figures.main()
+    assert capsys.readouterr().out == f"{tmp_path / 'agreement.png'}\n"
+    assert (tmp_path / "agreement.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(sys, "argv", ["orderings_tables.py", str(TABLES)])
+    tables.main()
+    printed = capsys.readouterr().out
+    assert printed.startswith("\n### claims\n\n|  | claim |")
+    assert printed.count("\n### ") == len([*tables.sections()])
+
+
 def test_the_map_of_ranks_shows_the_ranks_of_the_tables(figures: ModuleType, costs: ModuleType) -> None:
     frame = costs.runs(TABLES)
     figure = figures.ranks_figure(frame)

@@ -30,8 +30,12 @@ OF_THEIR_OWN = (
     "leakage",
     "leakage_tables",
     "rounding_tables",
+    "orderings",
+    "orderings_claims",
+    "orderings_estimates",
+    "orderings_tables",
 )
-"""Scripts that draw (or print) sweeps, evaluations, one particular scenario, or all pictures of the gallery."""
+"""Scripts that draw (or print) sweeps, evaluations, a study, one particular scenario, or the whole gallery."""
 pytestmark = pytest.mark.usefixtures("few_pixels")
 PLOTS_FOLDER = Path(__file__).parents[2] / "plots"
 
