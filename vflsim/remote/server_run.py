@@ -13,7 +13,7 @@ from typing import Protocol
 from vflsim.errors import ResultsError, RunError
 from vflsim.learning.randomness import drawing_from
 from vflsim.remote.admission import Admission
-from vflsim.remote.built import OwnParty, emulated, own_party
+from vflsim.remote.built import emulated, own_party
 from vflsim.remote.channel import Channel, GoneError, LostError
 from vflsim.remote.conductor import LiveConductor
 from vflsim.remote.control import (
@@ -85,42 +85,31 @@ class ServerRun:
         self._resolved = dataclasses.replace(setting(scenario, name, host.data.of(name)), public=public)
         self._emulated = emulated(self._resolved)
         self._world = world = LiveWorld(host.loop, self._emulated)
-        taking_part = self._clients = {client: host.connected[client] for client in self._resolved.clients}
-        made: list[OwnParty] = []
-        self._asked: dict[int, deque[list[EvaluateNow | bytes]]] = {client: deque(maxlen=2) for client in taking_part}
-
-        def send(message: Message, timed: bool) -> None:
-            body = pack_message(message, made[0].wires, world.instant)
-            taking_part[message.receiver].message(body, timed)
-            if not timed and self._asked[message.receiver]:
-                self._asked[message.receiver][-1].append(body)
-
+        self._clients = {client: host.connected[client] for client in self._resolved.clients}
+        self._asked: dict[int, deque[list[EvaluateNow | bytes]]] = {client: deque(maxlen=2) for client in self._clients}
         interruptible = interruptible_of(self._resolved)
         self._outages = ServerOutages(interruptible, seed, self._tell_one, self._lost) if interruptible else None
         gates = {} if self._outages is None else self._outages.gates()
         with drawing_from(torch_seed(seed, SHARED, "learners")):
-            made.append(
-                own_party(
-                    scenario,
-                    name,
-                    seed,
-                    self._resolved,
-                    SERVER,
+            self._made = own_party(
+                scenario,
+                name,
+                seed,
+                self._resolved,
+                SERVER,
+                world,
+                lambda _: RemoteBox(world, partial(self._send, timed=True)),
+                lambda recorder: Transport(
                     world,
-                    lambda _: RemoteBox(world, partial(send, timed=True)),
-                    lambda recorder: Transport(
-                        world,
-                        self._resolved.network,
-                        [timing.link for timing in self._resolved.timings],
-                        seed,
-                        recorder,
-                        gates,
-                    ),
-                    partial(send, timed=False),
-                    self._outages,
-                )
+                    self._resolved.network,
+                    [timing.link for timing in self._resolved.timings],
+                    seed,
+                    recorder,
+                    gates,
+                ),
+                partial(self._send, timed=False),
+                self._outages,
             )
-        self._made = made[0]
         self._ways = Ways(
             world,
             self._made.shared.transport,
@@ -137,8 +126,16 @@ class ServerRun:
             lambda: self._made.recorder.current_round,
             partial(self._end_by, "the connection"),
         )
-        for client in taking_part:
+        for client in self._clients:
             self._attend(client)
+
+    def _send(self, message: Message, timed: bool) -> None:
+        """Send a message of the protocol; keep those about evaluations for a client that comes back."""
+        body, receiver = pack_message(message, self._made.wires, self._world.instant), message.receiver
+        if receiver not in self._returns:  # its new process may be here, and could not use it yet
+            self._clients[receiver].message(body, timed)
+        if not timed and self._asked[receiver]:
+            self._asked[receiver][-1].append(body)
 
     def _attend(self, client: int) -> None:
         self._clients[client].attend(
@@ -182,7 +179,8 @@ class ServerRun:
         """Have all clients answer an evaluation; one that comes back answers the latest ones then."""
         for client, channel in self._clients.items():
             self._asked[client].append([asked])
-            channel.control(asked)
+            if client not in self._returns:
+                channel.control(asked)
 
     def merged(self, outcome: Outcome, folder: Path) -> Outcome:
         """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
