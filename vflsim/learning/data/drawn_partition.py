@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
-from scipy.stats import rankdata
 
 Floats = npt.NDArray[np.float64]
 Parts = list[npt.NDArray[np.intp]]
@@ -44,6 +41,8 @@ def rank_correlation(values: npt.NDArray[np.floating]) -> Floats:
 
     A missing value counts as its column's median. A constant column correlates with nothing, not even with itself.
     """
+    from scipy.stats import rankdata  # slow to import
+
     some = np.array(values[:: max(1, len(values) // _ROWS)], np.float64)
     some = np.where(np.isnan(some), np.nanmedian(some, axis=0, keepdims=True), some)
     ranks = rankdata(some, axis=0) - (len(some) + 1) / 2
@@ -145,6 +144,9 @@ def _climbed(split: _Split, rng: np.random.Generator, cost: Callable[[float], fl
 
 def _clustered(correlation: Floats) -> npt.NDArray[np.intp]:
     """Return the features in the order of a hierarchical clustering: similar ones side by side."""
+    from scipy.cluster.hierarchy import leaves_list, linkage  # slow to import
+    from scipy.spatial.distance import squareform
+
     if len(correlation) < 3:
         return np.arange(len(correlation))
     distance = np.clip(1 - np.abs(correlation), 0, None)
