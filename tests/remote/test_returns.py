@@ -1,35 +1,49 @@
-"""The server's wait for clients that are away."""
+"""The server's wait for clients that are away, by a clock of the test's own."""
 
-import asyncio
-from collections.abc import Iterator
-
-import pytest
+from collections.abc import Callable
 
 from vflsim.errors import IncompleteRoundError
 from vflsim.remote.channel import GoneError
 from vflsim.remote.returns import Returns
 
 
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = asyncio.new_event_loop()
-    yield made
-    made.close()
+class Later:
+    """Calls that wait, each with its seconds, until the test lets them happen."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Later.Call] = []
+
+    class Call:
+        def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+            self.seconds, self.call, self.cancelled = seconds, call, False
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    def __call__(self, seconds: float, call: Callable[[], None]) -> Call:
+        self.waiting.append(self.Call(seconds, call))
+        return self.waiting[-1]
+
+    def pass_by(self) -> None:
+        for each in self.waiting:
+            if not each.cancelled:
+                each.call()
 
 
-def waiting(loop: asyncio.AbstractEventLoop) -> tuple[Returns, list[IncompleteRoundError]]:
+def waiting() -> tuple[Returns, Later, list[IncompleteRoundError]]:
     errors: list[IncompleteRoundError] = []
-    returns = Returns(loop.call_later, 0.02, lambda: 7, errors.append)
+    later = Later()
+    returns = Returns(later, 0.02, lambda: 7, errors.append)
     for client in (1, 2):
         returns.wait_for(client, GoneError(f"the connection to client-{client} ended"))
-    return returns, errors
+    return returns, later, errors
 
 
-def test_a_client_that_does_not_come_back_in_time_is_named(loop: asyncio.AbstractEventLoop) -> None:
-    returns, errors = waiting(loop)
+def test_a_client_that_does_not_come_back_in_time_is_named() -> None:
+    returns, later, errors = waiting()
     returns.here(1)
     assert (1 in returns, 2 in returns) == (False, True)
-    loop.run_until_complete(asyncio.sleep(0.1))
+    later.pass_by()
     (error,) = errors
     assert error.what == (
         "round 7 cannot be completed: the connection to client-2 ended, and client-2 has not come back within 0.02 s"
@@ -37,12 +51,14 @@ def test_a_client_that_does_not_come_back_in_time_is_named(loop: asyncio.Abstrac
     assert 2 not in returns
 
 
-def test_a_second_loss_gives_no_more_time(loop: asyncio.AbstractEventLoop) -> None:
-    returns, errors = waiting(loop)
-    loop.run_until_complete(asyncio.sleep(0.001))
-    first = returns._waiting[2]
+def test_a_second_loss_gives_no_more_time() -> None:
+    returns, later, _ = waiting()
     returns.wait_for(2, GoneError("the connection to client-2 ended"))
-    assert returns._waiting[2] is first
+    assert [each.seconds for each in later.waiting] == [0.02, 0.02]
+
+
+def test_nobody_is_given_up_after_the_end() -> None:
+    returns, later, errors = waiting()
     returns.close()
-    loop.run_until_complete(asyncio.sleep(0.05))
+    later.pass_by()
     assert errors == []
