@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from vflsim.simulation.conductor import Progress
@@ -76,3 +78,39 @@ def test_two_workers_share_what_is_left() -> None:
     # 4 s and 12 s are left of 8 s and of 16 s; the next runs take 12 s on average
     assert story.remaining.seconds(1) == pytest.approx(4 + 12)
     assert story.remaining.seconds(2) == pytest.approx(12 + 12)
+
+
+def test_protocols_without_a_pace_take_what_is_expected_in_proportion() -> None:
+    story = Story()
+    story.remaining.expect({"wait": 4.0, "async": 8.0})
+    assert story.remaining.seconds(4) == pytest.approx(4 * 6)
+    story.remaining.ended(story.began("wait", 0), 10.0)  # 2.5 times as long as expected
+    assert story.remaining.seconds(3) == pytest.approx(10 + 2 * 20)
+    story.remaining.ended(story.began("async", 0), 30.0)
+    assert story.remaining.seconds(2) == pytest.approx(10 + 30)
+
+
+def test_what_only_a_target_ends_has_no_expectation() -> None:
+    story = Story()
+    assert story.remaining.unknown == ["wait", "async"]
+    story.remaining.expect({"wait": math.inf, "async": math.nan})
+    assert story.remaining.unknown == ["wait", "async"]
+    assert story.remaining.seconds(4) is None
+    story.remaining.expect({"wait": 4.0})
+    assert story.remaining.unknown == ["async"]
+    story.remaining.ended(story.began("async", 0), 30.0)
+    assert story.remaining.unknown == []
+
+
+def test_runs_end_at_the_share_at_which_a_target_has_ended_others() -> None:
+    story = Story()
+    first = story.began("wait", 0)
+    story.row(first, 0.0, after=0)
+    story.row(first, 0.25, after=10)
+    story.remaining.ended(first, 10.0)
+    second = story.began("wait", 1)
+    story.row(second, 0.0, after=0)
+    story.row(second, 0.125, after=5)
+    assert story.remaining.seconds(0) == pytest.approx(5)
+    story.row(second, 0.375, after=10)  # further than the other
+    assert story.remaining.seconds(0) == pytest.approx((1 - 0.375) * 40)

@@ -42,6 +42,7 @@ def check(
     from vflsim.simulation.execution import patient_collector
     from vflsim.studies.checks.data import read_and_check
     from vflsim.studies.checks.expected import expectation
+    from vflsim.studies.checks.run_times import speeds
     from vflsim.studies.checks.tryout import refuse_broken
     from vflsim.studies.runs.options import RunOptions
 
@@ -53,8 +54,8 @@ def check(
             refuse_broken(loaded, data)
         start_s = time.process_time()  # a worker, too, imports all this and reads the data
         found = [expectation(loaded, name, data.of(loaded.training_of(name))) for name in loaded.protocols]
-    speeds = None if quick else _speeds(loaded, data, found, options.execution)
-    return Check(loaded, data, found, speeds, workers, start_s)
+    measured = None if quick else speeds(loaded, data, found, options.execution)
+    return Check(loaded, data, found, measured, workers, start_s)
 
 
 @dataclass(frozen=True)
@@ -112,19 +113,3 @@ class Check(Framed):
         from vflsim.studies.checks.expected_table import expectation_table
 
         return expectation_table(self.scenario, self.expectations, self.speeds, self.workers, self.start_s)
-
-
-def _speeds(scenario: Scenario, data: ScenarioData, found: Sequence[Expectation], execution: Any) -> dict[str, Speed]:
-    """Measure how quickly this machine computes each protocol."""
-    from vflsim.learning.learners.embedding_table import reusing_memory
-    from vflsim.simulation.execution import patient_collector
-    from vflsim.studies.checks.calibrate import ALL_S, BUDGET_S, calibrated
-
-    budget_s, speeds = min(BUDGET_S, ALL_S / len(found)), {}
-    with patient_collector(), reusing_memory():
-        for each in found:
-            its = data.of(scenario.training_of(each.protocol))
-            speeds[each.protocol] = calibrated(
-                scenario, each.protocol, its, execution, expected=each, budget_s=budget_s
-            )
-    return speeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -35,15 +36,29 @@ class _Pace:
 class Remaining:
     """Estimates the wall-clock time that is left.
 
-    A run under way continues at its pace, as far as its stop rules tell its end. Other runs take as long as those of
-    their protocol, or as all on average. ``runs`` is the number of runs of each protocol. ``point`` tells apart equal
-    runs at different points of a sweep.
+    A run under way continues at its pace, as far as its stop rules tell its end, or to the mean share at which those
+    runs of its protocol ended that came further. Other runs take as long as those of their protocol. Runs of protocols
+    that have no pace yet take what is ``expected`` of them, in proportion to how long the others take compared with
+    what is expected of those; or, if nothing is expected, as all on average. ``runs`` is the number of runs of each
+    protocol. ``point`` tells apart equal runs at different points of a sweep.
     """
 
     def __init__(self, runs: Mapping[str, int], clock: Callable[[], float] = time.monotonic) -> None:
         self._to_begin, self._clock = Counter(runs), clock
         self._under_way: dict[tuple[StudyRun, int], _Pace] = {}
         self._ended: dict[str, list[float]] = {}
+        self._shares: dict[str, list[float]] = {}
+        self._expected: dict[str, float] = {}
+
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        """Note the expected seconds of a run of some protocols; those that are not finite tell nothing."""
+        self._expected |= {protocol: run_s for protocol, run_s in seconds.items() if math.isfinite(run_s) and run_s > 0}
+
+    @property
+    def unknown(self) -> list[str]:
+        """The protocols with runs to begin of which nothing is known or expected."""
+        known = {*self._known(), *self._expected}
+        return [protocol for protocol, count in self._to_begin.items() if count > 0 and protocol not in known]
 
     def began(self, run: StudyRun, point: int = 0) -> None:
         """Note the start of a run."""
@@ -59,22 +74,34 @@ class Remaining:
 
     def ended(self, run: StudyRun, seconds: float | None = None, point: int = 0) -> None:
         """Note the end of a run; ``seconds`` if it tells how long others take."""
-        self._under_way.pop((run, point), None)
+        pace = self._under_way.pop((run, point), None)
         if seconds is not None:
             self._ended.setdefault(run.protocol, []).append(seconds)
+            if pace is not None and pace.whole_s is not None:
+                self._shares.setdefault(run.protocol, []).append(pace.latest[0])
 
     def seconds(self, waiting: int) -> float | None:
         """Return the seconds left, given the runs still to begin; None if there is no basis for an estimate yet."""
-        known = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
-        known |= {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
-        if not known:
+        known = self._known()
+        if not known and not self._expected:
             return None
+        both = known.keys() & self._expected.keys()
+        factor = sum(known[each] for each in both) / sum(self._expected[each] for each in both) if both else 1.0
+        known = {protocol: factor * run_s for protocol, run_s in self._expected.items()} | known
         now, usual = self._clock(), fmean(known.values())
         left = []
         for (run, _), pace in self._under_way.items():
             share, since = pace.latest if pace.first else (0.0, now)
-            whole_s = pace.whole_s or known.get(run.protocol, usual)
-            left.append(max(0.0, (1 - share) * whole_s - (now - since)))
+            whole_s, ends = pace.whole_s, [end for end in self._shares.get(run.protocol, []) if end > share]
+            if whole_s is None:
+                whole_s, ends = known.get(run.protocol, usual), []
+            end = fmean(ends or [1.0])
+            left.append(max(0.0, (end - share) * whole_s - (now - since)))
         counts = {protocol: max(0, count) for protocol, count in self._to_begin.items()}
         waits = [known.get(protocol, usual) for protocol, count in counts.items() for _ in range(count)]
         return study_s([fmean(waits or [usual])] * waiting, left or [0.0])
+
+    def _known(self) -> dict[str, float]:
+        """Return the seconds of a run of each protocol with a pace or an ended run."""
+        paces = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
+        return paces | {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}

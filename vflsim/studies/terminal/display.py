@@ -18,7 +18,7 @@ from vflsim.scenario.changes import at_most
 from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.pool import Study
-from vflsim.studies.runs.progress import Growth, Report, StudyRun, Watcher
+from vflsim.studies.runs.progress import Growth, Predict, Report, StudyRun, Watcher
 from vflsim.studies.runs.reuse_text import asides, sentences
 from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
@@ -31,6 +31,10 @@ from vflsim.vocabulary.amounts import quantity, roughly
 _BAR = 8
 _PLAIN_WIDTH = 120
 _NAMED = 8
+_LONG_S, _SEEDS = 30.0, 4
+"""A study that takes longer, with fewer seeds, is worth the seconds in which all its protocols are measured."""
+_FIRST_S, _ALL_S = 0.3, 2.0
+"""Seconds to measure the first protocol, and all others."""
 
 
 class Display(SweepWatcher):
@@ -118,9 +122,14 @@ class Display(SweepWatcher):
         pairs = zip(heads, lines, strict=True)
         self._live.update([Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs])
 
+    @property
+    def seconds_left(self) -> float | None:
+        """The estimated seconds that are left, if all points are known; shared runs take none."""
+        return self.remaining.seconds(sum(self.waiting.values())) if self._planned else None
+
     def _left(self) -> str:
-        """Estimate the time that is left, with a fixed width, if all points are known; shared runs take none."""
-        seconds = self.remaining.seconds(sum(self.waiting.values())) if self._planned else None
+        """Tell the time that is left, with a fixed width."""
+        seconds = self.seconds_left
         return "" if seconds is None else f"{f'{roughly(seconds)} left':<13}"
 
     def interrupted(self, again: str, folder: Path | None = None) -> str:
@@ -147,6 +156,7 @@ class StudyDisplay(Watcher):
         self._moved_to: Path | None = None
         self._under_way: dict[StudyRun, Progress | None] = {}
         self._ended: set[StudyRun] = set()
+        self._predict: Predict | None = None
         self.count, self.total = 0, len(step.scenario.protocols) * len(step.scenario.seeds)
 
     @property
@@ -190,8 +200,13 @@ class StudyDisplay(Watcher):
         for line in choice_lines(paths) if self._alone else ():
             say(self._console, line)
 
+    def predictable(self, predict: Predict) -> None:
+        """Keep the function until a study turns out to be long; a sweep learns from its first points."""
+        self._predict = predict if self._alone else None
+
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
+        self._foresee(stage.protocol)
         self._need_not_begin(1)
         self._under_way[stage] = None
         self._owner.remaining.began(stage, self._step.number)
@@ -244,6 +259,20 @@ class StudyDisplay(Watcher):
             moved = f"\n  {_moved(self._moved_to)}" if self._moved_to else ""
             return f"{before}a checkpoint is kept in {folder}{moved}\n  resume with: {again}"
         return before + (f"{folder} is as it was before" if folder.exists() else "nothing was written")
+
+    def _foresee(self, protocol: str) -> None:
+        """Measure protocols that have not run yet, where they decide how long the study takes.
+
+        With four seeds or more all protocols have run after a quarter of it.
+        """
+        remaining, waiting = self._owner.remaining, sum(self._owner.waiting.values())
+        if self._predict is None or len(remaining.unknown) < 2 or waiting >= _SEEDS * len(remaining.unknown):
+            return
+        if remaining.seconds(waiting) is None:
+            remaining.expect(self._predict([protocol], _FIRST_S))
+        if (remaining.seconds(waiting) or 0.0) > _LONG_S:
+            remaining.expect(self._predict(remaining.unknown, _ALL_S))
+            self._predict = None
 
     def _need_not_begin(self, runs: int) -> None:
         waiting = self._owner.waiting
