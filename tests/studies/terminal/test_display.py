@@ -62,9 +62,17 @@ class Predictions:
         return dict.fromkeys(protocols, self.seconds)
 
 
-def of_one_study(seconds: float, seeds: int = 2) -> tuple[Display, StudyDisplay, Predictions]:
+class InTerminal(Display):
+    """Shows nothing, and is seen."""
+
+    tells_time_left = True
+
+
+def of_one_study(
+    seconds: float, seeds: int = 2, kind: type[Display] = InTerminal
+) -> tuple[Display, StudyDisplay, Predictions]:
     world = as_scenario(raw(BOTH, seeds=[*range(seeds)]))
-    display, predictions = Display(Console(file=StringIO()), world), Predictions(seconds)
+    display, predictions = kind(Console(file=StringIO()), world), Predictions(seconds)
     assert display.alone is not None
     display.alone.predictable(predictions)
     return display, display.alone, predictions
@@ -84,6 +92,12 @@ def test_a_short_study_measures_its_first_protocol_alone() -> None:
     assert predictions.asked == [(["wait"], 0.3)]
 
 
+def test_nothing_is_measured_where_nobody_sees_the_time_left() -> None:
+    _, study, predictions = of_one_study(20.0, kind=Display)
+    study.began(StudyRun("wait", 0, 1, 4))
+    assert predictions.asked == []
+
+
 def test_with_four_seeds_the_first_shows_how_long_protocols_take() -> None:
     _, study, predictions = of_one_study(20.0, seeds=4)
     study.began(StudyRun("wait", 0, 1, 8))
@@ -92,7 +106,7 @@ def test_with_four_seeds_the_first_shows_how_long_protocols_take() -> None:
 
 def test_a_study_that_turns_out_to_be_long_measures_what_is_left() -> None:
     world = raw({**BOTH, "own": {"kind": "asynchronous"}})
-    display, predictions = Display(Console(file=StringIO()), as_scenario(world)), Predictions(1.0)
+    display, predictions = InTerminal(Console(file=StringIO()), as_scenario(world)), Predictions(1.0)
     study = display.alone
     assert study is not None
     study.predictable(predictions)
@@ -104,7 +118,7 @@ def test_a_study_that_turns_out_to_be_long_measures_what_is_left() -> None:
 
 
 def test_points_of_a_sweep_are_not_measured() -> None:
-    display, predictions = Display(Console(file=StringIO())), Predictions(100.0)
+    display, predictions = InTerminal(Console(file=StringIO())), Predictions(100.0)
     step = Step(1, 1, "t = 1", as_scenario(raw(BOTH)), {"wait": 1, "fast": 1})
     display.planned([step])
     point = display.watching(step)

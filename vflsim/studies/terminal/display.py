@@ -123,6 +123,11 @@ class Display(SweepWatcher):
         self._live.update([Text.assemble(*pair, no_wrap=True, overflow="ellipsis") for pair in pairs])
 
     @property
+    def tells_time_left(self) -> bool:
+        """Whether anybody sees how long it still takes: in a terminal or a notebook."""
+        return self._live is not None
+
+    @property
     def seconds_left(self) -> float | None:
         """The estimated seconds that are left, if all points are known; shared runs take none."""
         return self.remaining.seconds(sum(self.waiting.values())) if self._planned else None
@@ -202,7 +207,7 @@ class StudyDisplay(Watcher):
 
     def predictable(self, predict: Predict) -> None:
         """Keep the function until a study turns out to be long; a sweep learns from its first points."""
-        self._predict = predict if self._alone else None
+        self._predict = predict if self._alone and self._owner.tells_time_left else None
 
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
