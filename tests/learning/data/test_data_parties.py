@@ -52,6 +52,15 @@ def test_groups_may_stand_in_the_labels_file(write_csv, tmp_path):
     assert not set(loaded.parties[0].train[:, 0] // 2) & set(loaded.parties[0].test[:, 0] // 2)
 
 
+def test_the_split_may_stand_in_any_of_the_files(write_csv, tmp_path):
+    write_csv("a.csv", "id,u", [(k, k) for k in reversed(range(ROWS))])
+    write_csv("b.csv", "id,v,y,part", [(k, k, k % 2, "test" if k < 5 else "train") for k in range(ROWS)])
+    data = Data(parties=("a.csv", "b.csv"), label="y", id="id", split_column="part", scale="none")
+    loaded = load(data, Partition(), folder=tmp_path)
+    assert sorted(loaded.parties[0].test[:, 0]) == [0, 1, 2, 3, 4]
+    assert [party.feature_names for party in loaded.parties] == [("u",), ("v",)]
+
+
 def _refused(parties, tmp_path, message, partition=None, **changes):
     with pytest.raises(DataError, match=message) as caught:
         load(Data(**{**parties, **changes}), partition or Partition(), folder=tmp_path)

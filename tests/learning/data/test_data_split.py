@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from vflsim.errors import DataError
-from vflsim.learning.data.split import split_rows
+from vflsim.learning.data.split import given_split, split_rows
 
 
 def _split(strata, groups=None, test=0.2, validation=0.0, official=None, seed=0, train_rows=None):
@@ -105,3 +105,22 @@ def test_a_class_of_one_row_is_trained_on():
     strata = np.array([0] * 30 + [1])
     for seed in range(5):
         assert 30 in _split(strata, test=0.5, seed=seed).train
+
+
+def test_a_column_gives_the_split():
+    split = given_split(np.array(["test", " train", "validation", "train "]), "data.split_column")
+    assert [rows.tolist() for rows in _parts(split)] == [[1, 3], [2], [0]]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "dev", "test", "dev"], r"row 2 is 'dev' \(2 such rows in all\)"),
+        ([0, 1], "row 1 is '0'"),
+        (["train", "train"], "no row is test"),
+        (["test", "validation"], "no row is train"),
+    ],
+)
+def test_a_column_that_gives_no_split_is_refused(words, message):
+    with pytest.raises(DataError, match=message):
+        given_split(np.array(words), "data.split_column")

@@ -22,7 +22,7 @@ from vflsim.learning.data.preparing import joined_splits, prepared
 from vflsim.learning.data.sources.raw import Array, RawData, View, nearest
 from vflsim.learning.data.sources.user import read_file, read_parties
 from vflsim.learning.data.spec import DEFAULT_TEST_FRACTION, Data, TaskName
-from vflsim.learning.data.split import RowSplit, split_rows
+from vflsim.learning.data.split import RowSplit, given_split, split_rows
 from vflsim.learning.models.tabular import TableShape
 from vflsim.streams import party_name
 from vflsim.vocabulary.selections import members
@@ -216,6 +216,8 @@ def _dropped(raw: RawData, drop: tuple[str, ...]) -> RawData:
 
 def _split(data: Data, raw: RawData, target: EncodedLabels) -> RowSplit:
     strata = np.zeros(raw.rows, dtype=np.int64) if target.task == "regression" else target.values
+    if raw.given is not None:
+        return given_split(raw.given, f"data.split_column, {data.split_column!r}")
     by_rows = data.split == "random"
     return split_rows(
         strata,

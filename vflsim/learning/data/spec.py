@@ -28,7 +28,8 @@ class Data(Part):
     Examples: ``{name: fashion_mnist, validation_fraction: 0.1, split_seed: 3, scale: pooled, train_rows: 5000}``,
     ``{file: loans.csv, label: repaid, group: person, drop: [comment], task: binary, test_fraction: 0.25, split:
     auto}``, ``{parties: [bank.csv, shop.csv], labels: labels.csv, label: repaid, id: customer, align: inner,
-    categorical: [town], encoding: one_hot, missing: mean, noise: {select: 2, sd: 1}}``
+    categorical: [town], encoding: one_hot, missing: mean, noise: {select: 2, sd: 1}}``, ``{file: loans.csv, label:
+    repaid, split_column: part}``
     """
 
     name: str | None = None
@@ -70,6 +71,9 @@ class Data(Part):
     split: Literal["auto", "random"] = "auto"
     """auto: the official test rows where there are any, else whole groups, else rows. random: rows, ignoring both.
     Every random split is stratified by class."""
+    split_column: str | None = None
+    """Column of train, validation or test, which gives every row its split. It is no feature. With ``parties``, it
+    stands in one of the files or in ``labels``. Forbidden with everything else that decides the split."""
     split_seed: Index = 0
     """Seed of the split, apart from the runs' seeds: all runs share one split."""
     scale: Scale = "standard"
@@ -96,26 +100,34 @@ class Data(Part):
         {"name": self._check_name, "file": self._check_file, "parties": self._check_parties}[origins[0]]()
         if self.align == "outer" and self.scale == "pooled":
             raise ValueError("scale: pooled needs parties with the same rows; with align: outer, choose another scale")
-        columns = [column for column in (self.label, self.id, self.group) if column is not None]
+        columns = [*self.no_features]
         if len(set(columns)) != len(columns):
-            raise ValueError("label, id and group must be different columns")
+            raise ValueError("label, id, group and split_column must be different columns")
         used = sorted(set(columns) & set(self.drop))
         if used:
-            raise ValueError(f"drop: {used[0]!r} is needed as label, id or group")
+            raise ValueError(f"drop: {used[0]!r} is needed as label, id, group or split_column")
         for key in ("drop", "categorical"):
             if len(set(getattr(self, key))) != len(getattr(self, key)):
                 raise ValueError(f"{key} names a column twice")
         if both := sorted({*columns, *self.drop} & {*self.categorical}):
-            raise ValueError(f"categorical: {both[0]!r} is no feature: it is label, id or group, or left out")
+            raise ValueError(
+                f"categorical: {both[0]!r} is no feature: it is label, id, group or split_column, or left out"
+            )
         if self.split == "random" and self.group is not None:
             raise ValueError("split: random ignores groups; leave out either `split` or `group`")
         self._check_fractions()
         return self
 
+    @property
+    def no_features(self) -> tuple[str, ...]:
+        """The columns of files that are no features: of the label, the id, the group and the split, where given."""
+        return tuple(name for name in (self.label, self.id, self.group, self.split_column) if name is not None)
+
     def _check_name(self) -> None:
         if self.name not in CATALOGUE:
             raise ValueError(f"unknown data set {self.name!r}; {nearest(str(self.name), CATALOGUE)}")
-        own = [key for key in ("label", "labels", "id", "group", "categorical", "missing") if getattr(self, key)]
+        files = ("label", "labels", "id", "group", "categorical", "missing", "split_column")
+        own = [key for key in files if getattr(self, key)]
         if own:
             raise ValueError(f"{own[0]} belongs to data from files: {self.name} knows its own")
         if CATALOGUE[self.name].official_test and self.split == "auto" and self.test_fraction is not None:
@@ -137,6 +149,9 @@ class Data(Part):
             raise ValueError("parties and labels name a file twice")
 
     def _check_fractions(self) -> None:
+        others = ("test_fraction", "validation_fraction", "split", "split_seed", "train_rows", "group")
+        if self.split_column is not None and (said := sorted({*others} & self.model_fields_set)):
+            raise ValueError(f"split_column gives every row its split; leave out {said[0]}")
         test = 0.0 if self.test_fraction is None else self.test_fraction
         if self.test_fraction is not None and not 0 < test < 1:
             raise ValueError(f"test_fraction must lie between 0 and 1, exclusively, not {test:g}")

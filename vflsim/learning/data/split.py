@@ -13,6 +13,7 @@ from vflsim.learning.data.sources.raw import Array
 from vflsim.streams import BLOCK, SHARED, Uniforms
 
 Rows = NDArray[np.int64]
+_SPLITS = "train", "validation", "test"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,22 @@ def split_rows(
             raise DataError(what, "data.train_rows", f"at most {len(train)}", "lower it or leave it out")
         train = _draw(train, strata, None, _keys(rows, seed, "train_rows"), train_rows, spare=0)
     return RowSplit(train, validation, test)
+
+
+def given_split(given: Array, where: str) -> RowSplit:
+    """Return the split that a column gives: train, validation or test for each row, (rows,).
+
+    Raises DataError for anything else, and unless there are rows to train on and rows to test.
+    """
+    words = np.char.strip(given) if given.dtype.kind == "U" else given.astype(str)
+    if len(other := np.flatnonzero(~np.isin(words, _SPLITS))):
+        what = f"row {other[0] + 1} is {words[other[0]].item()!r} ({len(other)} such rows in all)"
+        raise DataError(what, where, ", ".join(_SPLITS), "correct the column, or `split_column`")
+    split = RowSplit(*(np.flatnonzero(words == name) for name in _SPLITS))
+    for name, rows in (("train", split.train), ("test", split.test)):
+        if not len(rows):
+            raise DataError(f"no row is {name}", where, "rows of train and of test", "correct the column")
+    return split
 
 
 def _keys(rows: int, seed: int, purpose: str) -> NDArray[np.float64]:

@@ -58,42 +58,51 @@ def read_file(data: Data, path: Path) -> RawData:
     holder = open_file(path, data.drop)
     target = holder.column(label, "label")
     groups = holder.column(data.group, "group") if data.group else None
+    given = holder.column(data.split_column, "split") if data.split_column else None
     if data.id:
-        _ids(holder, data.id)
-    leave_out = [name for name in (label, data.group, data.id) if name]
-    views = holder.views(leave_out, data.categorical, data.missing is not None)
-    return RawData(f"{path}, column {label!r}", views, target, groups)
+        ids_of(holder, data.id)
+    views = holder.views(data.no_features, data.categorical, data.missing is not None)
+    return RawData(f"{path}, column {label!r}", views, target, groups, given=given)
 
 
 def read_parties(data: Data, folder: Path) -> RawData:
     """Read one file per party and align all rows by id (``data.align``), in the order of the first file.
 
-    The label (and the group) stands in exactly one of the files or in the separate file ``data.labels``. Raises
+    The label (and the group, and the split) stands in exactly one of the files or in the separate file ``data.labels``.
+    Raises
     DataError when ids repeat or cannot be aligned (how many, with an example), or a column is absent or stands in two
     files.
     """
-    label, id_column, group = data.label or "", data.id or "", data.group
+    label, id_column = data.label or "", data.id or ""
     paths = [folder / party for party in data.parties or ()]
     labels = folder / data.labels if data.labels is not None else None
     files = [*paths, *([labels] if labels else [])]
     holders = _open_all(files, data.drop)
-    ids = [_ids(holder, id_column) for holder in holders]
+    ids = [ids_of(holder, id_column) for holder in holders]
     where = _only(holders, label, "label")
     used, alignment = aligned(data.align, files, ids, len(paths), where)
     order = [index.get_indexer(used) for index in ids]
-    target, groups = holders[where].column(label, "label")[order[where]], None
-    if group:
-        grouped = _only(holders, group, "group")
-        groups = holders[grouped].column(group, "group")[order[grouped]]
-        if lacking := int((order[grouped] < 0).sum()):
-            what = f"{lacking:,} rows have no group: their ids are not in {files[grouped].name}"
-            raise DataError(what, str(files[grouped]), "a group for every row", "add them, or set `align: inner`")
-    leave_out = [name for name in (label, id_column, group) if name]
+
+    def one(name: str | None, role: str) -> Array | None:
+        """Return a column that one of the files holds for all rows."""
+        if name is None:
+            return None
+        place = _only(holders, name, role)
+        if lacking := int((order[place] < 0).sum()):
+            what = f"{lacking:,} rows have no {role}: their ids are not in {files[place].name}"
+            raise DataError(what, str(files[place]), f"a {role} for every row", "add them, or set `align: inner`")
+        return holders[place].column(name, role)[order[place]]
+
+    target = holders[where].column(label, "label")[order[where]]
+    groups, given = one(data.group, "group"), one(data.split_column, "split")
+    leave_out = data.no_features
     if labels:
         extra = [name for name in holders[-1].names if name not in leave_out]
         if extra:
             what = f"column {extra[0]!r} of the labels file belongs to no party"
-            raise DataError(what, str(labels), "id, label and group", f"leave it out with `drop: [{extra[0]}]`")
+            raise DataError(
+                what, str(labels), "id, label, group and split_column", f"leave it out with `drop: [{extra[0]}]`"
+            )
     pairs = zip(holders[: len(paths)], order, strict=False)  # the labels file, at the end, is no view
     views = tuple(_one_view(holder, leave_out, data, rows) for holder, rows in pairs)
     found = {name for view in views for name in view.names}
@@ -108,6 +117,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
         groups,
         alignment=alignment,
         present=None if present.all() else present,
+        given=given,
     )
 
 
@@ -138,7 +148,8 @@ def _open_all(files: Sequence[Path], drop: Sequence[str]) -> list[Holder]:
     return holders
 
 
-def _ids(holder: Holder, name: str) -> Ids:
+def ids_of(holder: Holder, name: str) -> Ids:
+    """Return the ids of a file. Raises DataError unless they are unique integers or texts."""
     values = holder.column(name, "id")
     if values.dtype.kind not in "iuU":
         what = f"column {name!r} (the id) is of type {values.dtype}"
