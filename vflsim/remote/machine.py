@@ -10,7 +10,7 @@ import torch
 
 from vflsim.protocols.capabilities import Peering
 from vflsim.remote.own_data import OwnData
-from vflsim.scenario.load import dump
+from vflsim.scenario.load import placeless
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import client_models, setting
 from vflsim.version import __version__
@@ -33,8 +33,8 @@ def version() -> str:
 
 
 def digest_of(scenario: Scenario) -> str:
-    """Return the SHA-256 of a scenario's resolved text."""
-    return hashlib.sha256(dump(scenario).encode()).hexdigest()
+    """Return the SHA-256 of a scenario's resolved text. Parties may keep their files in other folders."""
+    return hashlib.sha256(placeless(scenario).encode()).hexdigest()
 
 
 def largest_frame(scenario: Scenario, data: OwnData) -> int:

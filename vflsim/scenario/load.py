@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from vflsim.errors import DataError, check_known
-from vflsim.files import machine_memory
+from vflsim.files import content, machine_memory
 from vflsim.learning.data.partition import clients_hint
 from vflsim.scenario import document as documents
 from vflsim.scenario import emit, installed, own_modules, presets
@@ -115,6 +116,22 @@ def dump(scenario: Scenario) -> str:
     return emit.dump(scenario.document.raw)
 
 
+def placeless(scenario: Scenario) -> str:
+    """Write the scenario as YAML like ``dump``, the same on every machine: paths are names of files.
+
+    Files of measured delays and links stand there with their digests, since times follow from them. Raises OSError.
+    """
+
+    def named(path: str) -> str:
+        return Path(path).name
+
+    def digested(path: str) -> str:
+        return f"{named(path)} {sha256(content(path)).hexdigest()}"
+
+    raw = {key: value for key, value in scenario.document.raw.items() if key != "modules"}
+    return emit.dump(_with_paths(raw, named, digested))
+
+
 @cache
 def schema() -> dict[str, Any]:
     """Make the JSON Schema (draft 2020-12) of scenario files, for editors."""
@@ -179,28 +196,34 @@ def _blamed(problems: list[Problem], symbols: Mapping[str, float], raw: dict[str
 
 
 def _rooted(document: Document, folder: Path) -> Document:
-    """Return the document with absolute paths, so that its folder no longer matters.
+    """Return the document with absolute paths, so that its folder no longer matters."""
 
-    Paths are ``modules``, ``file``, ``labels`` and ``parties`` in ``data``, and every ``file`` in ``timing``.
-    """
-
-    def absolute(path: Any) -> Any:
-        return str((folder / path).absolute()) if isinstance(path, str) and path else path
-
-    def files(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: absolute(item) if key == "file" else files(item) for key, item in value.items()}
-        return [files(item) for item in value] if isinstance(value, list) else value
+    def absolute(path: str) -> str:
+        return str((folder / path).absolute())
 
     if problems := installed.ambiguous(document.raw):
         raise failure(problems, document)
     raw = own_modules.rooted(installed.by_path(dict(document.raw)), folder)
+    return replace(document, raw=_with_paths(raw, absolute, absolute))
+
+
+def _with_paths(raw: dict[str, Any], of_data: Callable[[str], str], of_timing: Callable[[str], str]) -> dict[str, Any]:
+    """Return ``raw`` with other paths: those of ``data``, and every ``file`` in ``timing``."""
+
+    def changed(path: Any) -> Any:
+        return of_data(path) if isinstance(path, str) and path else path
+
+    def files(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {inner: files(item, inner) for inner, item in value.items()}
+        if isinstance(value, list):
+            return [files(item) for item in value]
+        return of_timing(value) if key == "file" and isinstance(value, str) and value else value
+
     data = raw.get("data")
     if isinstance(data, dict):
-        rooted = {key: absolute(value) if key in {"file", "labels"} else value for key, value in data.items()}
+        named = {key: changed(value) if key in {"file", "labels"} else value for key, value in data.items()}
         if isinstance(data.get("parties"), list):
-            rooted["parties"] = [absolute(path) for path in data["parties"]]
-        raw["data"] = rooted
-    if "timing" in raw:
-        raw["timing"] = files(raw["timing"])
-    return replace(document, raw=raw)
+            named["parties"] = [changed(path) for path in data["parties"]]
+        raw = {**raw, "data": named}
+    return {**raw, "timing": files(raw["timing"])} if "timing" in raw else raw
