@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended
+from tiny_worlds import raw
 
 from vflsim.cli import main
 from vflsim.kinds import TABLES
@@ -563,6 +564,23 @@ def test_data_list_says_where_each_set_is(vflsim: Callable[..., Ended], monkeypa
     assert re.search(r"^mnist +70,000 .* absent", ended.out, re.MULTILINE)
     assert "vflsim data get NAME" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 120
+
+
+def test_a_stand_in_has_no_features_and_never_replaces_the_file(tmp_path: Path, vflsim: Callable[..., Ended]) -> None:
+    (tmp_path / "a.csv").write_text("id,u,y\n" + "".join(f"{k},{k / 7},{k % 2}\n" for k in range(20)))
+    (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{k},{k / 9}\n" for k in range(20)))
+    data = {"parties": ["a.csv", "b.csv"], "label": "y", "id": "id"}
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(json.dumps(raw(data=data, partition={"by": "views"}, timing={})))
+    ended = vflsim("data", "stand-in", scenario, "b.csv", "--out", tmp_path / "others")
+    assert (ended.status, ended.out.strip()) == (0, str(tmp_path / "others" / "b.csv"))
+    assert (tmp_path / "others" / "b.csv").read_text().splitlines()[:3] == ['"id","v"', "0,0", "1,0"]
+    ended = vflsim("data", "stand-in", scenario, "b.csv", "--out", tmp_path)
+    assert ended.status == 2
+    assert "would replace the file itself" in ended.err
+    ended = vflsim("data", "stand-in", scenario, "c.csv", "--out", tmp_path / "others")
+    assert ended.status == 2
+    assert "c.csv is no file of the scenario's data" in ended.err
 
 
 def test_data_get_of_an_embedded_set_has_nothing_to_do(vflsim: Callable[..., Ended]) -> None:

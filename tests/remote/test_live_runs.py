@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -338,3 +339,62 @@ def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
     assert "without the events and weights of client-2" in said[0]
     weights = load_file(out / "wait" / "seed-0" / "weights.safetensors")
     assert {key.partition(".")[0] for key in weights} == {"server", "client-1"}
+
+
+@pytest.mark.slow
+def test_parties_with_stand_ins_for_the_files_of_others_end_with_the_same_weights(
+    tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    rng = np.random.default_rng(0)
+    features, parts = rng.normal(size=(60, 4)), ["train"] * 40 + ["test"] * 20
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    for name, columns in {"bank.csv": features[:, :2], "shop.csv": features[:, 2:]}.items():
+        pd.DataFrame(columns, columns=["u", "v"]).rename_axis("id").to_csv(whole / name)
+    labels = pd.DataFrame({"y": (features.sum(axis=1) > 0).astype(int), "part": parts})
+    labels.rename_axis("id").to_csv(whole / "labels.csv")
+    data = {"parties": ["bank.csv", "shop.csv"], "labels": "labels.csv", "label": "y", "id": "id"}
+    said = raw(
+        {"wait": {"kind": "synchronous"}},
+        data={**data, "split_column": "part"}, partition={"by": "views"}, timing={}, stop={"rounds": 5},
+    )  # fmt: skip
+    scenario = whole / "scenario.yaml"
+    scenario.write_text(json.dumps(said))
+    make_identities(tmp_path / "keys", clients=2)
+    files = {"server": "labels.csv", "client-1": "bank.csv", "client-2": "shop.csv"}
+    for party, own in files.items():
+        folder = tmp_path / party
+        for name in files.values():
+            if name != own:
+                assert vflsim("data", "stand-in", scenario, name, "--out", folder).status == 0
+        (folder / own).write_bytes((whole / own).read_bytes())
+        (folder / "scenario.yaml").write_bytes(scenario.read_bytes())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    common = ["--parts", str(tmp_path / "parts"), "--timeout", "60"]
+    roles = {
+        "server": ["live", "scenario.yaml", "--listen", place, "--out", str(tmp_path / "live"), "--no-report"],
+        "client-1": ["party", "scenario.yaml", "--party", "1", "--connect", place],
+        "client-2": ["party", "scenario.yaml", "--party", "2", "--connect", place],
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "vflsim", *role, *common, "--identity", str(tmp_path / "keys" / party)],
+            cwd=tmp_path / party, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for party, role in roles.items()
+    ]  # fmt: skip
+    try:
+        said_by_all = [process.communicate(timeout=400)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0, 0, 0], said_by_all
+    assert vflsim("run", scenario, "--eager", "--out", tmp_path / "simulated", "--no-report").status == 0
+    live, simulated = (
+        load_file(tmp_path / name / "wait" / "seed-0" / "weights.safetensors") for name in ("live", "simulated")
+    )
+    assert live.keys() == simulated.keys()
+    assert all(torch.equal(live[key], simulated[key]) for key in live)

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vflsim.cli.app import Application, app, console, say
+from vflsim.cli.app import Application, ScenarioFile, app, console, say
+from vflsim.shipped import scenario_file
 
 data_app = Application(help="Data sets that scenarios can name.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -53,3 +54,25 @@ def data_get_command(
         say(str(path))
     if not paths:
         say(f"{name} comes with scikit-learn: there is nothing to download")
+
+
+@data_app.command("stand-in")
+def data_stand_in_command(
+    scenario: ScenarioFile,
+    file: Annotated[str, typer.Argument(help="The file, as the scenario names it.")],
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the stand-in.")],
+) -> None:
+    """Write what other parties need of a party's file: its ids and columns, without features.
+
+    In a live run, the server and the other clients read it in the file's place.
+    """
+    from vflsim.errors import DataError
+    from vflsim.learning.data.stand_ins import stand_in
+    from vflsim.results.store.write import write_file
+    from vflsim.scenario import load
+
+    source, place = scenario_file(scenario).parent, folder / file
+    written = stand_in(load(scenario).data, file, source)
+    if place.absolute() == (source / file).absolute():
+        raise DataError("the stand-in would replace the file itself", str(place), "another folder", "say another --out")
+    say(str(write_file(place, written)))
