@@ -4,9 +4,10 @@ Eleven protocols, three clients and the server, each a process, against the simu
 worlds.
 A table a world: mean rounds, their ratio, that of the 95th percentiles, and whether weights are equal bit for bit to
 those of `--eager`. Below it: of the pairs of protocols whose mean rounds differ by more than both 95 % intervals, how
-many have the same order; and the machine's load, since on a busy machine processes wait for each other.
+many have the same order; and the machine's load, since on a busy machine processes wait for each other. With --seeds N
+the same for the times to --target (a test accuracy), whose intervals go over seeds.
 Run: python benchmarks/live_against_simulated.py [--rounds N] [--worlds NAME …] [--protocols NAME …]
-[--figure FILE]
+[--seeds N [--target ACCURACY]] [--figure FILE]
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vflsim.results import Results
+    from vflsim.results.store.run import StoredRun
 
 SCENARIO = """
 name: live_against_simulated
@@ -35,9 +37,10 @@ models:
   aggregate: concat
   server: {kind: linear, bias: false}
 training: {batch: 64, dtype: float64, client_optimizer: {kind: sgd, lr: 0.1}, server_optimizer: {kind: sgd, lr: 0.1}}
-evaluate: {every: 100 rounds}
 record: events
 """
+EVERY, OFTEN = 100, 5
+"""Rounds between evaluations, and where times to a target are measured."""
 PROTOCOLS = {
     "synchronous": "{kind: synchronous}",
     "ignore": "{kind: ignore, fastest: 2}",
@@ -91,11 +94,13 @@ WORLDS = {
 }
 
 
-def compute(folder: Path, timing: str, rounds: int, names: list[str]) -> None:
+def compute(folder: Path, timing: str, rounds: int, names: list[str], seeds: int) -> None:
     """Run the scenario live and simulated."""
     file = folder / "scenario.yaml"
     protocols = "\n".join(["protocols:", *(f"  {name}: {PROTOCOLS[name]}" for name in names)])
-    file.write_text(f"{SCENARIO}{protocols}\nstop: {{rounds: {rounds}}}\ntiming:{timing}", "utf-8")
+    every = EVERY if seeds == 1 else OFTEN
+    rest = f"seeds: 0:{seeds}\nevaluate: {{every: {every} rounds}}\nstop: {{rounds: {rounds}}}\ntiming:{timing}"
+    file.write_text(f"{SCENARIO}{protocols}\n{rest}", "utf-8")
     for command in (["live"], ["run", "--eager"]):
         out = folder / command[0]
         words = [sys.executable, "-m", "vflsim", *command, str(file), "--out", str(out), "--no-report"]
@@ -133,9 +138,46 @@ def table(folder: Path) -> Iterator[str]:
     yield f"\n{alike} of {len(pairs)} pairs whose intervals do not overlap have the same order."
 
 
+def targets(folder: Path, target: float) -> Iterator[str]:
+    """Yield times to a target as Markdown, and how many pairs whose simulated intervals do not overlap keep order."""
+    from scipy.stats import kendalltau, t
+
+    import vflsim
+
+    both = [vflsim.open_results(folder / kind) for kind in ("run", "live")]
+    yield f"| protocol | reached {target} (simulated, live) | simulated (s) | live (s) | ratio |"
+    yield "|---|---:|---:|---:|---:|"
+    spans: dict[str, tuple[float, float, float]] = {}
+    for name in both[0].protocols:
+        one, other = ([reached(run, target) for run in results.runs if run.protocol == name] for results in both)
+        counts = [sum(each is not None for each in side) for side in (one, other)]
+        pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+        if min(counts) < len(one):
+            yield f"| `{name}` | {counts[0]}, {counts[1]} of {len(one)} | | | |"
+            continue
+        simulated, live = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+        spread = (sum((a - simulated) ** 2 for a, _ in pairs) / (len(pairs) - 1)) ** 0.5
+        within = float(t.ppf(0.975, len(pairs) - 1)) * spread / len(pairs) ** 0.5
+        spans[name] = simulated, within, live
+        yield f"| `{name}` | all | {simulated:.2f} ± {within:.2f} | {live:.2f} | {live / simulated:.3f} |"
+    apart = [
+        (a, b) for a, b in combinations(spans.values(), 2) if abs(a[0] - b[0]) > a[1] + b[1]
+    ]  # fmt: skip
+    alike = sum((a[0] < b[0]) == (a[2] < b[2]) for a, b in apart)
+    tau = kendalltau([each[0] for each in spans.values()], [each[2] for each in spans.values()]).statistic
+    yield f"\n{alike} of {len(apart)} pairs whose intervals do not overlap have the same order; τ of all is {tau:.2f}."
+
+
+def reached(run: StoredRun, target: float) -> float | None:
+    """Return when a run's test accuracy first is at least the target (s), None if never."""
+    rows = run.table("metrics").to_pandas()
+    there = rows[rows["test_accuracy"] >= target]
+    return None if there.empty else float(there["time_s"].iloc[0])
+
+
 def durations(results: Results, name: str) -> pd.Series[float]:
     """Return how long each round of a protocol lasted (ms)."""
-    (run,) = [run for run in results.runs if run.protocol == name]
+    run = next(run for run in results.runs if run.protocol == name)
     rounds = run.table("rounds").to_pandas()
     return 1000 * (rounds["end_s"] - rounds["start_s"])
 
@@ -176,13 +218,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=[*WORLDS], metavar="NAME")
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=[*PROTOCOLS], metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=1, help="2 or more: times to the target, too")
+    parser.add_argument("--target", type=float, default=0.85, help="a test accuracy (default: 0.85)")
     parser.add_argument("--figure", type=Path, help="draw the rounds of the first world into this file")
     chosen = parser.parse_args()
     for place, world in enumerate(chosen.worlds):
         with tempfile.TemporaryDirectory() as folder:
-            compute(Path(folder), WORLDS[world], chosen.rounds, chosen.protocols)
+            compute(Path(folder), WORLDS[world], chosen.rounds, chosen.protocols, chosen.seeds)
             print(f"### {world}\n")
             print("\n".join(table(Path(folder))))
+            if chosen.seeds > 1:
+                print("\n" + "\n".join(targets(Path(folder), chosen.target)))
             print(f"\nLoad of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n", flush=True)
             if chosen.figure is not None and place == 0:
                 draw(Path(folder), chosen.figure, world)
