@@ -272,6 +272,13 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServerLearner, "server_step", server_step)
 
 
+def test_a_study_ends_with_the_answers_under_its_deadlines(vflsim: Callable[..., Ended]) -> None:
+    ended = vflsim("run", "tiny.yaml", "--seeds", "0:1", "--set", "evaluate={every: 5 rounds, deadline: 50 ms}")
+    assert ended.status == 0
+    assert "protocol  deadline  answer after  whole" in ended.out
+    assert "protocol  deadline" not in vflsim("run", "tiny.yaml", "--seeds", "0:1").out
+
+
 def test_an_interrupted_study_keeps_the_runs_that_had_ended(
     vflsim: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:

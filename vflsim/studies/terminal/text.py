@@ -10,6 +10,7 @@ from rich.console import Console
 
 from vflsim.errors import VflsimError
 from vflsim.results.read import Results
+from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.comparison import comparison_table
 from vflsim.scenario.models import Scenario
 from vflsim.studies.pool import Study
@@ -19,9 +20,11 @@ from vflsim.text_table import say
 
 
 def show_comparison(console: Console, study: Study, folder: Path) -> None:
-    """Print the comparison and the results folder."""
-    console.print()
-    console.print(comparison_table(study.results))
+    """Print the comparison, the answers under deadlines if there are any, and the results folder."""
+    for table in (comparison_table(study.results), answers_table(study.results)):
+        if table is not None:
+            console.print()
+            console.print(table)
     console.print()
     say(console, f"{study.summary}; files in {folder}")
     say(console, f"next: vflsim plot {quote(str(folder))}")
