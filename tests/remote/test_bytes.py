@@ -18,7 +18,7 @@ from tiny_worlds import RANDOM_TIMING, raw
 from vflsim.remote import channel as channels
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, connected
-from vflsim.remote.control import Hello
+from vflsim.remote.control import Common, Hello
 from vflsim.remote.frames import HEAD, TIMED
 from vflsim.remote.keys import make_identities
 from vflsim.remote.server import LiveServer
@@ -70,10 +70,10 @@ def test_a_frame_adds_a_head_and_a_seal_for_each_16_kib(tmp_path: Path, monkeypa
     sizes = [0, 1, RECORD - HEAD.size, RECORD, 5 * RECORD, 100_000]
 
     async def story() -> None:
-        gate = Admission(tmp_path / "keys" / "server", frozenset({1}), "a" * 64, "1", 2**20, 60.0)
+        gate = Admission(tmp_path / "keys" / "server", frozenset({1}), Common("a" * 64, "b" * 64, "1"), 2**20, 60.0)
         proxy = Proxy(await gate.open("127.0.0.1", 0))
         port = await proxy.open()
-        hello = Hello(party=1, scenario="a" * 64, version="1", machine="here")
+        hello = Hello(party=1, scenario="a" * 64, rows="b" * 64, version="1", machine="here")
         client = await connected("127.0.0.1", port, tmp_path / "keys" / "client-1", hello, 2**20, 60.0)
         await gate.all_here(5.0)
         server = gate.channels[1]

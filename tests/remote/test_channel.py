@@ -14,7 +14,7 @@ import pytest
 from vflsim.remote import channel as channels
 from vflsim.remote.admission import MOST_STRANGERS, Admission
 from vflsim.remote.channel import Channel, GoneError, LostError, connected
-from vflsim.remote.control import MOST_BYTES, Control, Counted, Hello, packed
+from vflsim.remote.control import MOST_BYTES, Common, Control, Counted, Hello, packed
 from vflsim.remote.frames import CONTROL, HEAD, TIMED, frame
 from vflsim.remote.keys import client_context, host_of, make_identities
 from vflsim.remote.world import precise_loop
@@ -38,12 +38,12 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def hello(party: int, scenario: str = DIGEST, version: str = "1") -> Hello:
-    return Hello(party=party, scenario=scenario, version=version, machine="here")
+def hello(party: int, scenario: str = DIGEST, version: str = "1", rows: str = DIGEST) -> Hello:
+    return Hello(party=party, scenario=scenario, rows=rows, version=version, machine="here")
 
 
 async def gate_of(identities: Path, timeout: float = 5.0) -> tuple[Admission, int]:
-    gate = Admission(identities / "ours" / "server", frozenset({1, 2}), DIGEST, "1", MOST, timeout)
+    gate = Admission(identities / "ours" / "server", frozenset({1, 2}), Common(DIGEST, DIGEST, "1"), MOST, timeout)
     return gate, await gate.open("127.0.0.1", 0)
 
 
@@ -186,6 +186,11 @@ async def with_another_scenario(identities: Path, port: int) -> None:
         await joined(identities, port, 2, said=hello(2, scenario="b" * 64))
 
 
+async def with_other_rows(identities: Path, port: int) -> None:
+    with pytest.raises(LostError, match="client-2 trains or tests on other rows"):
+        await joined(identities, port, 2, said=hello(2, rows="b" * 64))
+
+
 async def first_frame(identities: Path, port: int, data: bytes) -> None:
     context = client_context(identities / "ours" / "client-2")
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=host_of(0))
@@ -224,7 +229,8 @@ async def half_open(identities: Path, port: int) -> None:
 
 ATTACKS = [
     garbage, without_certificate, of_another_authority, expired, as_another_party, as_a_stranger, a_second_time,
-    with_another_scenario, with_an_oversized_greeting, with_a_message_first, with_another_control_message_first,
+    with_another_scenario,
+        with_other_rows, with_an_oversized_greeting, with_a_message_first, with_another_control_message_first,
     half_open,
 ]  # fmt: skip
 

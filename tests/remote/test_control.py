@@ -8,7 +8,7 @@ from vflsim.remote import control
 from vflsim.remote.control import MOST_BYTES, ControlError, packed, unpacked
 
 EXAMPLES: list[control.Control] = [
-    control.Hello(party=3, scenario="0" * 64, version="0.1", machine="here"),
+    control.Hello(party=3, scenario="0" * 64, rows="1" * 64, version="0.1", machine="here"),
     control.Welcome(),
     control.Refused(why="no"),
     control.Prepare(protocol="wait", seed=7, run="0123456789abcdef", again=True),

@@ -30,7 +30,7 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hello(party: int) -> Hello:
-    return Hello(party=party, scenario=DIGEST, version="1", machine="here")
+    return Hello(party=party, scenario=DIGEST, rows=DIGEST, version="1", machine="here")
 
 
 class World:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.remote.channel import HANDSHAKE_S, Channel, LostError, ended
-from vflsim.remote.control import MOST_BYTES, ControlError, Hello, Refused, Welcome, packed, unpacked
+from vflsim.remote.control import MOST_BYTES, Common, ControlError, Hello, Refused, Welcome, packed, unpacked
 from vflsim.remote.frames import CONTROL, HEAD, frame
 from vflsim.remote.keys import party_of, server_context
 from vflsim.streams import party_name
@@ -35,9 +35,9 @@ class Admission:
     touches nothing else.
     """
 
-    def __init__(self, identity: Path, clients: frozenset[int], digest: str, version: str, most: int, timeout: float):
+    def __init__(self, identity: Path, clients: frozenset[int], common: Common, most: int, timeout: float) -> None:
         self._context = server_context(identity)
-        self.clients, self._digest, self._version = clients, digest, version
+        self.clients, self._common = clients, common
         self._most, self._timeout = most, timeout
         self.channels: dict[int, Channel] = {}
         self.expected: set[int] = set()
@@ -168,7 +168,10 @@ class Admission:
             raise ControlError(f"{party_name(party)} takes no part in this scenario")
         if self._is_here(party):
             raise ControlError(f"{party_name(party)} is connected already")
-        if (hello.scenario, hello.version) != (self._digest, self._version):
+        if hello.common._replace(rows=self._common.rows) != self._common:
             what = f"{party_name(party)} has another scenario, or another version of vflsim"
-            raise ControlError(what, allowed=f"the same file, and version {self._version}")
+            raise ControlError(what, allowed=f"the same file, and version {self._common.version}")
+        if hello.rows != self._common.rows:
+            what = f"{party_name(party)} trains or tests on other rows: its data files, or stand-ins, have other ids"
+            raise ControlError(what, allowed="the same ids and the same split in the files of all processes")
         return party

@@ -26,11 +26,10 @@ from vflsim.remote.control import (
 )
 from vflsim.remote.facts import Public, checked_facts
 from vflsim.remote.machine import (
-    digest_of,
+    common,
     largest_between_clients,
     largest_frame,
     machine,
-    version,
     warm_up,
 )
 from vflsim.remote.mesh import Mesh
@@ -68,8 +67,8 @@ class LiveClient:
         """Play until the server says goodbye. Raises ``LostError`` if it goes away, and errors of the own data."""
         most = largest_frame(self.scenario, self.data)  # reads the data before it says that it is here
         warm_up()
-        digest = digest_of(self.scenario)
-        hello = self._hello = Hello(party=self.party, scenario=digest, version=version(), machine=machine())
+        own = common(self.scenario, self.data)._asdict()
+        hello = self._hello = Hello(party=self.party, machine=machine(), **own)
         try:
             self.channel = self.loop.run_until_complete(
                 connected(*self._place, self.identity, hello, most, self._timeout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -15,6 +15,7 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Port = Annotated[int, Field(ge=1, le=65_535)]
 _Facts = dict[Annotated[str, Field(max_length=64)], Annotated[float, Field(allow_inf_nan=False)]]
 _Text = Annotated[str, Field(max_length=8_192)]
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ControlError(VflsimError):
@@ -25,14 +26,28 @@ class _Control(BaseModel, frozen=True, extra="forbid", strict=True):
     """What all control messages keep: unchanged, without unknown keys, nothing converted."""
 
 
+class Common(NamedTuple):
+    """What all processes of a live run have in common: digests of the scenario's text and of the rows, the version."""
+
+    scenario: str
+    rows: str
+    version: str
+
+
 class Hello(_Control):
-    """A client's first message: who it is, and the digest of its scenario's resolved text."""
+    """A client's first message: who it is, and what it must have in common with others."""
 
     kind: Literal["hello"] = "hello"
     party: _Count
-    scenario: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    scenario: _Digest
+    rows: _Digest
     version: Annotated[str, Field(max_length=64)]
     machine: Annotated[str, Field(max_length=64)]
+
+    @property
+    def common(self) -> Common:
+        """What the client's process has."""
+        return Common(self.scenario, self.rows, self.version)
 
 
 class Welcome(_Control):

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from vflsim.protocols.capabilities import Peering
+from vflsim.remote.control import Common
 from vflsim.remote.own_data import OwnData
 from vflsim.scenario.load import placeless
 from vflsim.scenario.models import Scenario
@@ -35,6 +36,12 @@ def version() -> str:
 def digest_of(scenario: Scenario) -> str:
     """Return the SHA-256 of a scenario's resolved text. Parties may keep their files in other folders."""
     return hashlib.sha256(placeless(scenario).encode()).hexdigest()
+
+
+def common(scenario: Scenario, data: OwnData) -> Common:
+    """Return what this process must have in common with the others of a run."""
+    rows = data.of(next(iter(scenario.protocols))).rows_digest
+    return Common(digest_of(scenario), rows, version())
 
 
 def largest_frame(scenario: Scenario, data: OwnData) -> int:

@@ -27,7 +27,7 @@ class Mesh:
     def __init__(self, identity: Path, hello: Hello, clients: int, most: int, timeout: float) -> None:
         self._identity, self._hello, self._most, self._timeout = identity, hello, most, timeout
         higher = frozenset(range(hello.party + 1, clients + 1))
-        self._gate = Admission(identity, higher, hello.scenario, hello.version, most, timeout)
+        self._gate = Admission(identity, higher, hello.common, most, timeout)
         self._channels: dict[int, Channel] = {}
         self._joined: dict[int, Joined] = {}
         self._run: Joined | None = None

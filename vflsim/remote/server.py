@@ -14,7 +14,7 @@ from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
 from vflsim.remote.facts import Public, checked_facts
-from vflsim.remote.machine import digest_of, largest_frame, version, warm_up
+from vflsim.remote.machine import common, largest_frame, warm_up
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.world import precise_loop
@@ -46,7 +46,7 @@ class LiveServer:
         most = largest_frame(scenario, self.data)
         warm_up()
         clients = frozenset(range(1, scenario.clients + 1))
-        self.admission = Admission(identity, clients, digest_of(scenario), version(), most, timeout)
+        self.admission = Admission(identity, clients, common(scenario, self.data), most, timeout)
 
     @property
     def connected(self) -> Mapping[int, Channel]:

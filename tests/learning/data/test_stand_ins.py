@@ -56,8 +56,17 @@ def test_a_client_reads_its_own_file_and_stand_ins_as_it_reads_all_files(data: D
         assert not getattr(own.parties[2], split).any()
     assert [party.feature_shape for party in own.parties] == [party.feature_shape for party in whole.parties]
     assert [party.feature_names for party in own.parties] == [party.feature_names for party in whole.parties]
+    assert own.rows_digest == whole.rows_digest
     assert own.classes == whole.classes
     assert own.class_names == whole.class_names
+
+
+def test_other_ids_in_a_stand_in_are_other_rows(data: Data, tmp_path: Path) -> None:
+    whole = load(data, Partition(), "float64", tmp_path)
+    folder = replaced(data, ["bank.csv"], tmp_path)
+    text = (folder / "bank.csv").read_text()
+    (folder / "bank.csv").write_text(text[: text.rindex("\n", 0, -1) + 1])  # a customer who came later
+    assert load(data, Partition(), "float64", folder).rows_digest != whole.rows_digest
 
 
 def test_the_server_has_labels_of_the_same_rows(data: Data, tmp_path: Path) -> None:

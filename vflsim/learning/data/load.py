@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -70,7 +71,8 @@ class PartitionedData:
     number; ``guessed``: the task follows from the labels alone; ``outputs`` is the number of columns that the
     server predicts (classes for multiclass, otherwise 1). ``facts`` tell how the files were prepared.
     ``present`` says, per split, which rows the server (if ``active``) and each client hold, (rows, parties) of bool;
-    None: all. Features of other rows are 0. ``columns`` and ``shapes`` are those of ``parties``.
+    None: all. Features of other rows are 0. ``columns`` and ``shapes`` are those of ``parties``. ``rows_digest`` is a
+    SHA-256 of which rows are in which split: of their ids, where they have some, and of the parties that hold them.
     """
 
     name: str
@@ -86,6 +88,7 @@ class PartitionedData:
     present: Splits | None = None
     columns: tuple[slice, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    rows_digest: str = ""
 
     @property
     def outputs(self) -> int:
@@ -167,6 +170,7 @@ def load(
         present,
         holders.columns,
         holders.shapes,
+        _rows_digest(raw, split),
     )
 
 
@@ -228,6 +232,19 @@ def _split(data: Data, raw: RawData, target: EncodedLabels) -> RowSplit:
         data.split_seed,
         data.train_rows,
     )
+
+
+def _rows_digest(raw: RawData, split: RowSplit) -> str:
+    digest = sha256()
+    for rows in (split.train, split.validation, split.test):
+        digest.update(f"{len(rows)} rows\n".encode())
+        if raw.ids is None:
+            digest.update(np.ascontiguousarray(rows, "<i8").tobytes())
+        else:
+            digest.update("\n".join(map(str, raw.ids[rows])).encode())
+        if raw.present is not None:
+            digest.update(np.packbits(raw.present[rows]).tobytes())
+    return digest.hexdigest()
 
 
 def _make_noisy(

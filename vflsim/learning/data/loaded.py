@@ -34,7 +34,7 @@ class LoadedData:
     it, and so does ``active``: the server's features, if it holds any. ``class_names`` are the labels as the file has
     them, by class number; none for regression. ``guessed`` tells that the task follows from the labels alone, ``facts``
     how the files were prepared. ``present``, (rows, parties) by split, says which rows the server (if active) and each
-    client hold; None: all.
+    client hold; None: all. ``rows_digest`` is that of the rows of each split (``PartitionedData``).
     """
 
     name: str
@@ -51,6 +51,7 @@ class LoadedData:
     server_shape: tuple[int, ...] = ()
     facts: DataFacts = field(default_factory=DataFacts)
     present: dict[Split, torch.Tensor] | None = None
+    rows_digest: str = ""
     elsewhere: dict[str, LoadedData] = field(default_factory=dict, repr=False, compare=False)
 
     def on(self, device: str) -> LoadedData:
@@ -105,6 +106,7 @@ class LoadedData:
             own,
             data.facts,
             None if there is None else {split: torch.from_numpy(getattr(there, split)) for split in SPLITS},
+            data.rows_digest,
         )
 
     def parts(

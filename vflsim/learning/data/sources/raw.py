@@ -59,9 +59,9 @@ class RawData:
 
     ``where`` says which file (and which label) an error about the labels should name. ``groups`` names, for every row,
     the group it belongs to. ``official_test`` is the index of the first official test row (they stand at the end).
-    ``given`` has the split of each row in words, where the files give it. ``alignment`` counts the rows of files that
-    do not hold the same ids. ``present``, (rows, views), says which rows a view has; the others are zeros in it. None:
-    all.
+    ``given`` has the split of each row in words, where the files give it, and ``ids`` has the rows' ids. ``alignment``
+    counts the rows of files that do not hold the same ids. ``present``, (rows, views), says which rows a view has; the
+    others are zeros in it. None: all.
     """
 
     where: str
@@ -72,6 +72,7 @@ class RawData:
     alignment: Alignment | None = None
     present: Array | None = None
     given: Array | None = None
+    ids: Array | None = None
 
     @property
     def rows(self) -> int:

@@ -59,10 +59,9 @@ def read_file(data: Data, path: Path) -> RawData:
     target = holder.column(label, "label")
     groups = holder.column(data.group, "group") if data.group else None
     given = holder.column(data.split_column, "split") if data.split_column else None
-    if data.id:
-        ids_of(holder, data.id)
+    ids = ids_of(holder, data.id).to_numpy() if data.id else None
     views = holder.views(data.no_features, data.categorical, data.missing is not None)
-    return RawData(f"{path}, column {label!r}", views, target, groups, given=given)
+    return RawData(f"{path}, column {label!r}", views, target, groups, given=given, ids=ids)
 
 
 def read_parties(data: Data, folder: Path) -> RawData:
@@ -118,6 +117,7 @@ def read_parties(data: Data, folder: Path) -> RawData:
         alignment=alignment,
         present=None if present.all() else present,
         given=given,
+        ids=used.to_numpy(),
     )
 
 
