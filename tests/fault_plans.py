@@ -102,11 +102,21 @@ def play(client: int, scenario: str, port: int, timeout: float) -> None:
 class Played:
     """A server in this process, and two clients in theirs, forked from one that has imported what they need."""
 
-    def __init__(self, folder: Path, protocol: str, crashing: tuple[int, ...], timeout: float = PATIENT_S) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        protocol: str,
+        crashing: tuple[int, ...],
+        timeout: float = PATIENT_S,
+        slow: dict[str, Any] | None = None,
+        rounds: int = ROUNDS,
+    ) -> None:
+        """``slow``: more of client 2's timing."""
         away = {"kind": "failure", "at": "1 h", "repair": "1 h", "interrupted": "lost"}
         clients = [*RANDOM_TIMING["clients"], *({"select": str(each), "availability": away} for each in crashing)]
+        clients += [{"select": "2", **slow}] if slow else []
         timing = {**RANDOM_TIMING, "clients": clients}
-        said = raw({"it": KINDS[protocol]}, timing=timing, stop={"rounds": ROUNDS}, record="events")
+        said = raw({"it": KINDS[protocol]}, timing=timing, stop={"rounds": rounds}, record="events")
         said["partition"]["clients"] = 2
         folder.mkdir()
         self.timeout = timeout

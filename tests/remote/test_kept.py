@@ -8,23 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_worlds import data_of, tiny
+from kept_clients import client, kept_in, state_of
 
 from vflsim.errors import RunError
-from vflsim.remote.built import OwnParty, own_party
-from vflsim.remote.kept import KeptState
-from vflsim.remote.live_party import LiveDraws, LiveParty
-from vflsim.remote.own_data import label_splits, own_data
-from vflsim.remote.world import LiveWorld, precise_loop
-from vflsim.scenario.resolve import setting
+from vflsim.remote.built import OwnParty
+from vflsim.remote.live_party import LiveDraws
+from vflsim.remote.world import precise_loop
 from vflsim.timing.delays import Exponential
-from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Embedding
 from vflsim.world.party import Draws
-from vflsim.world.transport import Transport
 
-RUN = "0123456789abcdef"
-REMEMBERS = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "fraction": 0.5, "error_feedback": True}}
+OWN_MODEL = {"kind": "module", "path": "normed_module:Normed", "embedding": 4}
 
 
 @pytest.fixture
@@ -32,28 +26,6 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made = precise_loop()
     yield made
     made.close()
-
-
-def client(loop: asyncio.AbstractEventLoop, said: object = REMEMBERS) -> OwnParty:
-    scenario = tiny({"only": said}, training__client_optimizer={"kind": "adam", "lr": 0.1})
-    world = LiveWorld(loop)
-    own = own_data(data_of(scenario), 2, label_splits(scenario.protocols["only"].protocol, 2))
-    resolved = setting(scenario, "only", own)
-    links = [timing.link for timing in resolved.timings]
-    return own_party(
-        scenario, "only", 0, resolved, 2, world, lambda _: Mailbox(world),
-        lambda recorder: Transport(world, resolved.network, links, 0, recorder), lambda _: None, None,
-    )  # fmt: skip
-
-
-def state_of(made: OwnParty) -> LiveParty:
-    state = made.node.state
-    assert isinstance(state, LiveParty)
-    return state
-
-
-def kept_in(folder: Path, made: OwnParty, run: str = RUN) -> KeptState:
-    return KeptState(folder, run, state_of(made), made.node.learner)
 
 
 def work(made: OwnParty, rounds: int) -> None:
@@ -133,12 +105,16 @@ def test_what_is_of_another_run_or_is_not_there_is_one_error(loop: asyncio.Abstr
     ("said", "why"),
     [
         ({"kind": "synchronous"}, ""),
-        ({"kind": "synchronous", "blinding": "on"}, "the masks would not cancel"),
-        ({"kind": "ef_vfl", "labels": "private", "codec": {"kind": "top_k", "fraction": 0.5}}, "in no file"),
+        ({"kind": "synchronous", "blinding": "on"}, ""),
+        ({"kind": "ef_vfl", "labels": "private", "codec": {"kind": "top_k", "fraction": 0.5}}, ""),
+        ({"kind": "fedvs", "K": 1}, "connections between clients are not made again"),
+        ({"kind": "synchronous", "models": {"client": OWN_MODEL}}, "may remember what is in no file"),
     ],
-    ids=["plain", "blinded", "ef_vfl"],
+    ids=["plain", "blinded", "ef_vfl", "fedvs", "own"],
 )
-def test_clients_that_remember_more_cannot_come_back(loop: asyncio.AbstractEventLoop, said: object, why: str) -> None:
+def test_clients_with_connections_or_code_of_their_own_cannot_come_back(
+    loop: asyncio.AbstractEventLoop, said: object, why: str
+) -> None:
     stays = client(loop, said).stays_away
     assert why in stays
     assert bool(stays) == bool(why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vflsim.errors import ScenarioError
@@ -110,7 +110,7 @@ def own_party(
     learners = learners_of(protocol, resolved, seed)
     clients = [learners.clients[client] for client in resolved.clients]
     conditions = conditions_of(protocol, resolved, learners.server, clients)
-    stays_away = _stays_away(protocol, resolved, clients)
+    stays_away = _stays_away(protocol, resolved)
     learner: PartyLearner = learners.server if party == SERVER else learners.clients[party]
     del learners, clients
     learner.draw_secrets()
@@ -145,11 +145,9 @@ def own_party(
     return OwnParty(node, shared, resolved, reader, recorder, wires, conditions, stays_away)
 
 
-def _stays_away(protocol: Protocol, resolved: Setting, clients: Sequence[PartyLearner]) -> str:
+def _stays_away(protocol: Protocol, resolved: Setting) -> str:
     if isinstance(protocol, Peering):
         return "connections between clients are not made again"
-    if resolved.blinded_sum is not None:
-        return "a new process would have another private key, and the masks would not cancel"
-    if brings_code(protocol, resolved) or not all(client.state_is_all for client in clients):
-        return "clients of this protocol remember what is in no file"
+    if brings_code(protocol, resolved):
+        return "code of your own may remember what is in no file"
     return ""

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from vflsim.errors import ResultsError, RunError
 from vflsim.files import parsed_json
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.states import named, under
 from vflsim.remote.live_party import LiveParty
-from vflsim.streams import party_name
+from vflsim.streams import SERVER, party_name
+from vflsim.world.messages import Message
 from vflsim.world.record import Events
 
 
@@ -23,7 +24,8 @@ class KeptState:
     """The files of a client in one ``run``: what it has learnt, how often it has drawn, and what it has recorded.
 
     Invariant: they are whole, and those of the latest computation. A power failure may lose them, the end of the
-    process does not.
+    process does not. Where the client blinds its embeddings, its secrets are in them: then they are on the disk before
+    an upload leaves, since a process that goes on from an older state would use a mask twice. Others cannot read them.
     """
 
     def __init__(self, folder: Path, run: str, party: LiveParty, learner: PartyLearner) -> None:
@@ -35,6 +37,7 @@ class KeptState:
     def write(self) -> None:
         """Bring the files up to date. Raises ``ResultsError``."""
         state = named("learner", self._learner.state()) | named("wire", self._party.wire.state())
+        state |= named("under_way", self._learner.under_way())
         tensors = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
         aside, rows = self._file.with_suffix(".aside"), len(self._events)
         about = {
@@ -47,8 +50,7 @@ class KeptState:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with self._rows.open("ab" if self._written else "wb") as file:
                 file.write(self._events.table[self._written :].tobytes())
-            save_file(tensors, aside, about)
-            os.replace(aside, self._file)
+            self._replace(aside, save(tensors, about))
             self._written = rows
         except (OSError, SafetensorError) as error:
             raise ResultsError(f"it cannot be written: {error}", str(self._file)) from error
@@ -68,6 +70,7 @@ class KeptState:
         self._learner.load(under("learner", tensors))
         self._party.wire.load(under("wire", tensors))
         self._party.go_on(counts)
+        self._learner.take_up(under("under_way", tensors), self._as_sent)
         self._events.extend(rows, kinds)
         self._written = 0  # written anew: a row too many may be in the file
 
@@ -75,6 +78,27 @@ class KeptState:
         """Remove the files: the run is over."""
         self._file.unlink(missing_ok=True)
         self._rows.unlink(missing_ok=True)
+
+    def _replace(self, aside: Path, content: bytes) -> None:
+        """Put a file in the place of the former one, readable by its owner alone."""
+        aside.unlink(missing_ok=True)
+        lasting = self._learner.blinder is not None
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, self._file)
+        if lasting:
+            folder = os.open(self._file.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _as_sent(self, message: Message) -> None:
+        message.sender, message.receiver = self._party.number, SERVER
+        self._party.wire.carry(message)
 
     def _nothing(self, why: str) -> RunError:
         name = party_name(self._party.number)

@@ -83,7 +83,7 @@ class LiveServer:
             for voucher in vouchers:
                 if voucher.party != client:
                     self.connected[client].control(voucher)
-        run = ServerRun(self, announced, public)
+        run = ServerRun(self, announced, public, vouchers)
         outcome = run.play(report)
         here = tuple(client for client in clients if self.connected[client].lost is None)
         self.loop.run_until_complete(self._answers(here, Written, forgoing=True))

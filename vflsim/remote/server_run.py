@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,7 @@ from vflsim.remote.control import (
     Ready,
     Start,
     Stopped,
+    Voucher,
     WentDown,
     Withdrawn,
     Written,
@@ -75,11 +76,14 @@ class ServerRun:
     """One live run: the server's party, and what it makes of the clients' frames.
 
     Where the scenario has a client crash (``interrupted: lost``), its process may go, and another may take its place.
-    ``public``: the facts that all clients have told; None where they are connected to the server alone.
+    ``public``: the facts that all clients have told; None where they are connected to the server alone. ``vouchers``:
+    those for the clients' public keys, if they blind.
     """
 
-    def __init__(self, host: Host, announced: Prepare, public: Public | None = None) -> None:
-        name, seed = announced.protocol, announced.seed
+    def __init__(
+        self, host: Host, announced: Prepare, public: Public | None = None, vouchers: Sequence[Voucher] = ()
+    ) -> None:
+        name, seed, self._vouchers = announced.protocol, announced.seed, vouchers
         self._host, self._name, self._seed, self._announced = host, name, seed, announced
         scenario = host.scenario
         self._resolved = dataclasses.replace(setting(scenario, name, host.data.of(name)), public=public)
@@ -250,6 +254,9 @@ class ServerRun:
         self._host.admission.expected.discard(client)
         self._ways.begin_again(client)
         since = self._since_start()
+        for voucher in self._vouchers:
+            if voucher.party != client:
+                self._tell_one(client, voucher)
         self._tell_one(client, Start(in_s=0.0, at=self._began, machine=machine(), since_s=since))
         for one in [each for asked in self._asked[client] for each in asked]:
             if isinstance(one, bytes):

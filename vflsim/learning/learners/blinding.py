@@ -22,7 +22,7 @@ class Blinder:
 
     Its private key follows from ``seed``, unless it ``has`` another one. It keeps the public keys through crashes, as
     it keeps its weights. A mask serves once: a client that redoes a message, after a crash, uploads the same integers
-    again.
+    again, and never goes back to an earlier one.
     """
 
     def __init__(self, group: BlindedSum, seed: int, party: int) -> None:
@@ -67,9 +67,13 @@ class Blinder:
         """Return the upload for embeddings ``h`` of a shared ``batch``.
 
         Raises ``NonFiniteError`` for values of a client that diverges, and ``BlindingError`` for others that are too
-        large.
+        large, and for a batch before the latest one, whose mask has served.
         """
         number, sent = self._sent.get(kind, (-1, h))
+        if batch.index < number:
+            what = f"batch {batch.index} is to be blinded after batch {number}: its mask has served"
+            remedy = "do not trust the server: under one mask, two uploads show their difference"
+            raise BlindingError(what, remedy=remedy)
         if number != batch.index:
             self._check_growth(kind, float(h.abs().max()))
             mask = self._mask().of(kind, batch.index, h.numel())
@@ -92,6 +96,19 @@ class Blinder:
         self._first = {kind: float(first) for kind, first in under("first", state).items()}
         sent = under("sent", state)
         self._sent = {kind: (int(state[f"number.{kind}"]), upload.clone()) for kind, upload in sent.items()}
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return the private key, and the public keys for which their owners have vouched, by name."""
+        keys = {"private": self.private} | {f"vouched.{who}": key for who, key in (self.vouched or {}).items()}
+        held = {name: torch.frombuffer(bytearray(key), dtype=torch.uint8) for name, key in keys.items()}
+        return held | {"agreed": torch.tensor(self.agreed)}
+
+    def take_up(self, secrets: State) -> None:
+        """Take up what ``secrets`` returned in another process. A run's public keys may have been loaded before."""
+        self.has(secrets["private"].numpy().tobytes())
+        self.vouched = {int(who): key.numpy().tobytes() for who, key in under("vouched", secrets).items()}
+        self.agreed = bool(secrets["agreed"])
+        self._masks = None
 
     def _check_growth(self, kind: str, magnitude: float) -> None:
         """Raise ``NonFiniteError`` where a float would take longer to overflow: beyond the range, and far grown."""

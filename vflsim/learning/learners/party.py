@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -62,9 +62,6 @@ class PartyLearner:
                 cost = lambda: 3 * self.embedding.training_flops(len(batch))
                 return self.operation("local_steps", run, None, inputs=[target.value], cost=cost, counts="update")
     """
-
-    state_is_all: ClassVar[bool] = True
-    """Whether ``state`` is all that another process needs to go on from there."""
 
     def __init__(self, held: PartyParts) -> None:
         self.held, self.party, self.dtype = held, held.party, held.dtype
@@ -296,6 +293,21 @@ class PartyLearner:
         for name, graph in self.graphs.items():
             graph.load(under(f"graph.{name}", state))
         self.kept = from_state(state)
+
+    def under_way(self) -> dict[str, Tensor]:
+        """Return what another process needs beside ``state`` to take this one's place in a live run, by name.
+
+        These are secrets, and what is made and not yet dealt with.
+        """
+        return {} if self.blinder is None else named("blinder", self.blinder.secrets())
+
+    def take_up(self, under_way: State, send: Callable[[Any], None]) -> None:
+        """Take up what ``under_way`` returned, after ``load``.
+
+        ``send`` puts a message's tensors through the codec, as sending it would, and sends nothing.
+        """
+        if self.blinder is not None:
+            self.blinder.take_up(under("blinder", under_way))
 
     def let_go(self) -> None:
         """Give large memory back: the run is over."""

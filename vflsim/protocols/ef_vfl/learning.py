@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
@@ -15,6 +16,8 @@ from vflsim.learning.learners.client import ClientLearner
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerStep
+from vflsim.learning.states import State, named, under
+from vflsim.protocols.ef_vfl.messages import Difference
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
 from vflsim.protocols.fedbcd.recomputed import HeldEmbedding, RecomputingClient, server_copy
@@ -131,36 +134,62 @@ class SurrogateClient(ClientLearner):
 
     It adds a difference to its surrogate at its next computation: when it receives the gradient of the same round, or,
     after a crash, in a later round, which begins only after the server has received the difference. After a crash in
-    the same round it sends the same difference again. Therefore both ends add the same numbers.
+    the same round it sends the same difference again. Therefore both ends add the same numbers. So does a process that
+    takes its place, since a codec has the same randomness for the same difference.
     """
 
-    state_is_all: ClassVar[bool] = False
     sent: Sent | None = None
     """The difference that is not yet added."""
+    made: Sent | None = None
+    """The latest difference as it was computed, until the next step."""
 
     def difference(self, batch: Batch) -> Operation[Handle[Tensor]]:
         """Embed a training batch: h_m − ĥ_m, a handle of shape (batch, embedding)."""
-        return self._adding(_difference(self, batch))
+        operation = _difference(self, batch)
+        return self._adding(operation, Sent(batch.index, batch, operation.result))
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
         """Step along the gradient received."""
         return self._adding(super().client_step(batch, gradient))
 
-    def _adding(self, operation: Operation[Any]) -> Operation[Any]:
+    @override
+    def under_way(self) -> dict[str, Tensor]:
+        """Return the latest difference, too, of which this process may or may not have sent a part."""
+        if self.made is None:
+            return super().under_way()
+        number, batch, value = self.made
+        made = {"round": torch.tensor(number), "rows": torch.tensor(batch.ids), "origin": torch.tensor(batch.origin)}
+        return super().under_way() | named("made", made | {"value": value.value})
+
+    @override
+    def take_up(self, under_way: State, send: Callable[[Any], None]) -> None:
+        super().take_up(under_way, send)
+        if made := under("made", under_way):
+            number, value = int(made["round"]), made["value"]
+            held: Handle[Tensor] = Handle(tuple(value.shape), value.dtype)
+            held.set(value.clone())
+            batch = Batch(number, made["rows"].numpy().copy(), int(made["origin"]))
+            message = Difference(batch, held, round=number)
+            send(message)
+            assert message.value is not None, "a codec leaves a tensor in its place"
+            self.made, self.sent = Sent(number, batch, held), Sent(number, batch, message.value)
+
+    def _adding(self, operation: Operation[Any], made: Sent | None = None) -> Operation[Any]:
+        """Have an operation add the difference that is not yet added, and leave ``made`` as the latest one."""
         sent, run, commit = self.sent, operation.run, operation.commit
-        if sent is None:
-            return operation
 
         def add_and_run() -> None:
-            add_difference(self, self.party, sent.batch, sent.value.value)
+            if sent is not None:
+                add_difference(self, self.party, sent.batch, sent.value.value)
             run()
 
         def commit_both() -> Any:
-            self.sent = None
+            self.sent, self.made = None, made
             return commit() if commit is not None else None
 
         operation.run, operation.commit = add_and_run, commit_both
-        operation.inputs = (*(operation.inputs or ()), sent.value)
+        if sent is not None:
+            operation.inputs = (*(operation.inputs or ()), sent.value)
         return operation
 
 

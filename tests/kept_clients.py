@@ -1,0 +1,42 @@
+"""Client 2 of a small scenario as a process of a live run makes it, and the files that it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tiny_worlds import data_of, tiny
+
+from vflsim.remote.built import OwnParty, own_party
+from vflsim.remote.kept import KeptState
+from vflsim.remote.live_party import LiveParty
+from vflsim.remote.own_data import label_splits, own_data
+from vflsim.remote.world import LiveWorld
+from vflsim.scenario.resolve import setting
+from vflsim.world.mailbox import Mailbox
+from vflsim.world.transport import Transport
+
+RUN = "0123456789abcdef"
+REMEMBERS = {"kind": "c_vfl", "local_steps": 2, "codec": {"kind": "top_k", "fraction": 0.5, "error_feedback": True}}
+
+
+def client(loop: asyncio.AbstractEventLoop, said: object = REMEMBERS) -> OwnParty:
+    scenario = tiny({"only": said}, training__client_optimizer={"kind": "adam", "lr": 0.1})
+    world = LiveWorld(loop)
+    own = own_data(data_of(scenario), 2, label_splits(scenario.protocols["only"].protocol, 2))
+    resolved = setting(scenario, "only", own)
+    links = [timing.link for timing in resolved.timings]
+    return own_party(
+        scenario, "only", 0, resolved, 2, world, lambda _: Mailbox(world),
+        lambda recorder: Transport(world, resolved.network, links, 0, recorder), lambda _: None, None,
+    )  # fmt: skip
+
+
+def state_of(made: OwnParty) -> LiveParty:
+    state = made.node.state
+    assert isinstance(state, LiveParty)
+    return state
+
+
+def kept_in(folder: Path, made: OwnParty, run: str = RUN) -> KeptState:
+    return KeptState(folder, run, state_of(made), made.node.learner)
