@@ -289,6 +289,36 @@ def test_a_party_that_cannot_play_is_one_message(
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.slow
+def test_noise_of_live_runs_is_private_and_costs_the_epsilon_of_the_simulation(
+    tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    noise = {"kind": "gaussian", "clip": 1, "delta": 1e-5, "epsilon": 8, "per": "run"}
+    inner = {"kind": "perturbed_local_embedding", "clip": 1, "delta": 1e-5, "mu": 1, "releases": 20}
+    more = {
+        "noisy": {"kind": "synchronous", "mechanism": noise},
+        "inside": {"kind": "fedbcd", "local_steps": 2, "mechanism": inner},
+    }
+    scenario = stored(tmp_path, more=more, stop={"rounds": 6})
+    live, simulated = tmp_path / "live", tmp_path / "simulated"
+    ended = vflsim("live", scenario, "--out", live, "--no-report")
+    assert ended.status == 0, ended.err
+    assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
+    assert vflsim("verify", live).status == 0
+    for name in more:
+        runs = [folder / name / "seed-0" for folder in (live, simulated)]
+        privacy = [json.loads((run / "run.json").read_text())["privacy"] for run in runs]
+        assert privacy[0] == privacy[1]
+        assert privacy[0]["epsilon_run"] > 0
+        spent = [table(run, "metrics")["epsilon"] for run in runs]
+        assert spent[0].iloc[0] == spent[1].iloc[0]
+        assert spent[0].iloc[-1] == spent[1].iloc[-1] == privacy[0]["epsilon_run"]
+        weights, wanted = (load_file(run / "weights.safetensors") for run in runs)
+        assert any(not torch.equal(weights[key], wanted[key]) for key in wanted), "noise of its own"
+    ended = vflsim("replay", live)
+    assert (ended.status, "the noise of a live run is in no file" in ended.err) == (2, True)
+
+
 def test_a_protocol_that_cannot_run_live_is_refused_before_anything_starts(
     tmp_path: Path, vflsim: Callable[..., Ended]
 ) -> None:

@@ -60,12 +60,10 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return "it places its parties itself (OwnNodes), in one process"
     if isinstance(protocol, Peering) and (why := protocol.needs_one_process()):
         return why
-    if scenario.protocols[name].mechanism is not None:
-        return "noise would follow from the scenario's public seed"
     if scenario.record.views is not None:
         return "the scenario records what parties see (record.views)"
     if stop.epsilon is not None:
-        return "stop.epsilon asks for noise"
+        return "stop.epsilon would end it in the middle of a client's computation, which the server cannot do in time"
     return ""
 
 

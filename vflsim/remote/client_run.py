@@ -42,6 +42,7 @@ from vflsim.remote.outbox import Outbox, unconnected
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import write_part
 from vflsim.remote.peers import PeerMail
+from vflsim.remote.released import telling
 from vflsim.remote.vouchers import VouchedRun, checked, vouch
 from vflsim.remote.world import LiveWorld
 from vflsim.scenario.models import Scenario
@@ -120,6 +121,8 @@ class ClientRun:
                 )
             )
         self._made = made[0]
+        if (releases := self._made.node.learner.releases) is not None:
+            releases.told = telling(channel.control)
         self._counted, self._folder = 0, folder
         self._kept: KeptState | None = None
         loses = self._outages is not None and party in self._outages.losing

@@ -167,6 +167,13 @@ class Counted(_Control):
     updates: _Count
 
 
+class NoiseAdded(_Control):
+    """A client has released embeddings of a mini-batch under noise: its origin and index; of all rows where None."""
+
+    kind: Literal["noise_added"] = "noise_added"
+    batch: tuple[Annotated[int, Field(ge=-1, lt=2**31)], Annotated[int, Field(ge=0, lt=2**31)]] | None
+
+
 class Withdrawn(_Control):
     """A client abandons its ``number``-th message (from 0) if it is still under way."""
 
@@ -239,8 +246,9 @@ class Bye(_Control):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Refused | Prepare | Introduced | Peer | Joined | Voucher | Ready | Start | Counted | Passing
-    | IsDue | Dropped | Withdrawn | WentDown | CameUp | EvaluateNow | Stopped | Done | Written | Failed | Beat | Bye
+    Hello | Welcome | Refused | Prepare | Introduced | Peer | Joined | Voucher | Ready | Start | Counted | NoiseAdded
+    | Passing | IsDue | Dropped | Withdrawn | WentDown | CameUp | EvaluateNow | Stopped | Done | Written | Failed | Beat
+    | Bye
 )  # fmt: skip
 _ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
 

@@ -22,6 +22,7 @@ from vflsim.remote.control import (
     Done,
     EvaluateNow,
     Failed,
+    NoiseAdded,
     Passing,
     Prepare,
     Ready,
@@ -39,6 +40,7 @@ from vflsim.remote.machine import machine
 from vflsim.remote.outages import ServerOutages
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.parts import read_part
+from vflsim.remote.released import ToldReleases
 from vflsim.remote.returns import Returns
 from vflsim.remote.ways import Ways, stand_in
 from vflsim.remote.world import LiveWorld
@@ -114,6 +116,7 @@ class ServerRun:
                 partial(self._send, timed=False),
                 self._outages,
             )
+        self._released = ToldReleases(self._resolved, seed, self._made.shared.sequence)
         self._ways = Ways(
             world,
             self._made.shared.transport,
@@ -149,7 +152,8 @@ class ServerRun:
     def play(self, report: Callable[[Progress], None] | None) -> Outcome:
         """Run until a stop rule ends it; what clients record themselves is not in the outcome."""
         scenario, made = self._host.scenario, self._made
-        parties = Parties(made.node, (), made.shared, scenario.protocols[self._name].protocol)
+        protocol = scenario.protocols[self._name].protocol
+        parties = Parties(made.node, (), made.shared, protocol, told=self._released.of_all)
         admission = self._host.admission
         admission.on_return = self._come_back
         try:
@@ -299,6 +303,8 @@ class ServerRun:
         match message:
             case Counted():
                 self._world.deliver(partial(self._counted, message.updates))
+            case NoiseAdded():
+                self._released.take(client, message)
             case Passing():
                 among = frozenset() if self._resolved.public is None else frozenset(self._clients)
                 message_of = stand_in(message, client, self._made.reader.kinds, among)

@@ -12,6 +12,7 @@ from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.watch import Burst, Watch, from_outside
 from vflsim.learning.models.client import ModuleClient
 from vflsim.learning.models.server import ModuleServer
+from vflsim.learning.privacy.releases import Releases
 from vflsim.protocols import Protocol
 from vflsim.protocols.capabilities import OwnNodes
 from vflsim.protocols.made import learners_of
@@ -34,7 +35,10 @@ from vflsim.world.wire import Wires
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """The nodes of one run: the server, and the participants in client order; ``alone`` lists unbatched clients."""
+    """The nodes of one run: the server, and the participants in client order; ``alone`` lists unbatched clients.
+
+    ``told``: what clients of other processes say that they have released.
+    """
 
     server: Node
     clients: tuple[Node, ...]
@@ -42,6 +46,13 @@ class Parties:
     protocol: Protocol
     alone: tuple[str, ...] = ()
     lazy_values: tuple[type[KeptValue], ...] = ()
+    told: tuple[Releases, ...] = ()
+
+    @property
+    def releases(self) -> list[Releases]:
+        """What each client has released, in client order; empty without a mechanism."""
+        here = (client.learner.releases for client in self.clients)
+        return [*(releases for releases in here if releases is not None), *self.told]
 
 
 def parties(

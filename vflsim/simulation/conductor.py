@@ -68,8 +68,7 @@ class Conductor:
         # Looked at after every step; a scenario's own fields take a tenth of a microsecond each.
         self._limits = tuple(math.inf if n is None else n for n in (stop.rounds, stop.updates, stop.epochs))
         self._in_seconds = every.every.unit == "seconds"
-        of_clients = (client.learner.releases for client in parties.clients)
-        self._releases = [releases for releases in of_clients if releases is not None]
+        self._releases = parties.releases
         self._trigger: Signal | None = None
         self._asked = self._ticking = False
         self._evaluated: tuple[int, int, float] | None = None

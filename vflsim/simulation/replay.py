@@ -184,6 +184,9 @@ def refuse_unreplayable(scenario: Scenario) -> None:
         if away:
             why, allowed = f"outages of {party_name(away[0])} are no part of the order", "clients that are always there"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}", allowed)
+        if said.mechanism is not None:
+            why, allowed = "the noise of a live run is in no file", "protocols without a mechanism"
+            raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}.mechanism", allowed)
         if isinstance(said.protocol, OwnEvaluation):
             why = "its evaluations have messages of their own"
         elif scenario.evaluate_of(name).costs_time:

@@ -240,7 +240,7 @@ def _privacy(resolved: Setting, made: Parties) -> PrivacyFacts | None:
     """Compute the privacy of the clients' releases in this run; None without a mechanism."""
     if resolved.mechanism is None:
         return None
-    return PrivacyFacts.of(resolved.mechanism, [node.learner.releases for node in made.clients])
+    return PrivacyFacts.of(resolved.mechanism, made.releases)
 
 
 def _codec(made: Parties) -> CodecFacts | None:

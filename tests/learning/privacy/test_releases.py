@@ -51,6 +51,20 @@ def test_noise_depends_on_seed_party_kind_and_index_alone() -> None:
     assert torch.equal(beside.begin("embed", ids(0, 1, 2))(H), drawn())
 
 
+def test_private_noise_is_as_large_and_never_the_same() -> None:
+    h = torch.zeros(8, 4_000, dtype=torch.float64)
+    drawn = []
+    for _ in range(2):
+        made = releases()
+        made.draw_privately()
+        drawn += [made.begin("embed", slice(None))(h) for _ in range(2)]
+    assert len({float(noise[0, 0]) for noise in drawn}) == 4
+    # The standard deviation of 32,000 numbers is off by 5 times its own deviation once in a million tests.
+    sigma = LOUD.sigma
+    assert all(abs(float(noise.std()) - sigma) < 5 * sigma / 64_000**0.5 for noise in drawn)
+    assert abs(float(torch.corrcoef(torch.stack([noise.flatten() for noise in drawn]))[0, 1])) < 5 / 32_000**0.5
+
+
 def test_the_noise_is_added_and_has_no_gradient() -> None:
     h = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
     released = releases().begin("embed", ids(0, 1, 2))(h)

@@ -261,8 +261,10 @@ class PartyLearner:
     def draw_secrets(self) -> None:
         """Have secrets of the operating system's generator in place of those that follow from the public seed.
 
-        A live run calls it once, before the party does anything. Weights must not depend on these secrets.
+        A live run calls it once, before the party does anything. Weights depend on them where a mechanism adds noise.
         """
+        if self.releases is not None:
+            self.releases.draw_privately()
         if self.blinder is not None:
             self.blinder.has(os.urandom(KEY_BYTES))
 

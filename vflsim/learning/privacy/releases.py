@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -19,6 +20,8 @@ Rows = NDArray[np.int64] | slice
 """Row numbers of the training split, each at most once, or all of them as a slice."""
 BatchKey = tuple[int, int]
 """The origin and the index of a mini-batch."""
+_KEY_BYTES = 16
+"""The length of a Philox key."""
 
 
 class Releases:
@@ -29,6 +32,8 @@ class Releases:
     function of (seed, party, kind of release, index): the index counts the releases of this kind that have begun,
     finished or not, so the k-th embedding gets the same noise under every protocol. What would exceed the mechanism's
     own budget is not counted, and raises ``BudgetError`` when it is computed.
+
+    Where noise is private, each release has its own of the operating system's instead, which nobody can draw again.
     """
 
     def __init__(self, mechanism: Mechanism, seed: int, party: int, rows: int) -> None:
@@ -37,11 +42,18 @@ class Releases:
         self.released = Released()
         self.times = 0
         """How many releases have been counted."""
+        self.told: Callable[[Rows, BatchKey | None], None] | None = None
+        """Told of each release that is counted."""
+        self._private = False
         self._seed, self._party = seed, party
         self._begun: Counter[str] = Counter()
         self._batches: dict[BatchKey, tuple[int, int]] = {}
         """Of each batch: its rows, and how often it was released."""
         self._limit: tuple[float, Callable[[], None]] | None = None
+
+    def draw_privately(self) -> None:
+        """Have noise of the operating system's generator in place of that which follows from the public seed."""
+        self._private = True
 
     def end_at(self, epsilon: float, end: Callable[[], None]) -> None:
         """Call ``end`` instead of counting a release that would take ε above ``epsilon``."""
@@ -72,7 +84,11 @@ class Releases:
 
     def noise(self, kind: str, index: int, h: Tensor) -> Tensor:
         """Draw the noise for the bounded embeddings ``h``."""
-        bits = generator(self._seed, self._party, f"mechanism.{kind}/{index}").bit_generator
+        bits: np.random.BitGenerator
+        if self._private:
+            bits = np.random.Philox(key=int.from_bytes(os.urandom(_KEY_BYTES), "little"))
+        else:
+            bits = generator(self._seed, self._party, f"mechanism.{kind}/{index}").bit_generator
         return self.mechanism.noise(tuple(h.shape), h.dtype, bits).to(h.device)
 
     def count(self, rows: Rows, batch: BatchKey | None) -> str | None:
@@ -86,6 +102,8 @@ class Releases:
         self.counts[rows] += 1
         self.times += 1
         self.released, self._batches[key] = after, entry
+        if self.told is not None:
+            self.told(rows, batch)
         return None
 
     def end(self) -> None:

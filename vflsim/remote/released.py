@@ -1,0 +1,58 @@
+"""What clients have released under noise, as the server gets to know it: which rows, how often, and no values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from vflsim.errors import ProtocolError
+from vflsim.learning.batches import BatchSequence
+from vflsim.learning.privacy.releases import BatchKey, Releases, Rows
+from vflsim.remote.control import Control, ControlError, NoiseAdded
+from vflsim.setting import Setting
+from vflsim.streams import party_name
+
+
+class ToldReleases:
+    """The releases of all clients of a run, as they tell them: so the server accounts for them as a simulation does."""
+
+    def __init__(self, setting: Setting, seed: int, sequence: BatchSequence) -> None:
+        mechanism, rows = setting.mechanism, setting.data.rows
+        self._clients = (
+            {} if mechanism is None else {each: Releases(mechanism, seed, each, rows) for each in setting.clients}
+        )
+        self._sequence, self._own = sequence, partial(BatchSequence, rows, setting.training, seed)
+
+    @property
+    def of_all(self) -> tuple[Releases, ...]:
+        """The releases in client order; none without a mechanism."""
+        return tuple(self._clients.values())
+
+    def take(self, client: int, message: NoiseAdded) -> None:
+        """Count a release. Raises ``ControlError`` for one that this run does not have."""
+        if client not in self._clients:
+            raise ControlError(f"{party_name(client)} has released under noise", allowed="a run with a mechanism")
+        if message.batch is None:
+            self._clients[client].count(slice(None), None)
+            return
+        origin, index = message.batch
+        sequences = {each.origin: each for each in (self._sequence, self._own(client))}
+        if origin not in sequences:
+            what = f"{party_name(client)} has released a batch of sequence {origin}"
+            raise ControlError(what, allowed=f"sequence {' or '.join(map(str, sequences))}")
+        self._clients[client].count(sequences[origin].batch(index).ids, message.batch)
+
+
+def telling(send: Callable[[Control], None]) -> Callable[[Rows, BatchKey | None], None]:
+    """Return what tells the server of a release.
+
+    It raises ``ProtocolError`` for rows that are neither a batch nor all rows.
+    """
+
+    def tell(rows: Rows, batch: BatchKey | None) -> None:
+        if batch is None and not (isinstance(rows, slice) and rows == slice(None)):
+            what, allowed = "a release of some rows that are no mini-batch", "a mini-batch of the run, or all rows"
+            raise ProtocolError(what, allowed=f"{allowed}, in a live run")
+        send(NoiseAdded(batch=batch))
+
+    return tell
