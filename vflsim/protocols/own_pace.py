@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from vflsim.learning.batches import Batch, BatchSequence
+from vflsim.learning.execution.operations import Operation
 from vflsim.protocols.base import Protocol
 from vflsim.recurrences import Obstacle
 from vflsim.recurrences.acts import Acts, ClientWork, ServerWaits, ToServer, embedding
 from vflsim.recurrences.batch_rows import BatchRows
-from vflsim.recurrences.own_pace import OwnPace, StepSeconds
+from vflsim.recurrences.own_pace import OfStep, OwnPace
 from vflsim.recurrences.sources import unit_seconds
 from vflsim.recurrences.world import TimedWorld
+from vflsim.setting import Learners
 from vflsim.streams import SERVER
 from vflsim.timing.compute import ComputeModel
 from vflsim.world.messages import FirstFill
@@ -47,18 +50,23 @@ def at_own_pace(protocol: Protocol, world: TimedWorld, t: int) -> OwnPace:
     if training.batches == "own":
         sequences = [BatchSequence(rows, training, world.seed, client) for client in world.clients.tolist()]
     modelled = isinstance(setting.timings[SERVER].compute, ComputeModel)
-    return OwnPace(world, t, BatchRows(sequences), _step_seconds(protocol, world) if modelled else None)
+    seconds, flops = _costs(protocol, world)
+    return OwnPace(world, t, BatchRows(sequences), seconds if modelled else None, flops)
 
 
-def _step_seconds(protocol: Protocol, world: TimedWorld) -> StepSeconds:
-    """Return the server's seconds per unit drawn for a step on embeddings of several batches."""
-    learners = protocol.learners(world.setting, world.seed)
+def _costs(protocol: Protocol, world: TimedWorld) -> tuple[OfStep, OfStep]:
+    """Return the server's seconds per unit drawn, and its operations, for a step on embeddings of several batches."""
     first, compute = int(world.clients[0]), world.setting.timings[SERVER].compute
-    full, last = (world.sequence.batch(number).ids for number in (0, world.sequence.per_epoch - 1))
 
-    def seconds(whole: int, ends: int) -> float:
+    @cache
+    def learners() -> Learners[Any, Any]:
+        return protocol.learners(world.setting, world.seed)
+
+    def step(whole: int, ends: int) -> Operation[Any]:
+        full, last = (world.sequence.batch(number).ids for number in (0, world.sequence.per_epoch - 1))
         batches = [Batch(number, ids) for number, ids in enumerate([full] * whole + [last] * ends)]
-        messages = [embedding(learners.clients, first, batch)[1] for batch in batches]
-        return unit_seconds(compute, learners.server.server_step(messages))
+        messages = [embedding(learners().clients, first, batch)[1] for batch in batches]
+        operation: Operation[Any] = learners().server.server_step(messages)
+        return operation
 
-    return seconds
+    return lambda whole, ends: unit_seconds(compute, step(whole, ends)), lambda whole, ends: step(whole, ends).flops()

@@ -44,13 +44,18 @@ class Moves:
 class Stretches:
     """Times in which parties compute, or have their radio on: in upload delays, and while their messages move.
 
-    From ``began`` to ``ends``, each (n, m); of the clients at ``places``, broadcast to it, -1 for the server.
+    From ``began`` to ``ends``, each (n, m); of the clients at ``places``, broadcast to it, -1 for the server. Of
+    computations, row k is of round k of the chunk, or ``after`` its end as its consequences; ``flops`` are their
+    operations, and ``seconds`` how long they take, broadcast to it: None where no operation has an energy.
     """
 
     state: Literal["compute", "radio"]
     began: Floats
     ends: Floats
     places: Ints
+    flops: Floats | None = None
+    seconds: Floats | None = None
+    after: bool = False
 
 
 AT_SERVER: Ints = np.array([-1])

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
 from vflsim.recurrences.arrival_ages import ArrivalAges
 from vflsim.recurrences.batch_rows import BatchRows
-from vflsim.recurrences.chunk import AT_SERVER, AgeSums, Chunk, Direction, Moves, Stretches
+from vflsim.recurrences.chunk import AgeSums, Chunk, Direction, Moves, Stretches
 from vflsim.recurrences.cycles import ALL, BACK, HOME, RETURN, STEP, THERE, TRANSFER, PacedCycles
 from vflsim.recurrences.now import Now
+from vflsim.recurrences.paced_spans import PacedSpans
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import SingleTrip
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.base import Floats
 
-StepSeconds = Callable[[int, int], float]
-"""The server's seconds per unit drawn for a step on so many full batches, and on so many last ones of an epoch."""
+OfStep = Callable[[int, int], float]
+"""What the server's step on so many full batches, and on so many last ones of an epoch, costs."""
 
 
 @dataclass(slots=True)
 class Served:
-    """Steps in their order: start and end of each; of each arrival the client, and its waits for an activation.
+    """Steps in their order: start, end and seconds of each; of each arrival the client, and its waits.
 
     ``paused`` has the seconds of the cycles that begin with some of the arrivals, where clients may pause.
     """
@@ -33,6 +35,7 @@ class Served:
     clients: list[int] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     waits: list[tuple[float, float]] = field(default_factory=list)
     paused: dict[int, list[float]] = field(default_factory=dict)
 
@@ -40,14 +43,19 @@ class Served:
 class OwnPace:
     """Embeddings wait for the server in the order of (arrival, client); a step takes the first t of them.
 
-    Each client embeds its next batch once it has stepped with the gradient of the batch before. ``step_seconds`` is
-    None where all steps of the server have the law of a step on one batch.
+    Each client embeds its next batch once it has stepped with the gradient of the batch before. ``step_seconds`` are
+    per unit drawn, and None where all steps of the server have the law of a step on one batch; ``step_flops`` are its
+    operations.
     """
 
-    def __init__(self, world: TimedWorld, t: int, rows: BatchRows, step_seconds: StepSeconds | None) -> None:
+    def __init__(
+        self, world: TimedWorld, t: int, rows: BatchRows, step_seconds: OfStep | None, step_flops: OfStep
+    ) -> None:
         self._world, self._t, self._rows = world, t, rows
-        self._step_seconds = step_seconds
+        self._step_seconds = None if step_seconds is None else cache(step_seconds)
+        self._step_flops = cache(step_flops)
         self._trip = SingleTrip.of(world.round)
+        self._span = PacedSpans(self._trip, world.kind_of)
         clients = len(world.clients)
         self._cycles = PacedCycles(world, self._trip)
         self._next = [self._cycles.of(place).__next__ for place in range(clients)]
@@ -60,7 +68,6 @@ class OwnPace:
         self._small = np.uint16 if clients <= 2**16 else np.int32
         self._begun = np.zeros(clients, np.int64)  # the steps that each client's embeddings have been used in
         self._ages = ArrivalAges(rows, clients)
-        self._known: dict[tuple[int, int], float] = {}
         now = Now(clients)
         before: tuple[Moves, ...] = ()
         self._spans: tuple[Stretches, ...] = ()
@@ -82,7 +89,7 @@ class OwnPace:
         times = _times(ready, taken)
         sizes = self._trip.up.way.sizes[self._world.kind_of(np.zeros(1, np.int64))]
         began, ends = times[None, :, 3], times[None, :, 4]
-        self._spans += self._out(times[:, 0], times[:, 1:], np.arange(len(times)))
+        self._spans += self._span.first(times, taken)
         heap = [(arrival, place) for place, arrival in enumerate(times[:, -1].tolist())]
         heapify(heap)
         rates, profiles = self._trip.up.way.rates, self._pauses.profiles("up") if self._pauses else None
@@ -124,7 +131,7 @@ class OwnPace:
 
     def _one_by_one(self, drawn: list[float]) -> Served:
         """Play steps on single embeddings, which take ``drawn`` seconds."""
-        heap, free, following, served = self._heap, self._free, self._next, Served()
+        heap, free, following, served = self._heap, self._free, self._next, Served(seconds=drawn)
         clients, waited, ends = served.clients, served.waited, served.ends
         for seconds in drawn:
             arrival, place = heap[0]
@@ -145,7 +152,9 @@ class OwnPace:
         for seconds in drawn:
             used = [heappop(heap) for _ in range(self._t)]
             start = max(used[-1][0], free)
-            free = start + (seconds * self._unit([(place, begun[place]) for _, place in used]))
+            lasting = seconds * self._unit([(place, begun[place]) for _, place in used])
+            free = start + lasting
+            served.seconds.append(lasting)
             for _, place in used:
                 begun[place] += 1
                 back, transfer, step, embed, upload, there, sending = cycle = following[place]()
@@ -170,13 +179,20 @@ class OwnPace:
         """Return the seconds per unit drawn of a step on these clients' batches; of equal ones only one counts."""
         if self._step_seconds is None:
             return 1.0
+        return self._step_seconds(*self._batches([number for _, number in used]))
+
+    def _flops_of_steps(self, indices: Ints) -> Floats | None:
+        """Return the operations of steps (n,) on batches of these numbers (n, t), None if they have no energy."""
+        if self._trip.serve.flops is None:
+            return None
+        return np.array([self._step_flops(*self._batches(numbers)) for numbers in indices.tolist()])
+
+    def _batches(self, numbers: list[int]) -> tuple[int, int]:
+        """Return how many full batches, and how many last ones of an epoch, a step on these is on."""
         per_epoch = self._world.sequence.per_epoch
-        batches = {number for _, number in used} if self._rows.shared else [number for _, number in used]
+        batches = {*numbers} if self._rows.shared else numbers
         last = sum(number % per_epoch == per_epoch - 1 for number in batches)
-        key = len(batches) - last, last
-        if key not in self._known:
-            self._known[key] = self._step_seconds(*key)
-        return self._known[key]
+        return len(batches) - last, last
 
     def _chunk(self, first: int, count: int, served: Served) -> Chunk:
         """Work out all times of these steps' consequences, by the additions by which they were found."""
@@ -211,23 +227,14 @@ class OwnPace:
         waited = np.array(served.waited)
         spans, self._spans = self._spans, ()
         if self._world.metered:
-            skip = HOME + (2 if waits else 0)
+            flops = self._flops_of_steps(indices.reshape(shape))
             spans += (
-                Stretches("compute", waited[:, None], ends[:, None], AT_SERVER),
-                *_radio(times[:, 1 + BACK], times[:, 1 + RETURN], places),
-                Stretches("compute", times[:, 1 + RETURN], times[:, 1 + STEP], places),
-                *self._out(times[:, skip], times[:, 1 + skip :], places),
+                self._span.server(waited, ends, served.seconds, flops),
+                *self._span.cycles(
+                    times.reshape(*shape, -1), taken.reshape(*shape, -1), indices.reshape(shape), places.reshape(shape)
+                ),
             )
         return Chunk(first, ends, waited, used, at(STEP), (), after, ages, ordered=False, before=before, spans=spans)
-
-    def _out(self, ready: Floats, ends: Floats, places: Ints) -> tuple[Stretches, ...]:
-        """Return what clients do from when they are ``ready`` (n,) on, from the ends (n, 4) of these activities."""
-        embedded, uploaded, there, arrived = ends.T
-        return (
-            Stretches("compute", ready, embedded, places),
-            Stretches("radio", embedded, uploaded, places),
-            *_radio(there, arrived, places),
-        )
 
     def _cycles_of(self, places: Ints) -> tuple[Ints, Floats]:
         """Return the number of each arrival's batch, and the seconds of the cycle that begins with its step."""
@@ -262,8 +269,3 @@ def _times(start: Floats, taken: Floats) -> Floats:
     """Return ``start`` (n,) and the running sums with ``taken`` (n, k), added one by one from the left: (n, 1 + k)."""
     sums: Floats = np.add.accumulate(np.concatenate([start[:, None], taken], axis=1), axis=1)
     return sums
-
-
-def _radio(began: Floats, ends: Floats, places: Ints) -> tuple[Stretches, Stretches]:
-    """Return the spans of messages between the server and clients, at both."""
-    return Stretches("radio", began, ends, places), Stretches("radio", began, ends, AT_SERVER)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Bools, Direction, Moves, Stretches
+from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
@@ -27,6 +28,7 @@ from vflsim.recurrences.timed import (
     TimedWait,
     TimedWork,
     Way,
+    of_kinds,
 )
 from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
@@ -100,7 +102,7 @@ class PlayedRounds:
     def plays(self, act: object) -> Iterator[Play]:
         """Yield what plays an act in each round; nothing if it takes no time and leaves nothing."""
         if isinstance(act, TimedWork):
-            yield from (self._noted("compute", play) for play in self._work(act))
+            yield from self._work(act)
         elif isinstance(act, TimedSending):
             yield from self._sending(act)
         elif isinstance(act, TimedAnswers):
@@ -122,20 +124,23 @@ class PlayedRounds:
 
     def _work(self, act: TimedWork) -> Iterator[Play]:
         nothing = act.draw.series.stage.nothing or not act.factors.any()
-        if nothing and not act.steps and self.pauses is None:
+        if nothing and not act.steps and act.flops is None and self.pauses is None:
             return
         if self.answers is not None:
             yield self.answers.activity(act.draw, self.drawn, act.factors)
             return
         taken = act.seconds(self.drawn(act.draw), self.kinds)
-        yield self._step(taken) if act.steps else self._passing(taken)
+        yield self._noted("compute", self._step(taken) if act.steps else self._passing(taken), act, taken)
 
-    def _noted(self, state: Literal["compute", "radio"], play: Play) -> Play:
+    def _noted(
+        self, state: Literal["compute", "radio"], play: Play, act: TimedWork | None = None, taken: Floats | None = None
+    ) -> Play:
         """Return a play of the clients that notes when it begins and ends, in a metered world."""
         if not self.world.metered:
             return play
         now, began, ends = self.now, np.empty(self.shape), np.empty(self.shape)
-        self.spans.append(Stretches(state, began, ends, np.arange(self.shape[1])))
+        flops = None if act is None else of_kinds(act.flops, self.kinds)
+        self.spans.append(Stretches(state, began, ends, np.arange(self.shape[1]), flops, taken, self.over))
 
         def noted(k: int, kind: int) -> None:
             began[k] = now.clients
@@ -197,6 +202,8 @@ class PlayedRounds:
             self.heard, self.answers = self.answers, None
 
     def _to_peers(self, act: TimedToPeers) -> Play:
+        if self.world.metered:
+            raise undecided("clients send each other messages, whose energy is not counted", self.first, 0.0)
         self.pending = messages = PeerMessages(act.way, self.kinds, self.drawn(act.way.latency))
         if self.skipped is None:
             self.sent_to_peers.append(messages)
@@ -242,9 +249,11 @@ class PlayedRounds:
         now.server = max(now.server, float(now.arrives.max()))
 
     def _service(self, act: TimedService) -> Play:
-        taken = act.seconds(self.series(act.draw.series)[:, :, 0], self.kinds)[:, 0].tolist()
+        seconds = act.seconds(self.series(act.draw.series)[:, :, 0], self.kinds)
+        taken, flops = seconds[:, 0].tolist(), of_kinds(act.flops, self.kinds)
         now, ends, waited, begins = self.now, self.ends, self.waited, np.empty((len(taken), 1))
-        self.spans.append(Stretches("compute", begins, stops := np.empty_like(begins), AT_SERVER))
+        stops = np.empty_like(begins)
+        self.spans.append(Stretches("compute", begins, stops, AT_SERVER, flops, seconds, self.over))
 
         def work(k: int, _: int) -> None:
             begins[k] = now.server
@@ -284,8 +293,9 @@ class PlayedRounds:
         """Return what the rounds leave, once they have been played."""
         for turns in self.turns:
             moves = turns.moves()
-            self.spans += turns.spans()
-            (self.after if self.over and not self.steps_during else self.during).extend(moves)
+            follow = self.over and not self.steps_during
+            self.spans += turns.spans(follow)
+            (self.after if follow else self.during).extend(moves)
             for place in turns.steps:
                 self.steps[:, self.stepped] = turns.ends[:, :, place]
                 self.stepped += 1

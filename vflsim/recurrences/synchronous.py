@@ -9,7 +9,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.program import Program
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import TimedActivation, TimedService
+from vflsim.recurrences.timed import TimedActivation, TimedService, of_kinds
 from vflsim.recurrences.world import TimedWorld, running
 
 BARRIERS = frozenset({"activation", "blinding", "energy", "pauses"})
@@ -79,9 +79,10 @@ class ServerSteps:
         """Return the next ``count`` rounds, from ``first`` on."""
         kinds = self._world.kind_of(np.arange(first, first + count))
         drawn = self._step.draw.series.rows(first, count)[:, :, 0]
-        ends = running(self._now, self._step.seconds(drawn, kinds)[:, 0])
+        seconds, flops = self._step.seconds(drawn, kinds), of_kinds(self._step.flops, kinds)
+        ends = running(self._now, seconds[:, 0])
         begins = np.concatenate([[self._now], ends[:-1]])
-        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER),)
+        spans = (Stretches("compute", begins[:, None], ends[:, None], AT_SERVER, flops, seconds),)
         self._now = float(ends[-1])
         steps = np.broadcast_to(ends[:, None], (count, len(self._world.clients)))
         ages = fresh(self._world, kinds)

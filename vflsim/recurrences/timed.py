@@ -45,11 +45,15 @@ class TimedActivation:
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """A computation of every client: seconds per unit drawn (kinds, M); whether it ``steps``: counts as an update."""
+    """A computation of every client: seconds per unit drawn (kinds, M); whether it ``steps``: counts as an update.
+
+    ``flops`` (kinds, M) are its operations, None where they have no energy.
+    """
 
     draw: Draw
     factors: Floats
     steps: bool
+    flops: Floats | None = None
 
     def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
         """Return the seconds for draws (n, M) in rounds with batches of ``kinds`` (n,)."""
@@ -65,12 +69,14 @@ class TimedWork:
 class TimedService:
     """A computation of the server, or one in each client's turn: seconds per unit drawn (kinds, 1) or (kinds, M).
 
-    ``draw`` is the first of its draws in a round. ``ends`` says whether it ends the round.
+    ``draw`` is the first of its draws in a round. ``ends`` says whether it ends the round. ``flops``, in the shape of
+    the seconds, are its operations, None where they have no energy.
     """
 
     draw: Draw
     factors: Floats
     ends: bool
+    flops: Floats | None = None
 
     def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
         """Return the seconds (n, 1) or (n, M) for all draws of the series (n, each)."""
@@ -209,6 +215,11 @@ class SingleTrip:
     def server_seconds(self, first: int, kinds: Ints) -> Floats:
         """Return the durations of the server's steps from round ``first`` on (n,)."""
         return self.serve.seconds(self.serve.draw.series.rows(first, len(kinds))[:, :, 0], kinds)[:, 0]
+
+
+def of_kinds(values: Floats | None, kinds: Ints) -> Floats | None:
+    """Return the values (n, M) of batches of ``kinds``, None if there are none."""
+    return None if values is None else values[kinds]
 
 
 def nothing_to_wait(factors: Floats) -> bool:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from vflsim.codecs import Codec
-from vflsim.learning.execution.operations import Operation
 from vflsim.recurrences.acts import (
     Act,
     Activated,
@@ -26,8 +24,9 @@ from vflsim.recurrences.acts import (
     ToServer,
 )
 from vflsim.recurrences.peer_links import PeerLinks
+from vflsim.recurrences.probes import Probe
 from vflsim.recurrences.sources import delays, latencies, rate, unit_seconds
-from vflsim.recurrences.stages import Ints, Stage
+from vflsim.recurrences.stages import Stage
 from vflsim.recurrences.timed import (
     Draw,
     Series,
@@ -46,54 +45,9 @@ from vflsim.recurrences.timed import (
     Way,
 )
 from vflsim.setting import Setting
-from vflsim.streams import SERVER, SHARED
+from vflsim.streams import SERVER
 from vflsim.timing.base import Floats
 from vflsim.timing.compute import law
-from vflsim.world.messages import Message
-from vflsim.world.wire import specs_of
-
-
-class Probe:
-    """The acts of one round on one batch, by the first client of each sort: ``made`` by place of the client.
-
-    ``alike`` is the place of the first client of every client's sort.
-    """
-
-    def __init__(self, made: Mapping[int, Acts], alike: Sequence[int], codec: Codec) -> None:
-        self.made, self.alike, self._codec = made, alike, codec
-        *_, self.acts = made.values()
-
-    def inner(self, number: int) -> Probe:
-        """Return the acts that act ``number`` repeats for each client."""
-        inner = {}
-        for place, acts in self.made.items():
-            act = acts[number]
-            assert isinstance(act, InTurn)
-            inner[place] = act.acts
-        return Probe(inner, self.alike, self._codec)
-
-    def operations(self, number: int) -> dict[int, Operation[Any]]:
-        """Return the operations of act ``number`` by the place of the first client of a sort."""
-        found = {}
-        for place, acts in self.made.items():
-            act = acts[number]
-            assert isinstance(act, ClientWork | ServerWork)
-            found[place] = act.operation
-        return found
-
-    def sizes(self, number: int, clients: Sequence[int]) -> Ints:
-        """Return the bytes of the messages of act ``number`` (M,)."""
-        sizes = {place: self._size(acts[number], clients[place]) for place, acts in self.made.items()}
-        return np.array([sizes[place] for place in self.alike])
-
-    def _size(self, act: Act, client: int) -> int:
-        assert isinstance(act, ToServer | ToClients | ToPeers)
-        message, there = act.message, specs_of(act.message)
-        up = self._codec.towards(SERVER)
-        codec = up if isinstance(act, ToServer) else self._codec.towards(client)
-        names = act.passed_on if isinstance(act, ToClients) else ()
-        passed_on = {name: up for name in names if name in there}
-        return codec.size_of(there, _ids(message), passed_on) if passed_on else codec.size_of(there, _ids(message))
 
 
 class Timetable:
@@ -142,10 +96,11 @@ class Timetable:
         if isinstance(act, ClientDelay):
             return TimedDelay(draw(_of_delay(act)), act.factor)
         if isinstance(act, ClientWork):
-            operation = act.operation
-            return TimedWork(draw(_of_work(act)), self._factors(probes, number), operation.counts == "update")
+            steps, flops = act.operation.counts == "update", self._flops(probes, number)
+            return TimedWork(draw(_of_work(act)), self._factors(probes, number), steps, flops)
         if isinstance(act, ServerWork):
-            return TimedService(draw(_of_work(act)), self._of_server(probes, number), act.operation.counts == "round")
+            ends, flops = act.operation.counts == "round", self._flops(probes, number, at_server=True)
+            return TimedService(draw(_of_work(act)), self._of_server(probes, number), ends, flops)
         sizes = np.array([probe.sizes(number, self._clients) for probe in probes])
         if isinstance(act, ToPeers):
             return TimedToPeers(self._peers.way(draw(_PEERS), sizes))
@@ -161,7 +116,9 @@ class Timetable:
             if isinstance(act, ServerWork):
                 key = _of_work(act)
                 place, taken[key] = taken[key], taken[key] + len(self._clients)
-                made.append(TimedService(Draw(series[key], place), self._of_server(probes, number, turns=True), False))
+                flops = self._flops(probes, number)
+                factors = self._of_server(probes, number, turns=True)
+                made.append(TimedService(Draw(series[key], place), factors, ends=False, flops=flops))
             else:
                 made.append(self._act(probes, number, act, series, taken))
         return tuple(made)
@@ -245,6 +202,21 @@ class Timetable:
             rows.append([factors[place] for place in probe.alike])
         return np.array(rows)
 
+    def _flops(self, probes: Sequence[Probe], number: int, at_server: bool = False) -> Floats | None:
+        """Return the operations (2, M) of a computation, or (2, 1) of the server's; None if they have no energy."""
+        if not self._counts_flops:
+            return None
+        rows = []
+        for probe in probes:
+            flops = {place: operation.flops() for place, operation in probe.operations(number).items()}
+            rows.append([[*flops.values()][-1]] if at_server else [flops[place] for place in probe.alike])
+        return np.array(rows)
+
+    @cached_property
+    def _counts_flops(self) -> bool:
+        powers = (self._setting.timings[party].power for party in (SERVER, *self._clients))
+        return any(power is not None and power.per_flop > 0 for power in powers)
+
     def _rates(self, upward: bool) -> Floats:
         """Return the rates of the paths to the server, or from it (M,)."""
         timings = self._setting.timings
@@ -293,8 +265,3 @@ def _of_upload(act: ToServer) -> tuple[str, str]:
 
 def _way(act: ToServer | ToClients) -> tuple[str, str]:
     return "latency", "up" if isinstance(act, ToServer) else "down"
-
-
-def _ids(message: Message) -> int:
-    """Return the number of sample ids in a message: those of a batch of its sender's own."""
-    return 0 if message.batch is None or message.batch.origin == SHARED else len(message.batch.ids)

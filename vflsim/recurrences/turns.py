@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
 from vflsim.recurrences.chunk import AT_SERVER, Moves, Stretches
 from vflsim.recurrences.stages import Ints
-from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way
+from vflsim.recurrences.timed import Draw, Timed, TimedAnswers, TimedSending, TimedService, TimedWork, Way, of_kinds
 from vflsim.timing.base import Floats
 
 
@@ -31,13 +30,15 @@ class TurnByTurn:
         self._kinds, self._taken = kinds, list[Floats]()
         self._ways: list[tuple[bool, Way, int]] = []
         self.steps: list[int] = []
-        self._of_server, self._of_clients, self._delays = list[int](), list[int](), list[int]()
+        self._works: list[tuple[int, bool, Floats | None]] = []
+        """The computations: their place, whether the server does them, and their operations (n, M)."""
+        self._delays = list[int]()
         for act in acts:
             if isinstance(act, TimedService):
-                self._of_server.append(len(self._taken))
+                self._works.append((len(self._taken), True, of_kinds(act.flops, kinds)))
                 self._taken.append(act.seconds(served(act.draw), kinds))
             elif isinstance(act, TimedWork):
-                self._of_clients.append(len(self._taken))
+                self._works.append((len(self._taken), False, of_kinds(act.flops, kinds)))
                 if act.steps:
                     self.steps.append(len(self._taken))
                 self._taken.append(act.seconds(drawn(act.draw), kinds))
@@ -77,17 +78,16 @@ class TurnByTurn:
             found.append(Moves("up" if upward else "down", began, ends, sizes, sizes, way.rates))
         return found
 
-    def spans(self) -> list[Stretches]:
-        """Return what the server and the clients do in all turns."""
+    def spans(self, after: bool) -> list[Stretches]:
+        """Return what the server and the clients do in all turns, in the rounds or ``after`` them."""
         clients, ways = np.arange(self.ends.shape[1]), [place for _, _, place in self._ways]
-        parts: list[tuple[Literal["compute", "radio"], list[int], Ints]] = [
-            ("compute", self._of_server, AT_SERVER),
-            ("compute", self._of_clients, clients),
-            ("radio", self._delays + ways, clients),
-            ("radio", ways, AT_SERVER),
-        ]
-        return [
-            Stretches(state, self._begins[:, :, place], self.ends[:, :, place], whose)
-            for state, places, whose in parts
-            for place in places
-        ]
+        begins, ends = self._begins, self.ends
+        computing = [
+            Stretches(
+                "compute", begins[:, :, place], ends[:, :, place], AT_SERVER if served else clients, flops,
+                self._seconds[:, :, place], after,
+            )
+            for place, served, flops in self._works
+        ]  # fmt: skip
+        radio = [(place, clients) for place in self._delays + ways] + [(place, AT_SERVER) for place in ways]
+        return computing + [Stretches("radio", begins[:, :, place], ends[:, :, place], whose) for place, whose in radio]

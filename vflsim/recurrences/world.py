@@ -14,9 +14,10 @@ import numpy as np
 from vflsim.learning.batches import Batch
 from vflsim.recurrences.acts import Acts, MakeActs, no_acts, split_acts
 from vflsim.recurrences.pauses import Pauses
+from vflsim.recurrences.probes import Probe
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import Timed
-from vflsim.recurrences.timetable import Probe, Timetable
+from vflsim.recurrences.timetable import Timetable
 from vflsim.setting import Algorithm, Setting
 from vflsim.streams import SERVER
 from vflsim.timing.arrivals import ActivationProcess

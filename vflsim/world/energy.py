@@ -166,6 +166,21 @@ class Meter:
         if (own := self._parties.get(party)) is not None:
             own.end_compute(now)
 
+    def power(self, party: int) -> Power | None:
+        """Return what a party draws, None if its energy is not counted."""
+        own = self._parties.get(party)
+        return None if own is None else own.power
+
+    def tally(self, party: int, sent: int = 0, flops: int = 0) -> None:
+        """Count bytes and operations for a party alone: ``count`` adds them to the total."""
+        own = self._parties[party]
+        own.bytes += sent
+        own.flops += flops
+
+    def count(self, joules: float, amount: int) -> None:
+        """Count bytes or operations of so many ``joules`` each for the total of all parties."""
+        self._amounts[joules] = self._amounts.get(joules, 0) + amount
+
     def counts_flops(self, party: int) -> bool:
         """Whether the operations of a party have an energy."""
         return (own := self._parties.get(party)) is not None and own.power.per_flop > 0
@@ -174,7 +189,7 @@ class Meter:
         """Count operations of a party whose operations have an energy."""
         own = self._parties[party]
         own.flops += flops
-        self._count(own.power.per_flop, flops)
+        self.count(own.power.per_flop, flops)
 
     def begin_transfer(self, sender: int, receiver: int, now: float) -> None:
         """Note that a message begins to move."""
@@ -189,7 +204,7 @@ class Meter:
                 own.end_radio(now)
                 if own.power.per_byte:
                     own.bytes += sent
-                    self._count(own.power.per_byte, sent)
+                    self.count(own.power.per_byte, sent)
 
     def begin_radio(self, party: int, now: float) -> None:
         """Note that an upload delay begins: the radio is on."""
@@ -205,9 +220,6 @@ class Meter:
         """Note that a party comes up or goes down."""
         if (own := self._parties.get(party)) is not None:
             own.set_up(now, up)
-
-    def _count(self, joules: float, amount: int) -> None:
-        self._amounts[joules] = self._amounts.get(joules, 0) + amount
 
     def joules(self, now: float) -> float:
         """Return the energy of all parties until ``now``, which is no earlier than anything noted."""

@@ -17,6 +17,7 @@ from vflsim.simulation.vectorised import UndecidedError, obstacles
 pytestmark = pytest.mark.usefixtures("no_variation")
 WORLDS = 1000 if is_thorough() else 30
 ENERGY = {"idle": "2 W", "compute": "6 W", "radio": "1.2 W"}
+EACH = {"per_byte": "0.1 uJ", "per_flop": "50 nJ"}
 
 
 def metered(number: int) -> Scenario:
@@ -30,6 +31,11 @@ def metered(number: int) -> Scenario:
     timing["clients"] += [power for power in powers if pick.random() < 0.8]
     if pick.random() < 0.7:
         timing.setdefault("server", {})["power"] = {"idle": "7 W", "compute": "20 W", "radio": "3 W"}
+    for entry in (*timing["clients"][-len(powers) :], timing.get("server", {})):
+        if "power" in entry:
+            entry["power"] = entry["power"] | pick.choice(
+                [{}, EACH, EACH, {"per_byte": "0.3 uJ", "per_flop": "0.3 uJ"}]
+            )
     return load(said)
 
 
@@ -51,16 +57,21 @@ def test_random_worlds_have_the_same_energy_on_both_paths() -> None:
     assert told["counted"] > 0.5 * WORLDS, told
 
 
+def test_a_message_sent_rounds_before_the_end_of_the_run_counts_as_far_as_it_got() -> None:
+    slow: dict[str, Any] = {"link": {"down": "8 kbps"}, "compute": "1 ms", "power": EACH}
+    clients = [{"select": "all", "compute": "1 ms", "upload_delay": "(7*m) us"}, {"select": 1, **slow}]
+    timing = {"server": {"compute": "1.3 ms", "power": EACH}, "clients": clients}
+    assert_same_bytes(quick({"kind": "asynchronous"}, timing=timing, stop={"rounds": 70}))
+
+
 AWAY = {"kind": "alternating", "up": "9 ms", "down": "3 ms", "interrupted": "resumed"}
 
 
 @pytest.mark.parametrize(
     ("kind", "clients", "key", "what"),
     [
-        ("synchronous", {"power": {"per_byte": "1 uJ"}}, "power", "an energy for each byte or operation"),
         ("synchronous", {"power": ENERGY, "availability": AWAY}, "availability", "says what it draws, and pauses"),
         ("ignore", {"power": ENERGY}, "power", "work is abandoned, or clients are passed over"),
-        ("centralised", {"power": {"per_flop": "1 pJ"}}, "power", "an energy for each byte or operation"),
     ],
 )
 def test_what_the_vectorised_path_cannot_count(kind: str, clients: dict[str, Any], key: str, what: str) -> None:

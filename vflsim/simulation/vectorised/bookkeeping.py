@@ -14,6 +14,7 @@ from vflsim.recurrences.ledger import Bytes, Steps, rows_of
 from vflsim.results.facts.variation import Variation
 from vflsim.results.store.schema import ENERGY
 from vflsim.scenario.stop import Every, Stop
+from vflsim.simulation.vectorised.amounts import ROW, Asked
 from vflsim.simulation.vectorised.ends import End, StopRules, never_still
 from vflsim.simulation.vectorised.energy import EnergyBooks
 from vflsim.simulation.vectorised.schedule import evaluation_schedule
@@ -83,13 +84,11 @@ class Books:
     def _count_energy(self, chunk: Chunk, done: int, rows: list[dict[str, float]]) -> None:
         """Add the energy to new rows, and note that until the end of each of the first ``done`` rounds."""
         assert self._energy is not None, "the run counts energy"
-        ends = chunk.ends[:done].tolist()
-        times = np.unique([*ends, *(row["time_s"] for row in rows)])
-        until = float(chunk.ends[-1]) if self.end is None else self.end.time
-        joules = dict(zip(times.tolist(), self._energy.take(chunk.spans, chunk.first, times, until), strict=True))
-        self.joules += [joules[now] for now in ends]
-        for row in rows:
-            row[ENERGY] = joules[row["time_s"]]
+        moments = Asked.of(chunk, done, [row["time_s"] for row in rows])
+        joules = np.array(self._energy.take(chunk, moments, self.end))
+        self.joules += joules[moments.rounds != ROW].tolist()
+        for row, energy in zip(rows, joules[moments.rounds == ROW].tolist(), strict=True):
+            row[ENERGY] = energy
 
     def _settle(self, chunk: Chunk, rounds: int, now: float) -> None:
         """Count everything up to the end of the instant ``now``, when ``rounds`` of the chunk are done."""

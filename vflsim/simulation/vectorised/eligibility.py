@@ -81,8 +81,6 @@ def _timing(scenario: Scenario, name: str) -> Iterator[Problem]:
     knows = protocol.vectorised_with if isinstance(protocol, Vectorisable) else frozenset[str]()
     yield from _unknown(timing, lambda key: ("timing", key))
     if protocol.traits.reference:  # only the server's work takes time
-        for party in (0, *participants):
-            yield from _power(timings[party], ("timing", "clients" if party else "server"), "a party", None)
         yield from _delays({("compute",): law(timings[0].compute)}, ("timing", "server"), "the server")
         yield from _compute(timings[0], ("timing", "server"), "the server")
         return
@@ -133,17 +131,14 @@ def _party(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]
     yield from _unknown(timing.link, lambda key: (*place, "link", key))
 
 
-def _power(timing: PartyTiming, place: Location, who: str, knows: frozenset[str] | None) -> Iterator[Problem]:
-    power, loc = timing.power, (*place, "power")
-    if power is None:
+def _power(timing: PartyTiming, place: Location, who: str, knows: frozenset[str]) -> Iterator[Problem]:
+    if timing.power is None:
         return
-    if power.per_byte or power.per_flop:
-        what = f"{who} has an energy for each byte or operation, which the vectorised path does not count by party"
-        yield Problem(loc, what, "idle, compute and radio", "leave out --path vectorised")
-    if knows is not None and "energy" not in knows:
+    if "energy" not in knows:
         what = f"{who} says what it draws, and in these rounds work is abandoned, or clients are passed over"
-        yield Problem(loc, what, "protocols that wait for all clients, or clients at their own pace", "leave it out")
-    if knows is not None and not isinstance(timing.availability, Always):
+        allowed = "protocols that wait for all clients, or clients at their own pace"
+        yield Problem((*place, "power"), what, allowed, "leave it out")
+    if not isinstance(timing.availability, Always):
         what = f"{who} says what it draws, and pauses: the vectorised path does not tell when"
         yield Problem((*place, "availability"), what, "always", "leave out --path vectorised")
 

@@ -9,10 +9,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsim.recurrences.chunk import Stretches
+from vflsim.recurrences.chunk import Chunk, Stretches
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.stages import Ints
 from vflsim.setting import Setting
+from vflsim.simulation.vectorised.amounts import Amounts, Asked
+from vflsim.simulation.vectorised.ends import End
 from vflsim.streams import SERVER
 from vflsim.timing.base import Floats
 from vflsim.world.energy import Meter, Span
@@ -66,6 +68,7 @@ class EnergyBooks:
         self.meter = meter
         self._numbers = np.concatenate([clients, [SERVER]])  # place -1: the server
         self._counts = np.isin(np.arange(int(self._numbers.max()) + 1), list(meter.parties))
+        self._amounts = Amounts(meter, self._numbers)
         self._until = 0.0
         self._later = dict.fromkeys(("compute", "radio"), _NO_SPANS)
         self._open = dict.fromkeys(("compute", "radio"), _NOTHING)
@@ -77,13 +80,16 @@ class EnergyBooks:
         meter = Meter.of(setting.timings, (SERVER, *setting.clients))
         return None if meter is None else cls(meter, clients)
 
-    def take(self, spans: tuple[Stretches, ...] | None, first: int, times: Floats, until: float) -> list[float]:
-        """Add what parties do from the last time until ``until``; return the energies at ascending ``times``.
+    def take(self, chunk: Chunk, moments: Asked, end: End | None) -> list[float]:
+        """Add what parties do in the rounds of a chunk, in which the run may ``end``; return the energies at moments.
 
-        Raises ``UndecidedError``, which names round ``first``, if ``spans`` do not tell all of it.
+        Raises ``UndecidedError`` if the chunk does not tell all of it, or the order within an instant decides.
         """
+        spans, first = chunk.spans, chunk.first
         if spans is None:
             raise undecided("the recurrence does not tell when parties compute and send", first, self._until)
+        until = float(chunk.ends[-1]) if end is None else end.time
+        amounts = self._amounts.take(chunk, spans, moments, end)
         settled = {state: self._settled(state, spans, first, until) for state in ("compute", "radio")}
         settled["idle"] = settled["compute"].reversed()
         for state, terms in settled.items():
@@ -93,16 +99,20 @@ class EnergyBooks:
                 terms.only(own).tell(self.meter.own(int(terms.parties[own[0]]), state))
         groups = [(_within(settled[state], parties), span) for state, parties, span in self.meter.shared()]
         self._until = until
-        places = [np.searchsorted(terms.times, times, "right").tolist() for terms, _ in groups]
+        times = moments.times.tolist()
+        places = [np.searchsorted(terms.times, moments.times, "right").tolist() for terms, _ in groups]
         found, done = [], [0] * len(groups)
-        for number, now in enumerate([*times.tolist(), until]):
+        for number, now in enumerate([*times, until]):
             for group, (terms, span) in enumerate(groups):
                 stop = places[group][number] if number < len(times) else len(terms.times)
                 if stop > done[group]:
                     terms.only(slice(done[group], stop)).tell(span)
                     done[group] = stop
-            found.append(self.meter.joules(now))
-        return found[:-1]
+            if number < len(times):
+                for joules, counted in amounts:
+                    self.meter.count(joules, counted[number])
+                found.append(self.meter.joules(now))
+        return found
 
     def _settled(self, state: str, spans: tuple[Stretches, ...], first: int, until: float) -> _Terms:
         """Return the beginnings and ends until ``until`` of a state, of spans that do not overlap any more."""
