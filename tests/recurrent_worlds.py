@@ -35,7 +35,7 @@ def _protocol(pick: random.Random, clients: int, turn: int) -> dict[str, Any]:
         {"kind": "agg_vfl", "combine": pick.choice(["mean", "sum"])},
         {"kind": "pyvertical"},
         {"kind": "c_vfl", "local_steps": steps},
-        {"kind": "flex_vfl", "local_steps": [pick.randint(1, 3), *[steps] * clients]},
+        {"kind": "flex_vfl", "local_steps": [pick.randint(1, 3), *(pick.randint(1, 3) for _ in range(clients))]},
         {"kind": "laser_vfl", **pick.choice([{}, {"fastest": some}, {"deadline": "9 ms"}])},
         {"kind": "ef_vfl", "labels": pick.choice(["shared", "private"]), "local_steps": steps},
         {"kind": "fedbcd", "local_steps": steps, "server_steps": pick.randint(1, 3), "order": "sequential"},

@@ -41,6 +41,14 @@ def test_turns_add_up() -> None:
     assert metrics(outcome)["updates"].iloc[-1] == 2 * 4 * 3
 
 
+def test_clients_take_numbers_of_steps_of_their_own() -> None:
+    flex = {"kind": "flex_vfl", "local_steps": [2, 4, 1, 2, 1]}
+    outcome = assert_same_bytes(quick(flex, timing=SLOW, stop={"rounds": 2}))
+    # 2 + 4 s up, 1 for the step; then client 1 steps for 8 s, and comes 2 + 1 s later; client 4 for 2, and 2 + 4 later
+    assert rounds(outcome)["end_s"].tolist() == [7, 7 + 11 + 1]
+    assert metrics(outcome)["updates"].iloc[-1] == 4 + 1 + 2 + 1
+
+
 def test_only_the_active_party_steps() -> None:
     outcome = assert_same_bytes(quick({"kind": "local"}, timing=SLOW, stop={"rounds": 3}))
     assert rounds(outcome)["end_s"].tolist() == [1, 2, 3]

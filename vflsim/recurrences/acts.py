@@ -23,7 +23,7 @@ class Activated:
 
 @dataclass(frozen=True, slots=True)
 class ClientWork:
-    """The client performs an operation, which gives the FLOPs and never runs.
+    """The client performs an operation, which gives the FLOPs and never runs; of all clients those ``by`` whom it is.
 
     Example::
 
@@ -32,6 +32,7 @@ class ClientWork:
     """
 
     operation: Operation[Any]
+    by: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

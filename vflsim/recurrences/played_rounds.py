@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import FirstAnswers, Play, Skipped
 from vflsim.recurrences.now import Now
 from vflsim.recurrences.peers import PeerMessages
+from vflsim.recurrences.played import Played
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,
@@ -34,23 +34,6 @@ from vflsim.recurrences.turns import TurnByTurn
 from vflsim.recurrences.world import TimedWorld
 from vflsim.timing.arrivals import ActivationProcess
 from vflsim.timing.base import Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What n rounds leave: ends and starts (n,) of the steps that end them; client steps (n, steps, M); transfers.
-
-    ``used`` (n, M) are the clients for whom the server has waited, None if for all.
-    """
-
-    ends: Floats
-    waited: Floats
-    steps: Floats
-    steps_during: bool
-    during: tuple[Moves, ...]
-    after: tuple[Moves, ...]
-    used: Bools | None
-    spans: tuple[Stretches, ...]
 
 
 class PlayedRounds:
@@ -91,7 +74,7 @@ class PlayedRounds:
 
     def drawn(self, draw: Draw) -> Floats:
         """Return a draw of every round (n, columns)."""
-        return self.series(draw.series)[:, draw.place]
+        return draw.of(self.series(draw.series))
 
     def series(self, series: Series) -> Floats:
         """Return all draws of a series in these rounds (n, each, columns)."""
@@ -130,7 +113,9 @@ class PlayedRounds:
             yield self.answers.activity(act.draw, self.drawn, act.factors)
             return
         taken = act.seconds(self.drawn(act.draw), self.kinds)
-        yield self._noted("compute", self._step(taken) if act.steps else self._passing(taken), act, taken)
+        yield self._noted(
+            "compute", self._step(taken, act.by) if act.steps else self._passing(taken, act.by), act, taken
+        )
 
     def _noted(
         self, state: Literal["compute", "radio"], play: Play, act: TimedWork | None = None, taken: Floats | None = None
@@ -149,26 +134,37 @@ class PlayedRounds:
 
         return noted
 
-    def _passing(self, taken: Floats) -> Play:
-        now, scratch, pauses = self.now, self.scratch, self.pauses
+    def _passing(self, taken: Floats, by: Bools | None = None) -> Play:
+        now, scratch, lasting = self.now, self.scratch, self._lasting(taken, by)
 
         def play(k: int, _: int) -> None:
-            seconds = taken[k] if pauses is None else pauses.lasting(now.clients, taken[k])
-            np.add(now.clients, seconds, out=scratch)
+            np.add(now.clients, lasting(k), out=scratch)
             now.clients = scratch
 
         return play
 
-    def _step(self, taken: Floats) -> Play:
-        now, ends, pauses = self.now, self.steps[:, self.stepped], self.pauses
+    def _step(self, taken: Floats, by: Bools | None) -> Play:
+        now, ends, lasting, scratch = self.now, self.steps[:, self.stepped], self._lasting(taken, by), self.scratch
         self.stepped += 1
         self.steps_during |= not self.over
 
         def play(k: int, _: int) -> None:
-            seconds = taken[k] if pauses is None else pauses.lasting(now.clients, taken[k])
-            now.clients = np.add(now.clients, seconds, out=ends[k])
+            now.clients = np.add(now.clients, lasting(k), out=ends[k])
 
-        return play
+        def play_some(k: int, _: int) -> None:
+            now.clients = np.add(now.clients, lasting(k), out=scratch)
+            ends[k] = scratch if by is None else np.where(by, scratch, np.inf)
+
+        return play if by is None else play_some
+
+    def _lasting(self, taken: Floats, by: Bools | None) -> Callable[[int], Floats]:
+        """Return what gives the durations (M,) in round k of work that takes ``taken`` (n, M) of those who are up."""
+        now, pauses = self.now, self.pauses
+        if pauses is None:
+            return taken.__getitem__
+        if by is None:
+            return lambda k: pauses.lasting(now.clients, taken[k])
+        return lambda k: np.where(by, pauses.lasting(now.clients, taken[k]), 0.0)
 
     def _sending(self, act: TimedSending) -> Iterator[Play]:
         if self.answers is not None:

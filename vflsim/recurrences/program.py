@@ -7,7 +7,8 @@ import numpy as np
 from vflsim.recurrences.errors import undecided
 from vflsim.recurrences.first_answers import Skipped
 from vflsim.recurrences.now import Now
-from vflsim.recurrences.played_rounds import Played, PlayedRounds
+from vflsim.recurrences.played import Played
+from vflsim.recurrences.played_rounds import PlayedRounds
 from vflsim.recurrences.stages import Ints
 from vflsim.recurrences.timed import (
     Draw,

@@ -54,6 +54,10 @@ class Stage:
             sources.pop(column, None)
         return Stage(constants, [sources.get(column) for column in range(len(constants))], self._length)
 
+    def only(self, columns: Sequence[int]) -> Stage:
+        """Return the stage of these ``columns``."""
+        return Stage(self._constants[columns], [self._sources.get(column) for column in columns], self._length)
+
     def source(self, column: int) -> tuple[float, Source | None]:
         """Return what one client always takes, or (NaN) where its draws come from."""
         return float(self._constants[column]), self._sources.get(column)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vflsim.recurrences.acts import Late
+from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.stages import Ints, Stage
 from vflsim.timing.base import Floats
 
@@ -22,12 +23,35 @@ class Series:
 
     stage: Stage
     each: int
-    skipped: int = 0
+    skipped: int
 
     def rows(self, first: int, count: int) -> Floats:
         """Return the draws of rounds ``first`` up to ``first + count``, (count, each, columns)."""
         drawn = self.stage.rows(self.skipped + first * self.each, count * self.each)
         return drawn.reshape(count, self.each, drawn.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnlikeSeries(Series):
+    """The draws of one purpose, of which each client takes ``own`` (M,) in a round, ``each`` at most."""
+
+    own: Ints
+    parts: tuple[tuple[Ints, Series], ...]
+    """The clients that take equally many, at least one, and their series."""
+
+    @classmethod
+    def of(cls, stage: Stage, own: Ints, skipped: int) -> UnlikeSeries:
+        """Make the series of draws of a stage, of which each client takes ``own`` (M,) in a round."""
+        alike = [(each, np.flatnonzero(own == each)) for each in np.unique(own).tolist() if each]
+        parts = tuple((whose, Series(stage.only(whose.tolist()), each, skipped)) for each, whose in alike)
+        return cls(stage, int(own.max()), skipped, own, parts)
+
+    def rows(self, first: int, count: int) -> Floats:
+        """Return the draws of these rounds (count, each, M), 0 where a client takes none."""
+        drawn = np.zeros((count, self.each, len(self.own)))
+        for whose, series in self.parts:
+            drawn[:, : series.each, whose] = series.rows(first, count)
+        return drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +60,22 @@ class Draw:
 
     series: Series
     place: int
+
+    def of(self, drawn: Floats) -> Floats:
+        """Return it from all draws of the series (n, each, columns), (n, columns)."""
+        return drawn[:, self.place]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnlikeDraw(Draw):
+    """Of the draws that each client takes in a round from a series, another one: ``places`` (M,)."""
+
+    places: Ints
+
+    def of(self, drawn: Floats) -> Floats:
+        """Return it from all draws of the series (n, each, M), (n, M)."""
+        there = np.minimum(self.places, drawn.shape[1] - 1)
+        return drawn[:, there, np.arange(len(there))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +87,15 @@ class TimedActivation:
 class TimedWork:
     """A computation of every client: seconds per unit drawn (kinds, M); whether it ``steps``: counts as an update.
 
-    ``flops`` (kinds, M) are its operations, None where they have no energy.
+    ``flops`` (kinds, M) are its operations, None where they have no energy. ``by`` (M,) are the clients who do it, None
+    if all do.
     """
 
     draw: Draw
     factors: Floats
     steps: bool
     flops: Floats | None = None
+    by: Bools | None = None
 
     def seconds(self, drawn: Floats, kinds: Ints) -> Floats:
         """Return the seconds for draws (n, M) in rounds with batches of ``kinds`` (n,)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +23,11 @@ from vflsim.recurrences.acts import (
     ToPeers,
     ToServer,
 )
+from vflsim.recurrences.chunk import Bools
 from vflsim.recurrences.peer_links import PeerLinks
 from vflsim.recurrences.probes import Probe
 from vflsim.recurrences.sources import delays, latencies, rate, unit_seconds
-from vflsim.recurrences.stages import Stage
+from vflsim.recurrences.stages import Ints, Stage
 from vflsim.recurrences.timed import (
     Draw,
     Series,
@@ -42,6 +43,8 @@ from vflsim.recurrences.timed import (
     TimedTurns,
     TimedWait,
     TimedWork,
+    UnlikeDraw,
+    UnlikeSeries,
     Way,
 )
 from vflsim.setting import Setting
@@ -62,10 +65,28 @@ class Timetable:
 
     def timed(self, probes: Sequence[Probe]) -> Timed:
         """Return the acts of a round with their times, from the acts on a batch of each size."""
-        each = Counter(_purposes(probes[0].acts, len(self._clients)))
+        each = _purposes(probes[0].acts, len(self._clients))
         series = {key: Series(self._stage(key), count, self._taken[key]) for key, count in each.items()}
+        for key, own in self._unlike(probes[0].acts).items():
+            series[key] = UnlikeSeries.of(self._stage(key), own, self._taken[key])
         self._taken += each
         return self._timed(probes, series, Counter())
+
+    def _unlike(self, acts: Acts) -> dict[tuple[str, str], Ints]:
+        """Count the draws in a round of every client (M,), for the purposes of which some take fewer than others."""
+        works = [act for act in acts if isinstance(act, ClientWork)]
+        keys = {_of_work(act) for act in works if act.by is not None}
+        return {key: self._works(act for act in works if _of_work(act) == key) for key in keys}
+
+    def _works(self, works: Iterable[ClientWork]) -> Ints:
+        """Count how many of these computations every client does (M,)."""
+        nothing = np.zeros(len(self._clients), np.int64)
+        done: Ints = np.sum([nothing, *map(self._done_by, works)], axis=0)
+        return done
+
+    def _done_by(self, act: ClientWork) -> Bools:
+        """Return which clients do the work (M,)."""
+        return np.array([act.by is None or client in act.by for client in self._clients])
 
     def _timed(
         self, probes: Sequence[Probe], series: Mapping[tuple[str, str], Series], taken: Counter[tuple[str, str]]
@@ -80,9 +101,9 @@ class Timetable:
         series: Mapping[tuple[str, str], Series],
         taken: Counter[tuple[str, str]],
     ) -> TimedAct:
-        def draw(key: tuple[str, str], count: int = 1) -> Draw:
+        def draw(key: tuple[str, str]) -> Draw:
             place = taken[key]
-            taken[key] += count
+            taken[key] += 1
             return Draw(series[key], place)
 
         if isinstance(act, InTurn):
@@ -97,7 +118,13 @@ class Timetable:
             return TimedDelay(draw(_of_delay(act)), act.factor)
         if isinstance(act, ClientWork):
             steps, flops = act.operation.counts == "update", self._flops(probes, number)
-            return TimedWork(draw(_of_work(act)), self._factors(probes, number), steps, flops)
+            factors, drawn = self._factors(probes, number), draw(_of_work(act))
+            if not isinstance(drawn.series, UnlikeSeries):
+                return TimedWork(drawn, factors, steps, flops)
+            by, works = self._done_by(act), [each for each in probes[0].acts[:number] if isinstance(each, ClientWork)]
+            places = self._works(each for each in works if _of_work(each) == _of_work(act))
+            flops = None if flops is None else flops * by
+            return TimedWork(UnlikeDraw(drawn.series, drawn.place, places), factors * by, steps, flops, by)
         if isinstance(act, ServerWork):
             ends, flops = act.operation.counts == "round", self._flops(probes, number, at_server=True)
             return TimedService(draw(_of_work(act)), self._of_server(probes, number), ends, flops)

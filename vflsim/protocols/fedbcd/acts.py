@@ -40,8 +40,12 @@ def sharing_acts(
     steps: int,
     further: int,
     own: bool = True,
+    each: Mapping[int, int] | None = None,
 ) -> Acts:
-    """Return an embedding up, all values down (``own``: the client's, too), and the steps of both."""
+    """Return an embedding up, all values down (``own``: the client's, too), and the steps of both.
+
+    ``each`` tells how many of the ``steps`` every client takes, where they take different numbers.
+    """
     sent = {each: embedding(clients, each, batch) for each in clients}
     messages = [message for _, message in sent.values()]
     serve = server.sharing_step(messages)
@@ -50,7 +54,7 @@ def sharing_acts(
     operation, up = sent[client]
     names = tuple(party_name(message.sender) for message in passed_on)
     later = (ServerWork(server.local_step(messages)),) * further
-    taken = steps_on(clients[client], batch, down, steps)
+    taken = steps_on(clients[client], batch, down, steps, each)
     return Activated(), *trip(operation, up, serve, down, names), *taken, *later
 
 
@@ -68,7 +72,13 @@ def turn_acts(server: Any, clients: Mapping[int, Any], client: int, batch: Batch
     return *exchange, turns, *own, ToClients(RoundOver(round=0))
 
 
-def steps_on(learner: Any, batch: Batch, received: Message, count: int) -> Acts:
-    """Return a client's steps on what it has received: all but the first repeat the forward pass."""
-    first = ClientWork(learner.client_step(batch, received))
-    return first, *(ClientWork(learner.step_again(batch, received)),) * (count - 1)
+def steps_on(learner: Any, batch: Batch, received: Message, count: int, each: Mapping[int, int] | None = None) -> Acts:
+    """Return a client's steps on what it has received: all but the first repeat the forward pass.
+
+    ``each`` tells how many of the ``count`` every client takes, where they take different numbers.
+    """
+    first, again = ClientWork(learner.client_step(batch, received)), learner.step_again(batch, received)
+    if each is None:
+        return first, *(ClientWork(again),) * (count - 1)
+    by = [frozenset(client for client, steps in each.items() if steps > number) for number in range(1, count)]
+    return first, *(ClientWork(again, some if len(some) < len(each) else None) for some in by)

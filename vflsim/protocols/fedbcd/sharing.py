@@ -69,5 +69,6 @@ class SharingRounds(WaitsForAll, LabelSharing, Protocol):
 
     def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
         """Return an embedding up, all values down, and the steps of the client and of the server."""
-        own, further = self.steps_of(client) or 1, (self.steps_of(SERVER) or 1) - 1
-        return sharing_acts(server, clients, client, batch, own, further)
+        each = {party: self.steps_of(party) or 1 for party in clients}
+        further = (self.steps_of(SERVER) or 1) - 1
+        return sharing_acts(server, clients, client, batch, max(each.values()), further, each=each)

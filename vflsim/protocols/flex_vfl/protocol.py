@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,7 +17,6 @@ from vflsim.protocols.fedbcd.recomputed import RecomputingClient
 from vflsim.protocols.fedbcd.sharing import SharingRounds
 from vflsim.protocols.flex_vfl.rates import at_rate
 from vflsim.protocols.step_counts import StepCounts
-from vflsim.recurrences import Obstacle
 from vflsim.setting import Setting
 from vflsim.vocabulary.quantities import Count, PositiveSeconds
 from vflsim.world.messages import Embedding
@@ -107,13 +106,6 @@ class FlexVfl(SharingRounds):
         if self.scale_rate and self.local_time is None:
             raise ValueError("scale_rate changes nothing where the numbers of steps are given; allowed: local_time")
         return self
-
-    def obstacles(self) -> Iterator[Obstacle]:
-        """Yield numbers of steps that differ between clients."""
-        if self.local_steps is not None and len(set(self.local_steps[1:])) > 1:
-            yield Obstacle(
-                "local_steps", "clients that take different numbers of steps", "equal numbers at all clients"
-            )
 
     def describe(self, setting: Setting) -> str:
         """Say which labels clients have to hold, and how many steps parties take."""
