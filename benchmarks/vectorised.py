@@ -30,6 +30,9 @@ PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "fastest": {"kind": "ignore", "fastest": "N/2"},
     "t-sync, cancel": {"kind": "t_synchronous", "t": "N/2", "cancel": True},
     "fedbcd": {"kind": "fedbcd", "local_steps": 2},
+    "flex_vfl": {"kind": "flex_vfl", "local_steps": "1 to 3"},
+    "bs_vfl": {"kind": "bs_vfl", "window": 2, "local_steps": 2},
+    "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3},
     "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 2},
     "vimadmm_j": {"kind": "vimadmm_j", "rho": 2, "local_steps": 2},
     "easter": {"kind": "easter", "blinding": "off"},
@@ -87,6 +90,8 @@ def vectorised_client_rounds(clients: int, protocol: str = "synchronous", client
     """Client-rounds per second of the vectorised path, from the scenario to the tables."""
     said = dict(PROTOCOLS[protocol])
     said |= {key: clients // int(value[2:]) for key, value in said.items() if str(value).startswith("N/")}
+    if said["kind"] == "flex_vfl":
+        said["local_steps"] = [2, *(1 + client % 3 for client in range(clients))]
     each = arrivals_a_step(said, clients)
     rounds = max(2, min(client_rounds // each, LISTED // clients))
     with tempfile.TemporaryDirectory() as folder:

@@ -53,6 +53,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "ef_vfl, shared": {"kind": "ef_vfl", "local_steps": 2},
     "ef_vfl, private": {"kind": "ef_vfl", "labels": "private", "local_steps": 3},
     "fedbcd": {"kind": "fedbcd", "local_steps": 3},
+    "bs_vfl": {"kind": "bs_vfl", "window": 2, "local_steps": 2},
+    "celu_vfl": {"kind": "celu_vfl", "cache": 2, "uses": 3},
     "fedbcd, recomputed": {"kind": "fedbcd", "local_steps": 2, "server_steps": 4, "gradients": "recomputed"},
     "easter": {"kind": "easter"},
     "fedbcd, sequential": {"kind": "fedbcd", "local_steps": 2, "server_steps": 3, "order": "sequential"},

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from vflsim.analysis.findings import Finding
+from vflsim.learning.batches import Batch
 from vflsim.protocols.base import Protocol
 from vflsim.protocols.bs_vfl.formulas import pipelined
 from vflsim.protocols.capabilities import Analysable
+from vflsim.protocols.fedbcd.acts import held_acts
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.in_flight import train_in_flight
 from vflsim.protocols.traits import ROUNDS, Traits, replace
+from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.recurrences import Acts, Recurrence, TimedWorld
+from vflsim.recurrences.in_flight import InFlightRounds
 from vflsim.setting import Exchange, Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count, Index
 from vflsim.world.messages import Gradient, Message
 from vflsim.world.node import ClientNode, Node
 
 
-class BsVfl(Analysable, Protocol):
+class BsVfl(Analysable, Vectorisable, Protocol):
     """Clients keep up to D batches in flight. On each gradient they take Q steps; so does the server on each batch.
 
     A client steps as soon as the gradient of its oldest batch is here, and embeds another batch otherwise, until more
@@ -36,6 +41,7 @@ class BsVfl(Analysable, Protocol):
     server_steps: Count | None = None
     """The server's steps on each batch: ``local_steps`` unless given."""
     traits: ClassVar[Traits] = replace(ROUNDS, rounds_correspond=False)
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "window", "local_steps", "server_steps"})
 
     async def server(self, node: Node[BlockServer]) -> None:
         """Batch by batch: wait for all embeddings; step and send the gradients; take the other steps."""
@@ -74,6 +80,19 @@ class BsVfl(Analysable, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return bounds of the mean round; with D = 0 the law of FedBCD's parallel rounds."""
         return pipelined(self, setting, self.window, self.further_steps)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what the recurrence knows besides."""
+        return frozenset({"activation", "energy", "pauses"})
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return an embedding up, a gradient down, two kinds of steps along it, and the server's further steps."""
+        return held_acts(server, clients, client, batch, 2, self.further_steps)
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of batches in flight."""
+        return InFlightRounds(world, self.window, self.local_steps)
 
     def describe(self, setting: Setting) -> str:
         """Say how many batches clients may have in flight."""

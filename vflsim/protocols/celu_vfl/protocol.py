@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -17,9 +17,15 @@ from vflsim.protocols.base import Protocol
 from vflsim.protocols.capabilities import Analysable, Remembering
 from vflsim.protocols.celu_vfl.formulas import with_local_steps
 from vflsim.protocols.celu_vfl.learning import CachingServer, cached_client_step
+from vflsim.protocols.fedbcd.acts import steps_on
 from vflsim.protocols.meanwhile import while_waiting
 from vflsim.protocols.message_cache import MessageCache
 from vflsim.protocols.traits import ROUNDS, Traits
+from vflsim.protocols.vectorisable import Vectorisable
+from vflsim.recurrences import Activated, Acts, ClientWork, Recurrence, ServerWork, TimedWorld
+from vflsim.recurrences.acts import embedding as embedding_of
+from vflsim.recurrences.acts import trip
+from vflsim.recurrences.caching import CachingRounds
 from vflsim.setting import Learners, Setting, server_parts, split_clients
 from vflsim.vocabulary.quantities import Count, Quantity
 from vflsim.world.messages import Embedding, Gradient, Message
@@ -43,7 +49,7 @@ class OfServer(NamedTuple):
     step: ServerStep
 
 
-class CeluVfl(Analysable, Remembering, Protocol):
+class CeluVfl(Analysable, Vectorisable, Remembering, Protocol):
     """Synchronous rounds; while a party waits, it steps on exchanges of its cache, weighted row by row.
 
     The cache has the latest W exchanges, each for R steps, the one of the exchange included. A row's weight is the
@@ -61,6 +67,7 @@ class CeluVfl(Analysable, Remembering, Protocol):
     angle: Degrees = 60.0
     """ξ as an angle in degrees: rows that have turned farther than this have no weight."""
     traits: ClassVar[Traits] = ROUNDS
+    vectorised_keys: ClassVar[frozenset[str]] = frozenset({"kind", "cache", "uses", "angle"})
 
     async def server(self, node: Node[CachingServer]) -> None:
         """Wait for all embeddings of the round and step on cached ones meanwhile; step; return the gradients."""
@@ -124,6 +131,24 @@ class CeluVfl(Analysable, Remembering, Protocol):
     def closed_forms(self, setting: Setting) -> tuple[Finding, ...]:
         """Return the law of synchronous rounds, or bounds: a message may find its receiver at a local step."""
         return with_local_steps(self, setting, self.uses > 1)
+
+    @property
+    def vectorised_with(self) -> frozenset[str]:
+        """Return what the recurrence knows besides."""
+        return frozenset({"activation", "energy", "pauses"})
+
+    def acts(self, server: Any, clients: Mapping[int, Any], client: int, batch: Batch) -> Acts:
+        """Return an embedding up, a gradient down, two kinds of steps along it, and steps on cached exchanges."""
+        embed, up = embedding_of(clients, client, batch)
+        serve, learner = server.server_step([up]), clients[client]
+        down = Gradient(value=serve.result.gradient_for(up), round=0)
+        cached = ClientWork(cached_client_step(learner, batch, embed.result, down, self.least))
+        of_server = ServerWork(server.cached_step([up], serve.result, self.least))
+        return Activated(), *trip(embed, up, serve, down), *steps_on(learner, batch, down, 2), cached, of_server
+
+    def recurrence(self, world: TimedWorld) -> Recurrence:
+        """Return the recurrence of rounds with steps on cached exchanges."""
+        return CachingRounds(world, self.cache, self.uses)
 
     def describe(self, setting: Setting) -> str:
         """Say how often exchanges are used."""
