@@ -1,6 +1,7 @@
 """The published claims that the study of orderings tests, and what came of each: see docs/orderings-plan.md."""
 
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -58,12 +59,18 @@ CLAIMS = (
 HOLDS, FAILS, OPEN = "holds", "fails", "cannot be told"
 
 
-def verdict(frame: pd.DataFrame, claim: Claim, block: Block) -> tuple[str, str]:
-    """Return what came of a claim in a block, and the number it rests on."""
-    found = estimates(frame, block, COSTS.get(claim.measure, claim.measure))
+def verdict(
+    frame: pd.DataFrame, claim: Claim, block: Block, found: dict[str, Estimate] | None = None
+) -> tuple[str, str]:
+    """Return what came of a claim in a block, and the number it rests on; ``found`` are the block's estimates."""
+    found = estimates(frame, block, _measure_of(claim)) if found is None else found
     if claim.one not in found or claim.other not in found:
         return OPEN, "failed"
     return (_of_costs if claim.measure in COSTS else _of_levels)(frame, claim, block, found)
+
+
+def _measure_of(claim: Claim) -> str:
+    return COSTS.get(claim.measure, claim.measure)
 
 
 def _of_costs(frame: pd.DataFrame, claim: Claim, block: Block, found: dict[str, Estimate]) -> tuple[str, str]:
@@ -93,9 +100,10 @@ def _of_levels(frame: pd.DataFrame, claim: Claim, block: Block, _: dict[str, Est
 
 def verdicts(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a row per claim and block: number, claim, data, world, verdict, found."""
+    found = cache(partial(estimates, frame))  # claims share blocks and measures
     rows = [
         {"number": claim.number, "claim": claim.text, "data": block[0], "world": block[1]}
-        | dict(zip(("verdict", "found"), verdict(frame, claim, block), strict=True))
+        | dict(zip(("verdict", "found"), verdict(frame, claim, block, found(block, _measure_of(claim))), strict=True))
         for claim in CLAIMS
         for block in blocks(frame)
         if block[0] in claim.data and block[1] in claim.worlds
