@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import contextlib
 import functools
 import gc
 import os
@@ -10,9 +11,23 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file
-import thorough
-from browser import CHROMIUM, Browser, browser
-from command_line import Ended
+
+
+@contextlib.contextmanager
+def _writing_bytecode() -> Iterator[None]:
+    """Write bytecode, also where the environment forbids it: else each process rewrites all assertions every time."""
+    writes_none = sys.dont_write_bytecode
+    sys.dont_write_bytecode = False
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = writes_none
+
+
+with _writing_bytecode():  # pytest rewrites hypothesis, too
+    import thorough
+    from browser import CHROMIUM, Browser, browser
+    from command_line import Ended
 
 for _library in ("OMP", "OPENBLAS", "MKL"):  # before numpy and PyTorch are imported
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # tiny arrays: more threads only wait for each other
@@ -38,19 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Write bytecode, also where the environment forbids it: else each worker rewrites all assertions every time.
-
-    Collect no garbage: what is made here stays.
-    """
-    writes_no_bytecode = sys.dont_write_bytecode
-    sys.dont_write_bytecode = False
+    """Collect no garbage: what is made here stays. Afterwards collect seldom: it took 4 % of the tests' time."""
     gc.disable()
     try:
-        return (yield)
+        with _writing_bytecode():
+            return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         gc.enable()
-        sys.dont_write_bytecode = writes_no_bytecode
 
 
 @pytest.fixture(scope="session", autouse=True)
