@@ -156,3 +156,15 @@ def test_runs_with_many_columns_of_their_own_take_more_columns_without_a_warning
     many = pd.DataFrame({"protocol": pd.Categorical(["laser"]), "loss": [2.0], "round": [1], **heads, "age": [0.0]})
     together = _joined([plain, many, plain.copy()])
     assert together.assign(bytes=0).shape == (3, 125)
+
+
+def test_results_opened_again_know_the_summary_and_read_the_tables_anew(copied: Path):
+    results = Results.open(copied)
+    summary, metrics = results.estimates(), results.metrics
+    again = results.reopened()
+    for path in copied.glob("*/seed-*/metrics.parquet"):
+        path.write_bytes(b"")
+    pd.testing.assert_frame_equal(again.estimates(), summary)
+    pd.testing.assert_frame_equal(results.metrics, metrics)
+    with pytest.raises(ResultsError, match=r"metrics\.parquet"):
+        _ = again.metrics

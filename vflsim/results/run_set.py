@@ -223,6 +223,13 @@ class RunSet:
         found.baseline = self.baseline if self.baseline in chosen else None
         return found
 
+    def reopened(self) -> Self:
+        """Return the same results as if opened anew: without the tables read so far, with the summaries computed."""
+        runs = (StoredRun(run.folder, run.info, run.label, run.trusted) for run in self.runs)
+        found = type(self)(self.folder, self.scenario, tuple(runs))
+        found._computed = self._computed
+        return found
+
     def _copy(self) -> Self:
         """Copy without what was computed: it may differ in the copy."""
         found = copy(self)

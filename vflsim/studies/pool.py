@@ -232,7 +232,8 @@ class _OpenStudy:
         self._whole = True
         folder = self.spec.folder
         try:
-            write_summary(Results.open(folder))
+            results = Results.open(folder, trust=True)
+            write_summary(results)
             if data is not None:
                 forms = closed_forms(self.spec.scenario, data)  # comes last, because nothing depends on it
                 write_closed_forms(folder, forms.table)
@@ -244,7 +245,7 @@ class _OpenStudy:
                 self._manifest.undo()
             raise
         seconds = time.monotonic() - self._began
-        return Study(Results.open(folder, trust=True), self._failures, len(self.kept), seconds, self.shared)
+        return Study(results.reopened(), self._failures, len(self.kept), seconds, self.shared)
 
     def _prepare(self) -> list[StudyRun]:
         """Prepare the folder; return the runs to execute, in starting order."""
