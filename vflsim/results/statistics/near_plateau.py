@@ -47,10 +47,13 @@ def near_plateau_note(results: RunSet, target: Target) -> Iterator[str]:
     Runs that the target ended have no plateau, and do not count.
     """
     near: list[str] = []
+    metrics = results.metrics
+    protocols, seeds = metrics["protocol"].to_numpy(object), metrics["seed"].to_numpy()
     for name in results.protocols:
         finished = [run for run in results.runs if run.protocol == name and not run.failed]
         runs = [run for run in finished if run.info.stop_reason != "target"]
-        found = [level(distinct(run.frame("metrics")), target.metric) for run in runs]
+        own = [metrics[(protocols == name) & (seeds == run.seed)] for run in runs]
+        found = [level(distinct(rows), target.metric) for rows in own]
         levels = np.array([each for each in found if each is not None])
         if len(levels) and (noise := float(levels[:, 1].mean())) > 0:
             end = float(levels[:, 0].mean())

@@ -107,7 +107,7 @@ class StoredRun:
             raise NotRecordedError(f"the {name} of this run were not kept", where=str(self.folder), remedy=remedy)
         try:
             with opened(self._path(name)) as file:
-                table = pq.read_table(file, partitioning=None, columns=columns and list(columns))
+                table = pq.ParquetFile(file).read(columns and list(columns))
         except (pa.ArrowException, OSError) as error:
             raise damaged(self._path(name), str(error)) from error
         wanted = columns or columns_of(name, table.column_names)

@@ -17,7 +17,15 @@ from vflsim.results.store.write import write_file
 from vflsim.results.tables.answers import answers_table
 from vflsim.results.tables.conditions import conditions_of_results
 from vflsim.results.tables.energy import energy_table
-from vflsim.results.tables.footnotes import baseline_of, final_label, notes, round_measure, select, targets_in
+from vflsim.results.tables.footnotes import (
+    baseline_of,
+    chosen_rows,
+    final_label,
+    notes,
+    round_measure,
+    select,
+    targets_in,
+)
 from vflsim.results.tables.steady import round_sections
 from vflsim.text_table import TextTable, markdown_table
 from vflsim.vocabulary.amounts import quantity, span, spanned
@@ -141,7 +149,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
             row.append(cells[name])
 
     def estimated(head: str, measure: str, target: str | None = None) -> None:
-        if len(select(summary, measure, target)):
+        if chosen_rows(summary, measure, target).any():
             add(head, _cells(results, summary, measure, target))
 
     runs = {name: _runs(results, summary, name) for name in results.protocols}
@@ -167,7 +175,7 @@ def _comparison(results: RunSet, summary: pd.DataFrame, measured: pd.DataFrame, 
     for name in results.own_measures:
         estimated(name.replace("_", " "), name)
     first = baseline_of(results)
-    differ = len(results.protocols) > 1 and len(select(summary, *compared)) > 0
+    differ = len(results.protocols) > 1 and bool(chosen_rows(summary, *compared).any())
     if differ and targets:
         add(f"speed-up vs {first}", _speed_ups(results, measured, first, targets[0]))
     if differ and (pairing or not targets):
@@ -200,7 +208,7 @@ def _speed_ups(results: RunSet, measured: pd.DataFrame, baseline: str, target: s
 
 
 def _cost_columns(summary: pd.DataFrame, target: str) -> list[tuple[tuple[str, str | None], str]]:
-    costs = [cost for cost in COSTS if len(select(summary, f"{cost}_to_target", target))]
+    costs = [cost for cost in COSTS if chosen_rows(summary, f"{cost}_to_target", target).any()]
     return [((f"{cost}_to_target", target), f"{cost} to {_value(target)}") for cost in costs]
 
 

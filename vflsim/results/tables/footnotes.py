@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsim.results.facts.stalled import stalled_note
@@ -56,7 +58,7 @@ def notes(results: RunSet, summary: pd.DataFrame, differ: bool, pairing: bool = 
             plateau = select(summary, f"plateau_{results.main_metric}", None)
             yield from sampling_note(results, results.main_metric, plateau.loc[plateau["baseline"].isna(), "mean"])
     yield from _about_targets(results, summary)
-    if results.evaluated and len(select(summary, f"plateau_{results.main_metric}", None)):
+    if results.evaluated and chosen_rows(summary, f"plateau_{results.main_metric}", None).any():
         head = final_label(results.main_metric).capitalize()
         yield f"{head}: mean over the last tenth of a run's evaluations; a run that a target ended has none."
     steady = select(summary, STEADY, None)
@@ -156,9 +158,15 @@ def targets_in(summary: pd.DataFrame) -> list[str]:
 
 def select(summary: pd.DataFrame, measure: str, target: str | None) -> pd.DataFrame:
     """Select the rows of a summary for a measure and a target (None: rows without a target)."""
-    targets = summary["target"]
-    meant = targets.isna() if target is None else targets == target
-    return summary[meant.to_numpy() & (summary["measure"] == measure).to_numpy()]
+    return summary[chosen_rows(summary, measure, target)]
+
+
+def chosen_rows(summary: pd.DataFrame, measure: str, target: str | None) -> npt.NDArray[np.bool_]:
+    """Say of each row of a summary whether it is for a measure and a target (None: without a target), (rows,)."""
+    # As objects: comparing pandas' strings costs more than all else that a small summary needs.
+    measures, targets = (summary[name].to_numpy(object) for name in ("measure", "target"))
+    found: npt.NDArray[np.bool_] = (measures == measure) & (pd.isna(targets) if target is None else targets == target)
+    return found
 
 
 def final_label(metric: str) -> str:
