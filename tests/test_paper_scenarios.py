@@ -26,6 +26,7 @@ def quick(path: Path) -> Scenario:
     return vflsim.load(path, [f"seeds={said['seeds']}", *words[1::2]])
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.sampled(8)  # of each paper at least one
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_quick_variant_of_a_scenario_trains_every_protocol(path: Path, tmp_path: Path) -> None:

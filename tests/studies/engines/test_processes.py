@@ -35,6 +35,7 @@ from vflsim.studies.sweeps import sweep as sweeping
 from vflsim.studies.sweeps.axes import axes_of
 from vflsim.studies.sweeps.plan import planned
 
+pytestmark = pytest.mark.usefixtures("no_closed_forms")
 TWO = RunOptions(workers=2)
 PROTOCOLS = {
     "wait": {"kind": "synchronous"},
@@ -71,7 +72,7 @@ class Listening(Watcher):
         self.reports[stage.protocol, stage.seed] = report
 
 
-@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
+@pytest.mark.usefixtures("warm_workers")
 def test_two_workers_write_the_bytes_of_one_and_say_the_same(tmp_path: Path) -> None:
     scenario = tiny(PROTOCOLS, timing=RANDOM_TIMING, seeds=[0, 1], stop={"rounds": 8})
     told = {workers: Listening() for workers in (1, 2)}
@@ -177,7 +178,7 @@ def test_workers_read_no_data_that_their_study_has_read(tmp_path: Path, monkeypa
     assert files(tmp_path / "1") == files(tmp_path / "2")
 
 
-@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
+@pytest.mark.usefixtures("warm_workers")
 def test_points_with_other_data_have_their_own_and_equal_ones_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +205,7 @@ def test_points_with_other_data_have_their_own_and_equal_ones_are_read_once(
     assert (one / "metrics.parquet").read_bytes() != (other / "metrics.parquet").read_bytes()
 
 
-@pytest.mark.usefixtures("warm_workers", "no_closed_forms")
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("obstacle", ["another system", "no room"])
 def test_where_nothing_can_be_shared_workers_read_for_themselves(
     obstacle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

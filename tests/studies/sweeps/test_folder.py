@@ -20,6 +20,7 @@ from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 
+pytestmark = pytest.mark.usefixtures("no_closed_forms")
 KEY = "protocols.fast.t"
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 

@@ -18,6 +18,7 @@ from vflsim.scenario import load
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.sweeps.tune import Tuned, tune_protocols
 
+pytestmark = pytest.mark.usefixtures("no_closed_forms")
 BOTH = "training.client_optimizer.lr,training.server_optimizer.lr"
 RATES = [1e-6, 0.3, 1e6]
 """The first learns nothing, the last diverges."""
