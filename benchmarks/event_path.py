@@ -4,7 +4,9 @@ A client-round is that of ``benchmarks/timing.py``; ``rates`` takes 300 rounds a
 call counts for the innermost part below that it serves; C functions and resumed coroutines count as calls. Shares are
 those of samples, as many as the system's clock allows. Run by PYTHONPATH, it measures another revision, too.
 ``--against TREE`` lets this tree and another take turns, each in a process of its own, and prints ratios.
-Run: python benchmarks/event_path.py [rates | table …] [--clients N …] [--against TREE]
+``growth`` says what a client-round takes without the garbage collector, without a table of events, and if clients come
+in client order: the longest upload delay has the last one.
+Run: python benchmarks/event_path.py [rates | table | growth …] [--clients N …] [--against TREE]
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 from timing import bare_simpy, best, scenario
 
 from vflsim.scenario.data import ScenarioData
+from vflsim.simulation import execution
 from vflsim.simulation.run import run_protocol
 
 ROUNDS, TURNS = 300, 3
@@ -65,12 +70,12 @@ def part_of(frame: FrameType | None) -> str:
 
 
 class Course:
-    """Runs of so many clients."""
+    """Runs of so many clients, whose scenario has other keys if they are given."""
 
-    def __init__(self, clients: int) -> None:
+    def __init__(self, clients: int, most: int = ROUNDS, **keys: Any) -> None:
         self.clients = clients
         self._folder = tempfile.TemporaryDirectory()
-        self._of = {rounds: scenario(clients, rounds, Path(self._folder.name)) for rounds in (2, 30, ROUNDS)}
+        self._of = {rounds: scenario(clients, rounds, Path(self._folder.name), **keys) for rounds in (2, 30, most)}
         made = self._of[2]
         self._data = ScenarioData(made).of(made.training)
 
@@ -119,6 +124,29 @@ def rates(clients: list[int]) -> None:
         print(f"{many:>5,} clients: {rate:,.0f} client-rounds/s, {7 * rate / bare:.2f} events to one of bare SimPy")
 
 
+def growth(clients: list[int]) -> None:
+    """Print the microseconds of a client-round, and of one without what could make it grow with the clients."""
+    in_order = {"upload_delay": "(100 + 0.01 * m) ms"}
+    found: dict[tuple[str, int], list[float]] = {}
+    for many in clients:
+        rounds = 2 + max(6, 20_000 // many)
+        kinds = {
+            "as it is": Course(many, rounds),
+            "no collector": Course(many, rounds),
+            "no table of events": Course(many, rounds, record="rounds"),
+            "clients in their order": Course(many, rounds, **in_order),
+        }
+        for _ in range(TURNS):
+            for name, course in kinds.items():
+                off = name == "no collector"
+                with mock.patch.object(execution, "_PATIENCE", (0, 0, 0)) if off else nullcontext():
+                    once = course.seconds(2)
+                    micros = 1e6 * (course.seconds(rounds) - once) / ((rounds - 2) * many)
+                found.setdefault((name, many), []).append(micros)
+    for name in dict.fromkeys(name for name, _ in found):
+        print(f"| {name} | " + " | ".join(f"{statistics.median(found[name, many]):.1f}" for many in clients) + " |")
+
+
 def against(tree: str, clients: list[int]) -> None:
     """Let two trees take turns, and print the rates of both and their ratio: medians of a few turns."""
     here = str(Path(__file__).parents[1])
@@ -160,13 +188,13 @@ def serve() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="rates, table (default: both)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="rates, table (default: both), growth")
     parser.add_argument("--clients", nargs="+", type=int, default=[28, 100, 1000])
     parser.add_argument("--against", metavar="TREE", help="the root of another checkout")
     arguments = parser.parse_args()
     parts = arguments.parts or ["rates", "table"]
-    if strange := set(parts) - {"rates", "table", "serve"}:
-        parser.error(f"no part {min(strange)!r}; choose from rates, table")
+    if strange := set(parts) - {"rates", "table", "growth", "serve"}:
+        parser.error(f"no part {min(strange)!r}; choose from rates, table, growth")
     if arguments.against:
         if not Path(arguments.against, "vflsim", "__init__.py").is_file():
             parser.error(f"--against {arguments.against}: no checkout of vflsim")
@@ -177,6 +205,8 @@ def main() -> None:
         return
     if "rates" in parts:
         rates(arguments.clients)
+    if "growth" in parts:
+        growth(arguments.clients)
     if "table" in parts:
         for many in arguments.clients:
             table(many)

@@ -54,6 +54,8 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fedbcd": ({"kind": "fedbcd", "local_steps": 2}, {}),
     "fedbcd, in turn": ({"kind": "fedbcd", "local_steps": 2, "order": "sequential"}, {}),
     "laser_vfl": ({"kind": "laser_vfl"}, {}),
+    "bs_vfl": ({"kind": "bs_vfl", "window": 2, "local_steps": 2}, {}),
+    "celu_vfl": ({"kind": "celu_vfl", "cache": 2, "uses": 3}, {}),
     "easter": ({"kind": "easter", "blinding": "off"}, ACTIVE),
     "local": ({"kind": "local"}, ACTIVE),
     "t-sync": ({"kind": "t_synchronous", "t": "N/2"}, {}),
