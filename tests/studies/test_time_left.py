@@ -90,6 +90,14 @@ def test_protocols_without_a_pace_take_what_is_expected_in_proportion() -> None:
     assert story.remaining.seconds(2) == pytest.approx(10 + 30)
 
 
+def test_the_time_in_which_files_are_written_counts() -> None:
+    story = Story()
+    run = story.began("wait", 0)
+    story.now += 12
+    story.remaining.ended(run, 10.0)
+    assert story.remaining.seconds(1) == pytest.approx(12)
+
+
 def test_what_only_a_target_ends_has_no_expectation() -> None:
     story = Story()
     assert story.remaining.unknown == ["wait", "async"]

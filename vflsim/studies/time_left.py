@@ -21,6 +21,7 @@ class _Pace:
     Only at a row of metrics is all work complete up to that virtual time. A resumed run begins with a share above 0.
     """
 
+    began: float
     first: tuple[float, float] | None = None
     latest: tuple[float, float] = (0.0, 0.0)
     row: Mapping[str, float] = field(default_factory=dict)
@@ -63,11 +64,11 @@ class Remaining:
     def began(self, run: StudyRun, point: int = 0) -> None:
         """Note the start of a run."""
         self._to_begin[run.protocol] -= 1
-        self._under_way[run, point] = _Pace()
+        self._under_way[run, point] = _Pace(self._clock())
 
     def progressed(self, run: StudyRun, progress: Progress, point: int = 0) -> None:
         """Note how far a run is."""
-        pace = self._under_way.setdefault((run, point), _Pace())
+        pace = self._under_way.setdefault((run, point), _Pace(self._clock()))
         if progress.metrics != pace.row:
             pace.row, pace.latest = progress.metrics, (progress.share, self._clock())
             pace.first = pace.first or pace.latest
@@ -76,6 +77,8 @@ class Remaining:
         """Note the end of a run; ``seconds`` if it tells how long others take."""
         pace = self._under_way.pop((run, point), None)
         if seconds is not None:
+            if pace is not None and not run.continued:  # with the time in which its files are written
+                seconds = max(seconds, self._clock() - pace.began)
             self._ended.setdefault(run.protocol, []).append(seconds)
             if pace is not None and pace.whole_s is not None:
                 self._shares.setdefault(run.protocol, []).append(pace.latest[0])

@@ -87,7 +87,7 @@ def test_protocols_of_a_long_study_are_measured_as_it_begins() -> None:
 
 
 def test_a_short_study_measures_its_first_protocol_alone() -> None:
-    _, study, predictions = of_one_study(5.0)
+    _, study, predictions = of_one_study(2.0)
     study.began(StudyRun("wait", 0, 1, 4))
     assert predictions.asked == [(["wait"], 0.3)]
 

@@ -31,7 +31,7 @@ from vflsim.vocabulary.amounts import quantity, roughly
 _BAR = 8
 _PLAIN_WIDTH = 120
 _NAMED = 8
-_LONG_S, _SEEDS = 30.0, 4
+_LONG_S, _SEEDS = 15.0, 4
 """A study that takes longer, with fewer seeds, is worth the seconds in which all its protocols are measured."""
 _FIRST_S, _ALL_S = 0.3, 2.0
 """Seconds to measure the first protocol, and all others."""
