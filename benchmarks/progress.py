@@ -1,8 +1,9 @@
 """How well the time that is left is told: shown ÷ what it then took, at 25, 50 and 75 % of shipped studies.
 
 Each study runs by itself in a process of its own, with its own stop rules, as `vflsim run` does in a terminal with one
-worker; 25 % are of the seconds from the command's start to its end, all files written. Noted is what the terminal
-shows at that moment. Aim: within 0.7 to 1.3. With --busy N, N processes that do nothing but compute run beside it.
+worker; 25 % are of the seconds from the first run's start, when the terminal begins to show it, to the end, all files
+written. Noted is what the terminal shows at that moment. Aim: within 0.7 to 1.3. With --busy N, N processes that do
+nothing but compute run beside it.
 Run: VFLSIM_DATA=… python benchmarks/progress.py [--busy N] [--workers N] [STUDY …]
 """
 
@@ -57,10 +58,10 @@ def noted(path: str, workers: int) -> dict[str, float | list[float | None]]:
             super().show()
             notes.append((time.monotonic(), self.seconds_left))
 
-    began = time.monotonic()
     scenario = load(path)
     with tempfile.TemporaryDirectory() as folder, NotingDisplay(SafeConsole(stderr=True), scenario) as display:
         run_study(scenario, Path(folder) / "out", options=RunOptions(workers=workers), watcher=display.alone)
+    began = notes[0][0]
     whole = time.monotonic() - began
     shown = [next((left for at, left in reversed(notes) if at - began <= part * whole), None) for part in MOMENTS]
     return {"whole": whole, "left": shown}

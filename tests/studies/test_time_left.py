@@ -98,6 +98,14 @@ def test_the_time_in_which_files_are_written_counts() -> None:
     assert story.remaining.seconds(1) == pytest.approx(12)
 
 
+def test_what_follows_the_runs_is_left_until_the_end() -> None:
+    remaining = Remaining({"wait": 1}, lambda: 0.0, after_s=3.0)
+    run = StudyRun("wait", 0, 1, 1)
+    remaining.began(run)
+    remaining.ended(run, 10.0)
+    assert remaining.seconds(0) == 3
+
+
 def test_what_only_a_target_ends_has_no_expectation() -> None:
     story = Story()
     assert story.remaining.unknown == ["wait", "async"]

@@ -41,11 +41,14 @@ class Remaining:
     runs of its protocol ended that came further. Other runs take as long as those of their protocol. Runs of protocols
     that have no pace yet take what is ``expected`` of them, in proportion to how long the others take compared with
     what is expected of those; or, if nothing is expected, as all on average. ``runs`` is the number of runs of each
-    protocol. ``point`` tells apart equal runs at different points of a sweep.
+    protocol, ``after_s`` what is left once all have ended. ``point`` tells apart equal runs at different points of a
+    sweep.
     """
 
-    def __init__(self, runs: Mapping[str, int], clock: Callable[[], float] = time.monotonic) -> None:
-        self._to_begin, self._clock = Counter(runs), clock
+    def __init__(
+        self, runs: Mapping[str, int], clock: Callable[[], float] = time.monotonic, after_s: float = 0.0
+    ) -> None:
+        self._to_begin, self._clock, self._after_s = Counter(runs), clock, after_s
         self._under_way: dict[tuple[StudyRun, int], _Pace] = {}
         self._ended: dict[str, list[float]] = {}
         self._shares: dict[str, list[float]] = {}
@@ -102,7 +105,7 @@ class Remaining:
             left.append(max(0.0, (end - share) * whole_s - (now - since)))
         counts = {protocol: max(0, count) for protocol, count in self._to_begin.items()}
         waits = [known.get(protocol, usual) for protocol, count in counts.items() for _ in range(count)]
-        return study_s([fmean(waits or [usual])] * waiting, left or [0.0])
+        return study_s([fmean(waits or [usual])] * waiting, left or [0.0]) + self._after_s
 
     def _known(self) -> dict[str, float]:
         """Return the seconds of a run of each protocol with a pace or an ended run."""

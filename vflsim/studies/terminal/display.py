@@ -33,6 +33,8 @@ _PLAIN_WIDTH = 120
 _NAMED = 8
 _LONG_S, _SEEDS = 15.0, 4
 """A study that takes longer, with fewer seeds, is worth the seconds in which all its protocols are measured."""
+_AFTER_S = 0.1
+"""What the summary and the closed forms of a protocol take at the end of a study."""
 _FIRST_S, _ALL_S = 0.3, 2.0
 """Seconds to measure the first protocol, and all others."""
 
@@ -87,7 +89,9 @@ class Display(SweepWatcher):
         runs = Counter[str]()
         for step in steps:
             runs.update(step.own)
-        self.remaining, self._planned = Remaining(runs), True
+        alone = len(steps) == 1 and not steps[0].setting
+        after_s = _AFTER_S * len(runs) if alone else 0.0  # points of a sweep are finished beside the runs of others
+        self.remaining, self._planned = Remaining(runs, after_s=after_s), True
         self.waiting = {step.number: sum(step.own.values()) for step in steps}
 
     def watching(self, step: Step) -> StudyDisplay:
