@@ -140,6 +140,7 @@ def table(folder: Path) -> Iterator[str]:
 
 def targets(folder: Path, target: float) -> Iterator[str]:
     """Yield times to a target as Markdown, and how many pairs whose simulated intervals do not overlap keep order."""
+    import numpy as np
     from scipy.stats import kendalltau, t
 
     import vflsim
@@ -155,17 +156,18 @@ def targets(folder: Path, target: float) -> Iterator[str]:
         if min(counts) < len(one):
             yield f"| `{name}` | {counts[0]}, {counts[1]} of {len(one)} | | | |"
             continue
-        simulated, live = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
-        spread = (sum((a - simulated) ** 2 for a, _ in pairs) / (len(pairs) - 1)) ** 0.5
+        simulated, live = (float(np.mean(side)) for side in zip(*pairs, strict=True))
+        spread = float(np.std([a for a, _ in pairs], ddof=1))
         within = float(t.ppf(0.975, len(pairs) - 1)) * spread / len(pairs) ** 0.5
         spans[name] = simulated, within, live
-        yield f"| `{name}` | all | {simulated:.2f} ± {within:.2f} | {live:.2f} | {live / simulated:.3f} |"
-    apart = [
-        (a, b) for a, b in combinations(spans.values(), 2) if abs(a[0] - b[0]) > a[1] + b[1]
-    ]  # fmt: skip
+        ratio = f"{live / simulated:.3f}" if simulated else ""
+        yield f"| `{name}` | all | {simulated:.2f} ± {within:.2f} | {live:.2f} | {ratio} |"
+    apart = [(a, b) for a, b in combinations(spans.values(), 2) if abs(a[0] - b[0]) > a[1] + b[1]]
     alike = sum((a[0] < b[0]) == (a[2] < b[2]) for a, b in apart)
-    tau = kendalltau([each[0] for each in spans.values()], [each[2] for each in spans.values()]).statistic
-    yield f"\n{alike} of {len(apart)} pairs whose intervals do not overlap have the same order; τ of all is {tau:.2f}."
+    yield f"\n{alike} of {len(apart)} pairs whose intervals do not overlap have the same order."
+    if len(spans) > 1:
+        simulated_s, _, live_s = zip(*spans.values(), strict=True)
+        yield f"Kendall's τ of all is {kendalltau(simulated_s, live_s).statistic:.2f}."
 
 
 def reached(run: StoredRun, target: float) -> float | None:

@@ -1,5 +1,7 @@
 """Benchmarks run at the sizes that scenarios allow."""
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import torch
 
 from vflsim.protocols import PROTOCOLS
 from vflsim.protocols.vectorisable import Vectorisable
-from vflsim.scenario.load import most_clients
+from vflsim.scenario.load import as_scenario, most_clients
+from vflsim.studies.study import run_study
 
 
 @pytest.mark.slow
@@ -115,3 +118,51 @@ def test_the_benchmark_of_workers_measures_their_memory_and_their_starts(monkeyp
     assert min(found["starts_s"]) > 0
     assert 0 < found["most"]["data"] < found["most"]["anonymous"] < found["most"]["pss"]
     assert found["rate"] > 0
+
+
+TINY = {
+    "name": "tiny",
+    "data": {"name": "digits", "train_rows": 60},
+    "partition": {"clients": 2},
+    "models": {"client": {"kind": "linear", "embedding": 4}, "aggregate": "mean", "server": {"kind": "linear"}},
+    "training": {
+        "batch": 20,
+        "client_optimizer": {"kind": "sgd", "lr": 0.2},
+        "server_optimizer": {"kind": "sgd", "lr": 0.1},
+    },
+    "timing": {"clients": {"compute": "2 ms"}},
+    "protocols": {"wait": {"kind": "synchronous"}, "first": {"kind": "t_synchronous", "t": 1}},
+    "evaluate": {"every": "2 rounds"},
+    "stop": {"rounds": 20},
+    "seeds": [0, 1],
+}
+
+
+def test_the_benchmark_of_progress_notes_what_was_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import progress
+
+    file = tmp_path / "tiny.yaml"
+    file.write_text(json.dumps(TINY))
+    told = progress.noted(str(file), workers=1)
+    assert told["whole"] > 0
+    assert len(told["left"]) == len(progress.MOMENTS)
+    assert told["left"][-1] is not None  # one of four runs has ended
+
+
+def test_the_benchmark_of_live_runs_compares_times_to_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study and a copy of it: all that is compared is equal."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1] / "benchmarks"), *sys.path])
+    import live_against_simulated
+
+    run_study(as_scenario(TINY), tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "live")
+    head, _, *rows, alike, tau = live_against_simulated.targets(tmp_path, 0.2)
+    assert "reached 0.2" in head
+    assert [row.split("|")[1].strip() for row in rows] == ["`wait`", "`first`"]
+    assert all(row.endswith("| 1.000 |") for row in rows)
+    assert "have the same order" in alike
+    assert tau == "Kendall's τ of all is 1.00."
+    none = [*live_against_simulated.targets(tmp_path, 1.01)]
+    assert "0, 0 of 2" in none[2]
+    assert none[-1].startswith("\n0 of 0 pairs")

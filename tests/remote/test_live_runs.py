@@ -339,6 +339,22 @@ def test_keys_init_makes_a_folder_for_each_party(tmp_path: Path, vflsim: Callabl
     assert "the folder exists" in again.err
 
 
+def played_to_the_end(commands: list[list[str]], folders: list[Path] | None = None) -> list[str]:
+    """Run the processes of all parties, each in its folder, until they have ended well; return what each has said."""
+    processes = [
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command, folder in zip(commands, folders or [None] * len(commands), strict=True)
+    ]
+    try:
+        said = [process.communicate(timeout=400)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert not any(process.returncode for process in processes), said
+    return said
+
+
 @pytest.mark.slow
 def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
     scenario, out = stored(tmp_path, stop={"rounds": 3}), tmp_path / "live"
@@ -356,16 +372,7 @@ def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
         commands.append(
             [*vflsim, "party", str(scenario), "--party", str(party), "--connect", place, "--identity", identity, *own]
         )
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
-    ]
-    try:
-        said = [process.communicate(timeout=240)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0, 0, 0], said
+    said = played_to_the_end(commands)
     assert "without the events and weights of client-2" in said[0]
     weights = load_file(out / "wait" / "seed-0" / "weights.safetensors")
     assert {key.partition(".")[0] for key in weights} == {"server", "client-1"}
@@ -408,20 +415,12 @@ def test_parties_with_stand_ins_for_the_files_of_others_end_with_the_same_weight
         "client-1": ["party", "scenario.yaml", "--party", "1", "--connect", place],
         "client-2": ["party", "scenario.yaml", "--party", "2", "--connect", place],
     }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "vflsim", *role, *common, "--identity", str(tmp_path / "keys" / party)],
-            cwd=tmp_path / party, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for party, role in roles.items()
-    ]  # fmt: skip
-    try:
-        said_by_all = [process.communicate(timeout=400)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0, 0, 0], said_by_all
+    identities = [["--identity", str(tmp_path / "keys" / party)] for party in roles]
+    commands = [
+        [sys.executable, "-m", "vflsim", *role, *common, *own]
+        for role, own in zip(roles.values(), identities, strict=True)
+    ]
+    played_to_the_end(commands, [tmp_path / party for party in roles])
     assert vflsim("run", scenario, "--eager", "--out", tmp_path / "simulated", "--no-report").status == 0
     live, simulated = (
         load_file(tmp_path / name / "wait" / "seed-0" / "weights.safetensors") for name in ("live", "simulated")
