@@ -11,7 +11,7 @@ from statistics import fmean
 
 from vflsim.simulation.conductor import Progress
 from vflsim.studies.checks.calibrate import study_s
-from vflsim.studies.runs.progress import StudyRun
+from vflsim.studies.runs.progress import Predict, StudyRun
 
 
 @dataclass(slots=True)
@@ -111,3 +111,29 @@ class Remaining:
         """Return the seconds of a run of each protocol with a pace or an ended run."""
         paces = {run.protocol: whole_s for (run, _), pace in self._under_way.items() if (whole_s := pace.whole_s)}
         return paces | {protocol: fmean(seconds) for protocol, seconds in self._ended.items()}
+
+
+class Foresight:
+    """Measures protocols of a study that have not run, where these decide how long it takes.
+
+    A study that takes longer than ``LONG_S`` is worth the seconds of measuring. With ``SEEDS`` seeds or more, all
+    protocols have run after a quarter of it.
+    """
+
+    LONG_S, SEEDS = 15.0, 4
+    FIRST_S, ALL_S = 0.3, 2.0
+    """Seconds to measure the first protocol, and all others."""
+
+    def __init__(self, predict: Predict, remaining: Remaining) -> None:
+        self._predict, self._remaining, self._done = predict, remaining, False
+
+    def before(self, protocol: str, waiting: int) -> None:
+        """Look ahead before a run of ``protocol`` begins; ``waiting`` counts the runs to begin, this one included."""
+        unknown = self._remaining.unknown
+        if self._done or len(unknown) < 2 or waiting >= self.SEEDS * len(unknown):
+            return
+        if self._remaining.seconds(waiting) is None:
+            self._remaining.expect(self._predict([protocol], self.FIRST_S))
+        if (self._remaining.seconds(waiting) or 0.0) > self.LONG_S:
+            self._remaining.expect(self._predict(self._remaining.unknown, self.ALL_S))
+            self._done = True

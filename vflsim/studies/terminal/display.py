@@ -24,19 +24,15 @@ from vflsim.studies.runs.simulator_choice import Choice
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 from vflsim.studies.terminal.live import live_on
 from vflsim.studies.terminal.text import choice_lines, kept, main_metric
-from vflsim.studies.time_left import Remaining
+from vflsim.studies.time_left import Foresight, Remaining
 from vflsim.text_table import SafeConsole, say
 from vflsim.vocabulary.amounts import quantity, roughly
 
 _BAR = 8
 _PLAIN_WIDTH = 120
 _NAMED = 8
-_LONG_S, _SEEDS = 15.0, 4
-"""A study that takes longer, with fewer seeds, is worth the seconds in which all its protocols are measured."""
 _AFTER_S = 0.1
 """What the summary and the closed forms of a protocol take at the end of a study."""
-_FIRST_S, _ALL_S = 0.3, 2.0
-"""Seconds to measure the first protocol, and all others."""
 
 
 class Display(SweepWatcher):
@@ -165,7 +161,7 @@ class StudyDisplay(Watcher):
         self._moved_to: Path | None = None
         self._under_way: dict[StudyRun, Progress | None] = {}
         self._ended: set[StudyRun] = set()
-        self._predict: Predict | None = None
+        self._foresight: Foresight | None = None
         self.count, self.total = 0, len(step.scenario.protocols) * len(step.scenario.seeds)
 
     @property
@@ -210,12 +206,14 @@ class StudyDisplay(Watcher):
             say(self._console, line)
 
     def predictable(self, predict: Predict) -> None:
-        """Keep the function until a study turns out to be long; a sweep learns from its first points."""
-        self._predict = predict if self._alone and self._owner.tells_time_left else None
+        """Measure protocols ahead if somebody sees the time left; a sweep learns from its first points."""
+        if self._alone and self._owner.tells_time_left:
+            self._foresight = Foresight(predict, self._owner.remaining)
 
     def began(self, stage: StudyRun) -> None:
         """Show a line for the run until it ends."""
-        self._foresee(stage.protocol)
+        if self._foresight is not None:
+            self._foresight.before(stage.protocol, sum(self._owner.waiting.values()))
         self._need_not_begin(1)
         self._under_way[stage] = None
         self._owner.remaining.began(stage, self._step.number)
@@ -268,20 +266,6 @@ class StudyDisplay(Watcher):
             moved = f"\n  {_moved(self._moved_to)}" if self._moved_to else ""
             return f"{before}a checkpoint is kept in {folder}{moved}\n  resume with: {again}"
         return before + (f"{folder} is as it was before" if folder.exists() else "nothing was written")
-
-    def _foresee(self, protocol: str) -> None:
-        """Measure protocols that have not run yet, where they decide how long the study takes.
-
-        With four seeds or more all protocols have run after a quarter of it.
-        """
-        remaining, waiting = self._owner.remaining, sum(self._owner.waiting.values())
-        if self._predict is None or len(remaining.unknown) < 2 or waiting >= _SEEDS * len(remaining.unknown):
-            return
-        if remaining.seconds(waiting) is None:
-            remaining.expect(self._predict([protocol], _FIRST_S))
-        if (remaining.seconds(waiting) or 0.0) > _LONG_S:
-            remaining.expect(self._predict(remaining.unknown, _ALL_S))
-            self._predict = None
 
     def _need_not_begin(self, runs: int) -> None:
         waiting = self._owner.waiting
