@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -170,7 +169,7 @@ def load(
         present,
         holders.columns,
         holders.shapes,
-        _rows_digest(raw, split),
+        split.digest(raw.ids, raw.present),
     )
 
 
@@ -232,19 +231,6 @@ def _split(data: Data, raw: RawData, target: EncodedLabels) -> RowSplit:
         data.split_seed,
         data.train_rows,
     )
-
-
-def _rows_digest(raw: RawData, split: RowSplit) -> str:
-    digest = sha256()
-    for rows in (split.train, split.validation, split.test):
-        digest.update(f"{len(rows)} rows\n".encode())
-        if raw.ids is None:
-            digest.update(np.ascontiguousarray(rows, "<i8").tobytes())
-        else:
-            digest.update("\n".join(map(str, raw.ids[rows])).encode())
-        if raw.present is not None:
-            digest.update(np.packbits(raw.present[rows]).tobytes())
-    return digest.hexdigest()
 
 
 def _make_noisy(

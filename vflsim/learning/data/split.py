@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from math import ceil
 
 import numpy as np
@@ -27,6 +28,21 @@ class RowSplit:
     def where(self, present: NDArray[np.bool_]) -> RowSplit:
         """Keep the rows that are ``present``, (rows,)."""
         return RowSplit(*(rows[present[rows]] for rows in (self.train, self.validation, self.test)))
+
+    def digest(self, ids: Array | None, present: Array | None) -> str:
+        """Return a SHA-256 of the rows of each split: of their ``ids`` (or indices), and of the parties that hold them.
+
+        ``present``, (rows, parties), is None where all parties hold all rows.
+        """
+        found = sha256()
+        for rows in (self.train, self.validation, self.test):
+            found.update(f"{len(rows)} rows\n".encode())
+            names = rows if ids is None else ids[rows]
+            numbers = names.dtype.kind in "iu"  # of any width: files of one party may have been written by another
+            found.update(names.astype("<i8").tobytes() if numbers else "\n".join(map(str, names)).encode())
+            if present is not None:
+                found.update(np.packbits(present[rows]).tobytes())
+        return found.hexdigest()
 
 
 def split_rows(
