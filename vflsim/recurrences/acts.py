@@ -23,7 +23,9 @@ class Activated:
 
 @dataclass(frozen=True, slots=True)
 class ClientWork:
-    """The client performs an operation, which gives the FLOPs and never runs; of all clients those ``by`` whom it is.
+    """The client performs an operation, which gives the FLOPs and never runs.
+
+    ``by``: the clients that perform it; None: all.
 
     Example::
 

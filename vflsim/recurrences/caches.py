@@ -44,7 +44,10 @@ class Caches:
         return free
 
     def take(self, whose: Bools) -> Ints:
-        """Return what those use who are ready, and ``whose`` step it is; count the use. Others have any number (M,)."""
+        """Return the exchange that each party uses (M,), and count the uses by the parties that ``whose`` selects.
+
+        The number means nothing for a party without a ready exchange.
+        """
         chosen = np.where(self._free, self._used_at, _NEVER).argmin(axis=0)
         found: Ints = np.maximum(self._exchange[chosen, self._columns], 0)
         places = chosen[whose], self._columns[whose]

@@ -127,7 +127,7 @@ class CachingRounds:
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _play(self, number: int, draws: tuple[Ints, Floats, Floats, Floats, Floats, Floats], k: int) -> _Round:
-        """Play round ``number``, of whose draws row k tells."""
+        """Play round ``number``, whose draws are in row k."""
         kinds, embedding, uploading, up, down, serving = draws
         trip, times, kind = self._trip, self._times, int(kinds[k])
         ready = times.activated(self._now, number)
@@ -181,7 +181,7 @@ class CachingRounds:
         return works, np.maximum(now, until)
 
     def _steps(self, now: Floats, which: Ints, kinds: Ints, whose: Bools) -> _Work:
-        """Return the steps of those ``whose`` they are: ``which`` operations of the three, on batches of ``kinds``."""
+        """Return a step of each client that ``whose`` selects, by ``which`` operation, on batches of ``kinds``."""
         seconds = self._trip.step.draw.series.stage.take(self._stepped) * self._factors[which, kinds, self._columns]
         ends = now + self._times.lasting(now, seconds, whose)
         flops: Floats = self._flops[which, kinds, self._columns] * whose

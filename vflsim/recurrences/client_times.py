@@ -31,7 +31,7 @@ class ClientTimes:
         return times
 
     def lasting(self, now: Floats, seconds: Floats, whose: Bools | None = None) -> Floats:
-        """Return how long work of ``seconds`` lasts from ``now`` on, of those ``whose`` it is: all, by default."""
+        """Return how long work of ``seconds`` lasts from ``now`` on, for clients that ``whose`` selects (None: all)."""
         if not self._pauses:
             return seconds
         lasting = seconds.copy()
