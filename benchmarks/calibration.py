@@ -7,9 +7,11 @@ runs take turns, so that a load of the machine meets all. Runs with another numb
 calibrated scenario. A prediction is a simulation without training. The first tenth of the rounds is left out on both
 sides, and models are evaluated at the end alone.
 
-With --simulated the runs are simulations with a timing of their own, which the calibration does not see: how well the
-method does where nothing but chance disturbs it.
-Run: python benchmarks/calibration.py [--simulated] [--rounds N] [--seeds N] [--figure FILE]
+With --hidden N the clients' two hidden layers have N units, so that what is computed weighs more against what the
+machine does between computations. With --simulated the runs are simulations with a timing of their own, which the
+calibration does not see: how well the method does where nothing but chance disturbs it.
+Run: python benchmarks/calibration.py [--simulated] [--hidden N] [--clients N …] [--rounds N] [--seeds N]
+[--figure FILE]
 """
 
 from __future__ import annotations
@@ -48,7 +50,6 @@ SCENARIO: dict[str, Any] = {
     "data": {"name": "digits"},
     "partition": {"clients": 2},
     "models": {
-        "client": {"kind": "mlp", "hidden": [256, 256], "embedding": 32},
         "aggregate": "mean",
         "server": {"kind": "mlp", "hidden": [128]},
     },
@@ -79,11 +80,17 @@ def named(case: str) -> str:
     return "".join(each if each.isalnum() else "_" for each in case)
 
 
-def load(cases: Iterable[str], clients: int, rounds: int, seeds: list[int], **sections: Any) -> Any:
+def load(cases: Iterable[str], clients: int, rounds: int, seeds: list[int], hidden: int, **sections: Any) -> Any:
     """Return the scenario of some cases."""
     import vflsim
 
-    said = {**SCENARIO, "partition": {"clients": clients}, "protocols": {named(case): CASES[case] for case in cases}}
+    client = {"kind": "mlp", "hidden": [hidden, hidden], "embedding": 32}
+    said = {
+        **SCENARIO,
+        "partition": {"clients": clients},
+        "models": {**SCENARIO["models"], "client": client},
+        "protocols": {named(case): CASES[case] for case in cases},
+    }
     return vflsim.load({**said, "stop": {"rounds": rounds}, "seeds": seeds, **sections})
 
 
@@ -103,7 +110,7 @@ class Bench:
         place = self.folder / str(self.studies)
         self.studies += 1
         timing = {"timing": TRUTH} if self.chosen.simulated else {}
-        said = load(cases, clients, self.chosen.rounds, self.seeds, record="events", **timing)
+        said = load(cases, clients, self.chosen.rounds, self.seeds, self.chosen.hidden, record="events", **timing)
         if self.chosen.simulated:
             return vflsim.run(said, place, timing_only=True, progress=False)
         place.mkdir()
@@ -134,7 +141,7 @@ class Bench:
         """Return the mean round that a timing predicts for a case (s)."""
         import vflsim
 
-        said = load([case], clients, PREDICTED_ROUNDS, [seed], timing=timing, record="rounds")
+        said = load([case], clients, PREDICTED_ROUNDS, [seed], self.chosen.hidden, timing=timing, record="rounds")
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             return mean_round(vflsim.run(said, Path(place) / "run", timing_only=True, progress=False).runs[0])
 
@@ -165,6 +172,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--clients", type=int, nargs="*", default=CLIENTS)
     parser.add_argument("--simulated", action="store_true")
     parser.add_argument("--figure", type=Path)
     chosen = parser.parse_args()
@@ -182,7 +191,7 @@ def main() -> None:
             if case == CALIBRATED:
                 before = [(own[seed], again[seed - 1]) for seed in bench.seeds]
                 bench.row("the same with another seed", before)
-        for clients in CLIENTS:
+        for clients in chosen.clients:
             timings = bench.calibrated(bench.measured([CALIBRATED], 2))
             others = bench.measured([CALIBRATED], clients)
             bench.row(
@@ -196,7 +205,8 @@ def main() -> None:
                 ],
             )
         loads = f"; load {min(bench.loads):.1f} to {max(bench.loads):.1f}" if bench.loads else ""
-        print(f"\n{os.cpu_count()} cores{loads}; {chosen.rounds} rounds a run, seeds {bench.seeds}")
+        runs = f"{chosen.rounds} rounds a run, seeds {bench.seeds}, {chosen.hidden} units"
+        print(f"\n{os.cpu_count()} cores{loads}; {runs}")
 
 
 if __name__ == "__main__":
