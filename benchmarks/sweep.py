@@ -28,7 +28,7 @@ def tables(folder: Path) -> dict[str, bytes]:
 
 def main(workers: int) -> None:
     plan = planned("quickstart", axes_of("quickstart", OVER, OVERRIDES), overrides=OVERRIDES)
-    distinct = 2 * len({(name, text) for point in plan.points for name, text in point.depends.items()})
+    distinct = len({(point.identity(name).digest, seed) for point in plan.points for name, seed in point.runs})
     print(f"{len(plan.points)} points, {plan.runs} runs, {distinct} of them different")
     seconds, found = {}, {}
     with tempfile.TemporaryDirectory() as folder:
