@@ -1,7 +1,7 @@
 """What one writes without vflsim: Fashion-MNIST, all features in one place, ten epochs, in bare PyTorch.
 
 The network, batches, learning rates and evaluations of ``wait`` in scenarios/fashion_mnist_stragglers.yaml. Timed by
-benchmarks/whole_process.py. Run: python benchmarks/bare_centralised.py FOLDER_OF_FASHION_MNIST
+benchmarks/whole_process.py. Run: python benchmarks/bare_centralised.py FOLDER_OF_FASHION_MNIST [EPOCHS]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def labels(file: Path) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(gzip.decompress(file.read_bytes())[8:], np.uint8).astype(np.int64))
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, epochs: int = EPOCHS) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     x, y = images(folder / "train-images-idx3-ubyte.gz"), labels(folder / "train-labels-idx1-ubyte.gz")
@@ -48,12 +48,12 @@ def main(folder: Path) -> None:
             {"params": top.parameters(), "lr": 0.2, "momentum": 0.9},
         ]
     )
-    for epoch in range(EPOCHS + 1):
+    for epoch in range(epochs + 1):
         with torch.no_grad():
             output = model(x_test)
             accuracy = float((output.argmax(1) == y_test).float().mean())
         print(f"epoch {epoch:2}: test loss {float(loss_of(output, y_test)):.4f}, test accuracy {accuracy:.4f}")
-        for ids in torch.randperm(len(x)).split(BATCH) if epoch < EPOCHS else ():
+        for ids in torch.randperm(len(x)).split(BATCH) if epoch < epochs else ():
             loss = loss_of(model(x[ids]), y[ids])
             optimizer.zero_grad()
             loss.backward()
@@ -61,4 +61,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

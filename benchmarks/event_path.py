@@ -74,10 +74,10 @@ class Course:
 
     def __init__(self, clients: int, most: int = ROUNDS, **keys: Any) -> None:
         self.clients = clients
-        self._folder = tempfile.TemporaryDirectory()
-        self._of = {rounds: scenario(clients, rounds, Path(self._folder.name), **keys) for rounds in (2, 30, most)}
-        made = self._of[2]
-        self._data = ScenarioData(made).of(made.training)
+        with tempfile.TemporaryDirectory() as folder:
+            self._of = {rounds: scenario(clients, rounds, Path(folder), **keys) for rounds in (2, 30, most)}
+            made = self._of[2]
+            self._data = ScenarioData(made).of(made.training)
 
     def seconds(self, rounds: int) -> float:
         """Processor time of a run."""

@@ -3,7 +3,7 @@
 For every protocol a run of some seconds is started as a process of its own, killed, started again with ``--resume``,
 killed again, and so on; in the end it is left alone. Its tables and weights must be those of an uninterrupted run to
 the last byte; run.json may differ in its wall-clock time only. Then: what checkpoints cost, and how fast the way back
-is. Run: python benchmarks/kill_and_resume.py [kills]   (50 take about six minutes)
+is. Run: python benchmarks/kill_and_resume.py [kills [RUN]]   (50 of all runs take about six minutes)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -104,20 +104,21 @@ RUNS: dict[str, tuple[dict[str, Any], int, dict[str, Any], list[str]]] = {
 """What is run: the protocol, how many rounds, what is said otherwise than in ``BASE``, and options."""
 
 
-def main(kills: int) -> None:
+def main(kills: int, *chosen: str) -> None:
     """Print both tables."""
     pick = random.Random(0)
     print(f"{kills} kills at random moments, checkpoints every {EVERY}")
     print(f"{'run':<22} {'seconds':>8} {'kills':>6} {'resumed':>8}   identical", flush=True)
     total = 0
-    for n, name in enumerate(RUNS):
-        count = kills // len(RUNS) + (n < kills % len(RUNS))
+    names = chosen or [*RUNS]
+    for n, name in enumerate(names):
+        count = kills // len(names) + (n < kills % len(names))
         with tempfile.TemporaryDirectory() as folder:
             seconds, resumed, same = _killed(name, Path(folder), count, pick)
         total += count * same
         print(f"{name:<22} {seconds:8.1f} {count:6} {resumed:8}   {'yes' if same else 'NO'}", flush=True)
     print(f"{total} of {kills} kills without a trace\n")
-    _costs()
+    _costs(names)
 
 
 def _killed(name: str, folder: Path, kills: int, pick: random.Random) -> tuple[float, int, bool]:
@@ -173,10 +174,10 @@ def _files(out: Path) -> Mapping[str, bytes]:
 # --- what it costs --------------------------------------------------------------------------------------------------
 
 
-def _costs() -> None:
+def _costs(names: Sequence[str]) -> None:
     """One checkpoint in the middle of each run, and the way back to it."""
     print(f"{'run':<22} {'events':>8} {'seconds':>8} {'size, kB':>9} {'writing, ms':>12} {'back, s':>8}   of the time")
-    for name in RUNS:
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             scenario = load(_scenario(name, Path(folder)))
             checkpoints = Path(folder) / "checkpoints"
@@ -207,4 +208,4 @@ def _go(scenario: Scenario, name: str, keeper: Keeper, far: Callable[[Progress],
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else KILLS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else KILLS, *sys.argv[2:])

@@ -3,7 +3,7 @@
 What a run has to hold are its data (in the precision of its training), the server's embedding table (of protocols that
 keep one), and the models. The peak is the greatest resident size of the process, less that of a process that has only
 imported the same modules. Aim: at most 1.5 × what has to be held.
-Run: python benchmarks/memory.py [rounds]   (needs Fashion-MNIST: vflsim data get fashion_mnist)
+Run: python benchmarks/memory.py [rounds [PROTOCOL …]]   (needs Fashion-MNIST: vflsim data get fashion_mnist)
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ AIM = 1.5
 MIB = 2**20
 
 
-def main(rounds: int) -> None:
+def main(rounds: int, chosen: list[str]) -> None:
     """Print the table."""
     print(f"{SCENARIO.stem}, {rounds} rounds and their evaluations, MiB")
     print(f"{'protocol':<17} {'data':>7} {'table':>7} {'models':>7} {'held':>7} {'peak':>7}   ratio (aim ≤ {AIM:g})")
-    protocols = _child("names")
+    protocols = chosen or _child("names")
     for names in (*([name] for name in protocols), protocols):
         found = _child("run", rounds, *names)
         peak = found["peak"] - _child("import", *found["modules"])
@@ -104,4 +104,4 @@ if __name__ == "__main__":
         answers: dict[str, Callable[..., Any]] = {"names": names, "run": run, "import": imported}
         print(json.dumps(answers[what](*given)))
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else ROUNDS)
+        main(int(sys.argv[1]) if sys.argv[1:] else ROUNDS, sys.argv[2:])
