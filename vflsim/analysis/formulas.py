@@ -192,6 +192,25 @@ def bound_formulas(clients: int, t: int, ageing: bool) -> tuple[Formula, ...]:
     )  # fmt: skip
 
 
+def stage_formulas(clients: int, t: int) -> tuple[Formula, ...]:
+    """E T = E T_chain + E D: the Markov chain of the clients' stages, and the cost of what stands still beside it."""
+    import sympy
+
+    m, mean, value = sympy.Symbol("m", integer=True), sympy.Function("E"), sympy.Function("h")
+    rates, still, state = sympy.IndexedBase("mu"), sympy.IndexedBase("d"), sympy.Symbol("x")
+    chain, cost, late = sympy.symbols("T_chain D L")
+    after = sympy.IndexedBase("x")[m]
+    costs = sympy.Sum(rates[m] * still[m] * (value(state) - value(after)), (m, 1, sympy.Symbol("M"))) + late
+    return (
+        Formula(mean(sympy.Symbol("T")), mean(chain) + mean(cost), f"T_chain: stages of {clients} clients, t = {t}"),
+        Formula(
+            cost, costs,
+            "h: relative values, bounded over all states; x_m: m's first stage has ended; d_m: seconds for which m "
+            "stands still; L: by how much the step starts late",
+        ),
+    )  # fmt: skip
+
+
 def ordinal(t: int) -> str:
     """``1st``, ``2nd``, ``3rd``, ``4th``."""
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(t % 10 if t % 100 not in (11, 12, 13) else 0, "th")

@@ -17,6 +17,7 @@ from vflsim.analysis.formulas import (
     rate_bound_formulas,
     rate_formulas,
     round_formulas,
+    stage_formulas,
 )
 from vflsim.analysis.memoryless import working_on
 from vflsim.analysis.pace import Pace
@@ -33,6 +34,7 @@ from vflsim.analysis.rounds import (
 )
 from vflsim.analysis.several_arrivals import longest_round, shortest_round
 from vflsim.analysis.single_arrivals import busiest, rates
+from vflsim.analysis.stage_bounds import stage_round
 from vflsim.timing.law import Law, Point
 from vflsim.timing.order import SlowestSubset, order_statistic
 from vflsim.timing.sums import shifted
@@ -178,9 +180,12 @@ def _bounds(cycles: Cycles, t: int) -> list[Finding]:
     high = SlowestSubset(tuple(Counter(slowed).items()), t).expectation() + pace.mean_step[1]
     conditions = conditions_of(cycles, (LONG_RUN,), WAITS)
     if t > 1:
-        late = longest_round(pace)
+        late, staged = longest_round(pace), stage_round(pace)
         formulas = partial(bound_formulas, pace.clients, t, late < high)
-        mean = _between(max(low, shortest_round(pace)), min(high, late), conditions, formulas)
+        low, high = max(low, shortest_round(pace)), min(high, late)
+        if staged[0] > low and staged[1] < high:
+            formulas = partial(stage_formulas, pace.clients, t)
+        mean = _between(max(low, staged[0]), min(high, staged[1]), conditions, formulas)
         return [mean, _per_second(mean)]
     least, most = rates(pace)
     if any(least):

@@ -32,7 +32,7 @@ def rates(pace: Pace) -> tuple[list[float], list[float]]:
     else:
         mean, square = station, max(law.expectation() ** 2 + law.variance() for law in pace.steps)
         longest = others * pace.longest_step
-    waiting = _waiting(most, pace.hazards, mean, square, longest, any(extra))
+    waiting = waiting_in_queue(most, pace.hazards, mean, square, longest, any(extra))
     close = [max(0.0, 1 - y) / (1 / rate + slack) for rate, slack, y in zip(most, extra, waiting, strict=True)]
     return [max(pair) for pair in zip(_slower(most, worst), close, strict=True)], most
 
@@ -51,7 +51,7 @@ def _slower(rates: list[float], waits: list[float]) -> list[float]:
     return [1 / (1 / rate + wait) for rate, wait in zip(rates, waits, strict=True)]
 
 
-def _waiting(
+def waiting_in_queue(
     rates: list[float], hazards: list[float], mean: float, square: float, longest: float, again: bool
 ) -> list[float]:
     """Bound the mean number y_m of each client's messages that wait in a queue; its server's time has these moments.
