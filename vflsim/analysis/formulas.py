@@ -211,6 +211,19 @@ def stage_formulas(clients: int, t: int) -> tuple[Formula, ...]:
     )  # fmt: skip
 
 
+def program_formulas() -> tuple[Formula, ...]:
+    """Bounds of 1 / E T by the best of all functions h of the state: by how much they and the steps change at most."""
+    import sympy
+
+    x, h = sympy.Symbol("x"), sympy.Function("h")
+    change = sympy.Function("A")(h(x)) + sympy.Function("r")(x)
+    note = "A: mean change per second; r: steps per second; x: every state of clients, messages and server"
+    return (
+        Formula(1 / sympy.Symbol("E_most"), sympy.Function("max_h")(sympy.Function("min_x")(change)), note),
+        Formula(1 / sympy.Symbol("E_least"), sympy.Function("min_h")(sympy.Function("max_x")(change))),
+    )
+
+
 def ordinal(t: int) -> str:
     """``1st``, ``2nd``, ``3rd``, ``4th``."""
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(t % 10 if t % 100 not in (11, 12, 13) else 0, "th")

@@ -14,6 +14,7 @@ from vflsim.analysis.formulas import (
     bound_formulas,
     chain_formulas,
     pooled_formulas,
+    program_formulas,
     rate_bound_formulas,
     rate_formulas,
     round_formulas,
@@ -33,6 +34,7 @@ from vflsim.analysis.rounds import (
     synchronous,
 )
 from vflsim.analysis.several_arrivals import longest_round, shortest_round
+from vflsim.analysis.shared_bounds import shared_round
 from vflsim.analysis.single_arrivals import busiest, rates
 from vflsim.analysis.stage_bounds import stage_round
 from vflsim.timing.law import Law, Point
@@ -167,7 +169,8 @@ def _bounds(cycles: Cycles, t: int) -> list[Finding]:
     """Return bounds of the mean round and of steps per second; for t = 1 also of the steps between two of a client.
 
     Of all laws: no client returns before a cycle and a server step; and any t clients that the previous step used
-    return after the longest of their cycles. ``single_arrivals`` and ``several_arrivals`` have closer bounds.
+    return after the longest of their cycles. ``single_arrivals``, ``several_arrivals``, ``stage_bounds`` and
+    ``shared_bounds`` have closer bounds.
     """
     pace = Pace(cycles, t)
     if min(pace.means) + pace.mean_step[0] <= 0:
@@ -179,19 +182,23 @@ def _bounds(cycles: Cycles, t: int) -> list[Finding]:
     ]
     high = SlowestSubset(tuple(Counter(slowed).items()), t).expectation() + pace.mean_step[1]
     conditions = conditions_of(cycles, (LONG_RUN,), WAITS)
-    if t > 1:
+    every = rates(pace) if t == 1 else None
+    formulas: Formulas
+    if every is not None:
+        formulas = partial(rate_bound_formulas, busiest(pace))
+        high = min(high, 1 / math.fsum(every[0])) if any(every[0]) else high
+    else:
         late, staged = longest_round(pace), stage_round(pace)
         formulas = partial(bound_formulas, pace.clients, t, late < high)
         low, high = max(low, shortest_round(pace)), min(high, late)
         if staged[0] > low and staged[1] < high:
             formulas = partial(stage_formulas, pace.clients, t)
-        mean = _between(max(low, staged[0]), min(high, staged[1]), conditions, formulas)
-        return [mean, _per_second(mean)]
-    least, most = rates(pace)
-    if any(least):
-        high = min(high, 1 / math.fsum(least))
-    mean = _between(low, high, conditions, partial(rate_bound_formulas, busiest(pace)))
-    return [mean, _per_second(mean), *_returns(mean, pace, least, most)]
+        low, high = max(low, staged[0]), min(high, staged[1])
+    shared = shared_round(pace)
+    if shared[0] > low or shared[1] < high:
+        formulas = program_formulas
+    mean = _between(max(low, shared[0]), min(high, shared[1]), conditions, formulas)
+    return [mean, _per_second(mean), *(_returns(mean, pace, *every) if every is not None else [])]
 
 
 def _between(low: float, high: float, conditions: tuple[str, ...], formulas: Formulas) -> ClosedForm:

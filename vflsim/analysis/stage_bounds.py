@@ -48,7 +48,7 @@ def stage_round(pace: Pace) -> tuple[float, float]:
         math.fsum(turn.share * constant for turn, (constant, _) in zip(pace.cycles.turns, own, strict=True))
         for own in known
     ]
-    costs = Costs(StageChain(rates, pace.t, low + least))
+    costs = StandingStill(StageChain(rates, pace.t, low + least))
     return costs.bounds([mean - least for mean in means], _left(pace), (_quickest(pace)[0], queues.down), *_late(pace))
 
 
@@ -100,7 +100,7 @@ def _late(pace: Pace) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Costs:
+class StandingStill:
     """What it costs in a chain that clients or the server stand still."""
 
     chain: StageChain
