@@ -29,7 +29,7 @@ BATCHES = 50
 def main() -> None:
     """Print a row for each entry."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", type=Path, default=sorted(Path("scenarios").rglob("*.yaml")))
+    parser.add_argument("scenarios", nargs="*", type=Path, default=shipped())
     parser.add_argument("--rounds", type=int, default=20_000)
     said = parser.parse_args()
     for path in said.scenarios:
@@ -45,6 +45,11 @@ def main() -> None:
         for name in scenario.protocols:
             if own_pace(scenario, name):
                 row(path, scenario, name, data.of(scenario.training_of(name)), said.rounds, seen)
+
+
+def shipped() -> list[Path]:
+    """All scenarios of the repository; worlds of the orderings are parts of scenarios."""
+    return [path for path in sorted(Path("scenarios").rglob("*.yaml")) if path.parent.name != "worlds"]
 
 
 def own_pace(scenario: Scenario, name: str) -> bool:

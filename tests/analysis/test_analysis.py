@@ -330,6 +330,32 @@ def test_centralised_rounds_are_server_steps() -> None:
     assert found(world).mean.low == 2.0
 
 
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param({"kind": "asynchronous"}, marks=pytest.mark.slow, id="1"),
+     pytest.param({"kind": "t_synchronous", "t": 2}, id="2")],
+)  # fmt: skip
+def test_constant_steps_behind_links_that_are_shared_equally_have_close_bounds(protocol: dict[str, Any]) -> None:
+    link = {"up": "200 kbps", "down": "200 kbps"}
+    client = {"select": "all", "compute": {"kind": "exponential", "mean": "20 ms"}, "link": link}
+    changes = {"timing__network": "fair", "timing__server": {"compute": "5 ms", "link": link}}
+    form = found(world := scenario(protocol, client, **changes))
+    assert any("max_h" in formula.text for formula in form.formulas())
+    assert form.mean.high < 2.1 * form.mean.low
+    check(form, simulated(world)[0])
+    other = {"select": "1", "compute": {"kind": "exponential", "mean": "40 ms"}}
+    assert not any("max_h" in each.text for each in found(scenario(protocol, client, other, **changes)).formulas())
+
+
+def test_steps_on_most_clients_in_exponential_stages_have_close_bounds() -> None:
+    client = {"select": "all", "compute": {"kind": "exponential", "mean": "20*m ms"}, "link": {"latency": "3 ms"}}
+    world = scenario({"kind": "t_synchronous", "t": 3}, client, timing__server={"compute": "5 ms", "link": {}})
+    form = found(world)
+    assert any("T_chain" in formula.text for formula in form.formulas())
+    assert form.mean.high < (1 + 1e-6) * form.mean.low
+    check(form, simulated(world)[0])
+
+
 def test_every_formula_can_be_printed() -> None:
     protocols = {
         "sync": SYNC, "t": cancelling(2), "on": {"kind": "t_synchronous", "t": 2}, "async": {"kind": "asynchronous"},

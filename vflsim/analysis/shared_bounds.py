@@ -42,15 +42,17 @@ def network_of(pace: Pace) -> SharedLinks | None:
     if up is None or down is None or not up[0] or down[0]:
         return None
     most = [max(cycles.transfers(client, turn)[way] for client in cycles.clients for turn in turns) for way in (0, 1)]
+    away = max((span[1] for span in (up[1], down[1]) if span is not None), default=0.0)
     found = None
-    for degree in range(1, _MOST_DEGREES):
+    for degree in range(1, _MOST_DEGREES):  # the longest times count most
         more = SharedLinks(
             pace.clients, pace.t, up[0], pace.shortest_step, most[1], most[0],
             (most[1] - pace.shared[1], most[0] - pace.shared[0]), up[1], down[1],
-            (degree, 1) if up[1] or down[1] else (1, degree),
+            (degree, 1) if away > max(most) else (1, degree),
         )  # fmt: skip
         size = math.prod(sum(1 for _ in more.points(first)) for first in (0, 1))
-        if size * (2 if any(more.shorter) else 1) > _MOST_NUMBERS:
+        quick = pace.t > 1 and not (any(more.shorter) or up[1] or down[1])
+        if size * (2 if any(more.shorter) else 1) > _MOST_NUMBERS * (6 if quick else 1):
             break
         found = more
     return found
@@ -140,4 +142,4 @@ class StepProgram:
 
 _MOST_DEGREES = 9
 _MOST_NUMBERS = 6_000_000
-"""The most unknowns times inequalities: a second or two."""
+"""The most unknowns times inequalities: a second or two. Programs of one size of messages and t > 1 are quicker."""
