@@ -120,6 +120,13 @@ def test_bounds_narrow_around_product_form_as_the_degree_grows() -> None:
     assert found[-1][1] < 1.05 * found[-1][0]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_number_of_states_is_known_without_listing_them(first: int) -> None:
+    of = network(4, 2, (1, 2), away_up=(0.0, 1.0))
+    points = list(of.points(first))
+    assert of.size(first) == len(points) == len(set(points))
+
+
 def test_a_single_client_never_shares_a_link() -> None:
     low, high = most_steps(network(1, 1, (1, 1), away_up=(0.5, 1.5)))
     exact = 1 / (1.0 + 0.5 + 0.1 + 1.0 + 0.7 + 1.0)

@@ -31,7 +31,12 @@ def shared_round(pace: Pace) -> tuple[float, float]:
 
 def network_of(pace: Pace) -> SharedLinks | None:
     """Give the network of a linear program of a feasible size; None if there is none."""
-    if pace.shared is None or not pace.constant_step or not 0 < pace.shortest_step == pace.longest_step:
+    if (
+        pace.clients > _MOST_CLIENTS
+        or pace.shared is None
+        or not pace.constant_step
+        or not 0 < pace.shortest_step == pace.longest_step
+    ):
         return None
     cycles, turns = pace.cycles, pace.cycles.turns
     ups = {tuple(cycles.own_part(client, turn)[:-1]) for client in cycles.clients for turn in turns}
@@ -50,7 +55,7 @@ def network_of(pace: Pace) -> SharedLinks | None:
             (most[1] - pace.shared[1], most[0] - pace.shared[0]), up[1], down[1],
             (degree, 1) if away > max(most) else (1, degree),
         )  # fmt: skip
-        size = math.prod(sum(1 for _ in more.points(first)) for first in (0, 1))
+        size = more.size(0) * more.size(1)
         quick = pace.t > 1 and not (any(more.shorter) or up[1] or down[1])
         if size * (2 if any(more.shorter) else 1) > _MOST_NUMBERS * (6 if quick else 1):
             break
@@ -140,6 +145,6 @@ class StepProgram:
         return sign * float((sign * (change @ x + self.steps))[self.rows].max())
 
 
-_MOST_DEGREES = 9
+_MOST_CLIENTS, _MOST_DEGREES = 50, 9
 _MOST_NUMBERS = 6_000_000
 """The most unknowns times inequalities: a second or two. Programs of one size of messages and t > 1 are quicker."""

@@ -65,19 +65,29 @@ class SharedLinks:
                 found[kind] = span[1], away
         return found
 
+    def size(self, first: int = 0) -> int:
+        """Give the number of ``points``."""
+        sorts = len(self.rates) + sum(degree + 1 - first for _, degree in self.kinds.values())
+        return sum(math.comb(sorts + moving - 1, moving) for _, _, moving in self._numbers(first))
+
     def points(self, first: int = 0) -> Iterator[State]:
         """Yield all control points; ``first`` 1: only those at which nobody has nothing left, the unknowns."""
         times = [(kind, left) for kind, (_, degree) in self.kinds.items() for left in range(first, degree + 1)]
         count = len(self.rates)
+        for serving, waiting, moving in self._numbers(first):
+            for where in combinations_with_replacement(range(count + len(times)), moving):
+                stages = [where.count(stage) for stage in range(count)]
+                timed: list[list[int]] = [[] for _ in range(4)]
+                for kind, left in (times[place - count] for place in where if place >= count):
+                    timed[kind].append(left)
+                yield tuple(stages), waiting, serving, tuple(map(tuple, timed))
+
+    def _numbers(self, first: int) -> Iterator[tuple[int, int, int]]:
+        """Yield what may be left of the server's step, how many wait for it, and how many neither wait nor are used."""
         for serving in (-1, *range(first, 2)):
             rest = self.clients - (self.t if serving >= 0 else 0)
             for waiting in range(min(rest, rest if serving >= 0 else self.t - 1) + 1):
-                for where in combinations_with_replacement(range(count + len(times)), rest - waiting):
-                    stages = [where.count(stage) for stage in range(count)]
-                    timed: list[list[int]] = [[] for _ in range(4)]
-                    for kind, left in (times[place - count] for place in where if place >= count):
-                        timed[kind].append(left)
-                    yield tuple(stages), waiting, serving, tuple(map(tuple, timed))
+                yield serving, waiting, rest - waiting
 
     # --- what happens ---------------------------------------------------------------------------------------------
 

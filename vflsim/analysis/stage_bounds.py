@@ -31,11 +31,13 @@ def stage_round(pace: Pace) -> tuple[float, float]:
 
     It applies to cycles of constants and exponential stages, and constant steps, if 2t ≥ M; up to 60,000 states.
     """
+    if pace.clients > min(2 * pace.t, _MOST_CLIENTS) or not pace.constant_step:
+        return 0.0, math.inf
     queues, low = pace.queues, pace.shortest_step
+    if queues is None or not queues.in_order:
+        return 0.0, math.inf
     cycles = [[staged(pace.cycles.cycle(client, turn)) for turn in pace.cycles.turns] for client in pace.cycles.clients]
     known = [[each for each in own if each is not None] for own in cycles]
-    if queues is None or not queues.in_order or not pace.constant_step or 2 * pace.t < pace.clients:
-        return 0.0, math.inf
     if any(len(own) < len(pace.cycles.turns) or len({rates for _, rates in own}) != 1 for own in known):
         return 0.0, math.inf
     rates = tuple(own[0][1] for own in known)
@@ -167,5 +169,5 @@ class StandingStill:
         return low + min(0.0, least) * (late + waits * high), high
 
 
-_MOST_STATES = 60_000
+_MOST_STATES, _MOST_CLIENTS = 60_000, 15
 """Of the chain: value iteration takes a tenth of a second."""
