@@ -303,8 +303,17 @@ class PartyLearner:
         """
         return {} if self.blinder is None else named("blinder", self.blinder.secrets())
 
+    def unchanging(self) -> dict[str, Tensor]:
+        """Return what belongs to ``under_way`` and does not change once it is there, however large: it is kept once."""
+        return {}
+
+    @property
+    def serves_once(self) -> bool:
+        """Whether what it sends is masked, so that another process must go on from its very latest state."""
+        return self.blinder is not None
+
     def take_up(self, under_way: State, send: Callable[[Any], None]) -> None:
-        """Take up what ``under_way`` returned, after ``load``.
+        """Take up what ``under_way`` and ``unchanging`` returned, after ``load``.
 
         ``send`` puts a message's tensors through the codec, as sending it would, and sends nothing.
         """

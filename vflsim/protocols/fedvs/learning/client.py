@@ -15,6 +15,7 @@ from vflsim.errors import NonFiniteError, WeightBoundError
 from vflsim.learning.batches import Batch
 from vflsim.learning.execution.operations import Handle, Operation
 from vflsim.learning.learners.client import ClientLearner, ClientParts
+from vflsim.learning.states import State, named, under
 from vflsim.protocols.fedvs.learning.plan import CodingPlan, flops
 from vflsim.protocols.fedvs.learning.segments import SegmentedBatch
 from vflsim.protocols.fedvs.learning.shares import (
@@ -63,6 +64,8 @@ class CodedClientLearner(ClientLearner):
         """The received data shares by client, and this client's share of its own data."""
         self.given: Mapping[int, Handle[HeldData]] = {}
         """The shares of this client's data by receiver, once made."""
+        self._keeps_secrets = False
+        self._latest: ModelSecret | None = None
 
     @cached_property
     def data_secret(self) -> DataSecret:
@@ -75,6 +78,12 @@ class CodedClientLearner(ClientLearner):
         """Have masks of the operating system's generator: the sums over shares do not depend on them."""
         super().draw_secrets()
         self.words = lambda _: SystemWords()
+        self._keeps_secrets = True
+
+    @property
+    @override
+    def serves_once(self) -> bool:
+        return True
 
     def share_data(self) -> Operation[dict[int, Handle[HeldData]]]:
         """Make the shares of this client's data by receiver: each (n/K, columns) (Eq. 2)."""
@@ -155,6 +164,42 @@ class CodedClientLearner(ClientLearner):
 
         return self._stepping(run, batch, received)
 
+    # --- being interrupted ----------------------------------------------------------------------------------------
+
+    @override
+    def under_way(self) -> dict[str, Tensor]:
+        """Return the latest shared model, too, and its masks: its shares may have to be sent again."""
+        latest = self._latest
+        if latest is None:
+            return super().under_way()
+        model = {"round": torch.tensor(latest.round), "quantised": latest.quantised, "masks": latest.masks()}
+        return super().under_way() | named("shared", model)
+
+    @override
+    def unchanging(self) -> dict[str, Tensor]:
+        """Return the masks of the data, and the shares of others' data, as soon as they are there."""
+        others = {str(client): share.value for client, share in self.data_shares.items() if client != self.party}
+        own = {"masks": self.data_secret.masks()} if self.given else {}
+        return super().unchanging() | named("data", own | named("of", others))
+
+    @override
+    def take_up(self, under_way: State, send: Callable[[Any], None]) -> None:
+        super().take_up(under_way, send)
+        data, plan = under("data", under_way), self.plan
+        if "masks" in data:
+            self.data_secret.has(data["masks"])
+            shares = {client: self._share((plan.segment_rows, self._columns)) for client in plan.clients}
+            for client, handle in shares.items():
+                handle.set(HeldData(self.data_secret, plan.places[client]))
+            shares[self.party].set(shares[self.party].value.on_wire())
+            self.given, self.data_shares[self.party] = shares, shares[self.party]
+        for owner, share in under("of", data).items():
+            handle = self.data_shares[int(owner)] = self._share((len(share), plan.columns[int(owner)]))
+            handle.set(share)
+        if shared := under("shared", under_way):
+            self._latest = ModelSecret(plan, self.party, int(shared["round"]), shared["quantised"], self.words)
+            self._latest.has(shared["masks"])
+
     # --- weights as one matrix ------------------------------------------------------------------------------------
 
     def _linears(self) -> list[nn.Linear]:
@@ -198,8 +243,12 @@ class CodedClientLearner(ClientLearner):
         return torch.from_numpy(words.astype(np.float64) * 2.0**-53).reshape(self._columns, self.width)
 
     def give_shares(self, shares: Mapping[int, Handle[HeldModel]], round_: int, quantised: Tensor) -> None:
-        """Set the handles of the shares of a round's rounded weights."""
-        secret = ModelSecret(self.plan, self.party, round_, quantised, self.words)
+        """Set the handles of the shares of a round's rounded weights; a live client shares the same ones once more."""
+        secret = self._latest
+        if secret is None or secret.round != round_:
+            secret = ModelSecret(self.plan, self.party, round_, quantised, self.words)
+        if self._keeps_secrets:
+            self._latest = secret
         for client, handle in shares.items():
             handle.set(HeldModel(secret, self.plan.places[client]))
 

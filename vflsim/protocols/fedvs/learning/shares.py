@@ -69,10 +69,15 @@ class DataSecret:
         """Return the rows at some places of the shares of ``holders``, (holders, places, columns)."""
         plan, places = self.plan, torch.from_numpy(np.array(positions))
         segments = self.quantised.reshape(plan.segments, plan.segment_rows, -1)[:, places]
-        secrets = torch.cat([plan.quantiser.field.embed(segments.to(torch.int64)), self._mask_rows()[:, places]])
+        secrets = torch.cat([plan.quantiser.field.embed(segments.to(torch.int64)), self.masks()[:, places]])
         return plan.code.encode(secrets, holders)
 
-    def _mask_rows(self) -> Tensor:
+    def has(self, masks: Tensor) -> None:
+        """Take up masks that another process has drawn."""
+        self._masks = masks
+
+    def masks(self) -> Tensor:
+        """Return the masks, (T, rows of a segment, columns)."""
         if self._masks is None:
             plan = self.plan
             shape = plan.masks, plan.segment_rows, self.quantised.shape[1]
@@ -110,11 +115,16 @@ class ModelSecret(KeptValue):
         """Return the shares of ``holders``, (holders, columns, h) (Eq. 4)."""
         if self._latest is None or self._latest[0] != holders:
             plan, field = self.plan, self.plan.quantiser.field
-            shares = plan.code.encode_repeated(field.embed(self.quantised), self._mask_elements(), holders)
+            shares = plan.code.encode_repeated(field.embed(self.quantised), self.masks(), holders)
             self._latest = holders, shares
         return self._latest[1]
 
-    def _mask_elements(self) -> Tensor:
+    def has(self, masks: Tensor) -> None:
+        """Take up masks that another process has drawn."""
+        self._masks = masks
+
+    def masks(self) -> Tensor:
+        """Return the masks, (T, columns, h)."""
         if self._masks is not None:
             return self._masks
         words = self._words(f"model_masks/{self.round}")
