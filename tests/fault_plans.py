@@ -28,6 +28,7 @@ from vflsim.remote.server import LiveServer
 from vflsim.results.verify.runs import verify_run
 from vflsim.scenario import load
 from vflsim.simulation.run import Outcome
+from vflsim.streams import party_name
 from vflsim.studies.engines.pickling import without_main_module
 
 PATIENT_S, SHORT_S, SLOW_S = 60.0, 8.0, 1.5
@@ -100,7 +101,7 @@ def play(client: int, scenario: str, port: int, timeout: float) -> None:
 
 
 class Played:
-    """A server in this process, and two clients in theirs, forked from one that has imported what they need."""
+    """A server in this process, and clients in theirs, forked from one that has imported what they need."""
 
     def __init__(
         self,
@@ -110,24 +111,25 @@ class Played:
         timeout: float = PATIENT_S,
         slow: dict[str, Any] | None = None,
         rounds: int = ROUNDS,
+        clients: int = 2,
     ) -> None:
         """``slow``: more of client 2's timing."""
         away = {"kind": "failure", "at": "1 h", "repair": "1 h", "interrupted": "lost"}
-        clients = [*RANDOM_TIMING["clients"], *({"select": str(each), "availability": away} for each in crashing)]
-        clients += [{"select": "2", **slow}] if slow else []
-        timing = {**RANDOM_TIMING, "clients": clients}
+        timed = [*RANDOM_TIMING["clients"], *({"select": str(each), "availability": away} for each in crashing)]
+        timed += [{"select": "2", **slow}] if slow else []
+        timing = {**RANDOM_TIMING, "clients": timed}
         said = raw({"it": KINDS[protocol]}, timing=timing, stop={"rounds": rounds}, record="events")
-        said["partition"]["clients"] = 2
+        said["partition"]["clients"] = clients
         folder.mkdir()
         self.timeout = timeout
         self.file = folder / "scenario.yaml"
         self.file.write_text(json.dumps(said))
-        make_identities(folder / "keys", clients=2)
+        make_identities(folder / "keys", clients)
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["vflsim.remote.preloaded"])
         self.server = LiveServer(load(self.file), folder / "keys" / "server", folder / "parts", timeout)
         self.port = self.server.open("127.0.0.1", 0)
-        self.processes: dict[int, list[BaseProcess]] = {1: [], 2: []}
+        self.processes: dict[int, list[BaseProcess]] = {client: [] for client in range(1, clients + 1)}
         for client in self.processes:
             self.start(client)
         self.server.wait(within=LONG_S)
@@ -183,7 +185,8 @@ class Played:
 
 def carry_out(plan: Plan, folder: Path) -> None:
     """Carry out a plan, and assert that the run ends as it must, and that nobody is left."""
-    played = Played(folder, plan.protocol, (plan.victim,) if plan.crashes else (), plan.timeout)
+    clients = 3 if plan.protocol == "fedvs" else 2
+    played = Played(folder, plan.protocol, (plan.victim,) if plan.crashes else (), plan.timeout, clients=clients)
     victim, timers = plan.victim, list[threading.Timer]()
 
     def strike() -> None:
@@ -210,9 +213,11 @@ def carry_out(plan: Plan, folder: Path) -> None:
             assert outcome.error is None, f"{outcome.error}\n{played.said(victim)}"
             assert outcome.info.counts["rounds"] == ROUNDS
             assert verify_run(outcome.tables, outcome.info) == []
-            assert {name.partition(".")[0] for name in outcome.weights} == {"server", "client-1", "client-2"}
+            parties = {"server", *map(party_name, played.processes)}
+            assert {name.partition(".")[0] for name in outcome.weights} == parties
         played.end()
-        assert played.statuses(3 - victim) == [0], played.said(3 - victim)
+        for other in played.processes.keys() - {victim}:
+            assert played.statuses(other) == [0], played.said(other)
         if not plan.end:
             assert played.statuses(victim)[-1] == 0, played.said(victim)
     finally:

@@ -23,6 +23,14 @@ def test_a_random_plan_ends_as_it_must_twice(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("victim", "fault", "returns"), [(1, "kill", True), (3, "cut", True), (2, "kill", False)])
+def test_a_client_that_is_connected_to_others_goes_and_another_process_takes_its_place_or_none(
+    victim: int, fault: str, returns: bool, tmp_path: Path
+) -> None:
+    carry_out(Plan("fedvs", victim=victim, fault=fault, after=10, crashes=True, returns=returns), tmp_path / "run")
+
+
+@pytest.mark.slow
 def test_a_run_is_kept_if_a_client_is_killed_after_its_end_without_a_part_of_an_earlier_one(tmp_path: Path) -> None:
     played = Played(tmp_path / "run", "synchronous", ())
     try:

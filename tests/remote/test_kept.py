@@ -107,12 +107,12 @@ def test_what_is_of_another_run_or_is_not_there_is_one_error(loop: asyncio.Abstr
         ({"kind": "synchronous"}, ""),
         ({"kind": "synchronous", "blinding": "on"}, ""),
         ({"kind": "ef_vfl", "labels": "private", "codec": {"kind": "top_k", "fraction": 0.5}}, ""),
-        ({"kind": "fedvs", "K": 1}, "connections between clients are not made again"),
+        ({"kind": "fedvs", "K": 1}, ""),
         ({"kind": "synchronous", "models": {"client": OWN_MODEL}}, "may remember what is in no file"),
     ],
     ids=["plain", "blinded", "ef_vfl", "fedvs", "own"],
 )
-def test_clients_with_connections_or_code_of_their_own_cannot_come_back(
+def test_clients_with_code_of_their_own_cannot_come_back(
     loop: asyncio.AbstractEventLoop, said: object, why: str
 ) -> None:
     stays = client(loop, said).stays_away

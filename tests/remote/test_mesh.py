@@ -37,12 +37,13 @@ class World:
     """Three clients, each with its mesh, in one loop."""
 
     def __init__(self, identities: Path, timeout: float = 5.0) -> None:
-        self.keys = identities / "ours"
-        self.meshes = {
-            party: Mesh(self.keys / f"client-{party}", hello(party), 3, MOST, timeout) for party in (1, 2, 3)
-        }
+        self.keys, self.timeout = identities / "ours", timeout
+        self.meshes = {party: self.mesh(party) for party in (1, 2, 3)}
         self.seen: dict[int, Seen] = {party: [] for party in self.meshes}
         self.lost: dict[int, list[RunError]] = {party: [] for party in self.meshes}
+
+    def mesh(self, party: int) -> Mesh:
+        return Mesh(self.keys / f"client-{party}", hello(party), 3, MOST, self.timeout)
 
     async def open(self) -> None:
         for mesh in self.meshes.values():
@@ -52,12 +53,26 @@ class World:
         others = {other: mesh for other, mesh in self.meshes.items() if other != party}
         return {other: Peer(party=other, host="127.0.0.1", port=mesh.port, facts={}) for other, mesh in others.items()}
 
-    async def join(self, run: Joined, *parties: int) -> None:
+    async def join(self, run: Joined, *parties: int, returning: frozenset[int] = frozenset()) -> None:
         parties = parties or tuple(self.meshes)
-        await asyncio.gather(*(self.meshes[party].join(self.places(party), run) for party in parties))
+        await asyncio.gather(*(self.meshes[party].join(self.places(party), run, returning) for party in parties))
         for party in parties:
-            seen = self.seen[party]
-            self.meshes[party].attend(lambda *each, seen=seen: seen.append(each), self.lost[party].append)
+            self.attend(party)
+
+    def attend(self, party: int) -> None:
+        seen = self.seen[party]
+        self.meshes[party].attend(lambda *each, seen=seen: seen.append(each), self.lost[party].append)
+
+    async def come_back(self, party: int, **away: bool) -> frozenset[int]:
+        """Have a new process take the place of a client's; return whom it has not reached."""
+        self.meshes[party] = mesh = self.mesh(party)
+        await mesh.open("127.0.0.1", 0)
+        places = self.places(party)
+        if 3 in places:
+            places[3] = places[3].model_copy(update=away)
+        unreached = await mesh.join(places, FIRST, frozenset({3}), again=True)
+        self.attend(party)
+        return unreached
 
     async def close(self) -> None:
         for mesh in self.meshes.values():
@@ -192,6 +207,78 @@ def test_a_frame_that_is_larger_than_any_message_between_clients_ends_the_connec
         await until(world.lost[1], 1)
         assert f"client-2: a frame of type 1 and {MOST + 1} bytes" in world.lost[1][0].what
         assert world.seen[1] == []
+        await world.close()
+
+    told(story())
+
+
+@pytest.mark.parametrize("party", [1, 2, 3])
+def test_a_client_that_comes_back_is_connected_to_all_others_both_ways(party: int, identities: Path) -> None:
+    async def story() -> None:
+        world = World(identities)
+        await world.open()
+        await world.join(FIRST, returning=frozenset({party}))
+        await world.meshes[party].close()
+        others = [other for other in world.meshes if other != party]
+        world.meshes[others[0]].send(party, b"lost", timed=True)
+        assert await world.come_back(party) == frozenset()
+        await a_second_time(world, world.meshes[1].port)
+        await as_the_server(world, world.meshes[1].port)
+        for other in others:
+            world.meshes[other].send(party, b"to", timed=True)
+            world.meshes[party].send(other, b"from", timed=True)
+        await until(world.seen[party], 2)
+        for other in others:
+            await until(world.seen[other], 1)
+            assert world.seen[other] == [(party, True, b"from")]
+        assert sorted(world.seen[party]) == [(other, True, b"to") for other in others]
+        assert not any(world.lost.values())
+        for mesh in world.meshes.values():
+            mesh.leave()
+        await world.join(SECOND)
+        await world.close()
+
+    told(story())
+
+
+def test_one_that_comes_back_connects_to_none_that_is_away_and_names_whom_it_cannot_reach(identities: Path) -> None:
+    async def story() -> None:
+        world = World(identities, timeout=1.0)
+        await world.open()
+        await world.join(FIRST, returning=frozenset({2, 3}))
+        for party in (2, 3):
+            await world.meshes[party].close()
+        assert await world.come_back(2, here=False) == frozenset()
+        world.meshes[2].send(3, b"lost", timed=True)
+        await world.meshes[2].close()
+        assert await world.come_back(2) == {3}
+        world.meshes[2].away(3)
+        assert await world.come_back(3) == frozenset()
+        world.meshes[2].back(3)
+        world.meshes[2].send(3, b"here", timed=True)
+        await until(world.seen[3], 1)
+        await world.close()
+
+    told(story())
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_lost_connection_to_a_client_that_may_return_ends_the_run_unless_the_server_says_that_it_is_away(
+    word: bool, identities: Path
+) -> None:
+    async def story() -> None:
+        world = World(identities, timeout=0.3)
+        await world.open()
+        await world.join(FIRST, returning=frozenset({3}))
+        if word:
+            world.meshes[1].away(3)
+        await world.meshes[3].close()
+        await until(world.lost[2], 1)
+        assert world.lost[2][0].what == "the connection to client-3 ended"
+        await asyncio.sleep(0.3)
+        assert len(world.lost[1]) == (0 if word else 1)
+        world.meshes[1].back(3)
+        await until(world.lost[1], 1)
         await world.close()
 
     told(story())

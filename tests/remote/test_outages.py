@@ -218,3 +218,30 @@ def test_a_computation_that_a_crash_will_end_does_not_begin(crash_at: float, wai
     assert world.until_work(operation, 0.5) == pytest.approx(waits)
     world.close()
     loop.close()
+
+
+def test_others_take_a_client_down_and_up_as_its_process_goes_and_comes() -> None:
+    """The scenario has it down from 4 s to 5 s; its process is away from 1 s to 2 s, and from 3 s to 6 s."""
+    world, recorder = VirtualWorld(ImmediateExecutor()), Recorder()
+    other = ClientOutages({1: down(4.0, 5.0)}, 7, 2, lambda: None)
+    transport = SimpleNamespace(shut=lambda _: None, lose=lambda _: None, open=lambda _: None)
+    boxes = {party: SimpleNamespace(clear=lambda: None) for party in (0, 1, 2)}
+    run: Any = SimpleNamespace(world=world, transport=transport, recorder=recorder, mailboxes=boxes)
+    seen: dict[float, bool] = {}
+
+    async def story() -> None:
+        other.away(1)  # before the run begins here
+        other.here(1)
+        other.begin(run, {1: lambda: None})
+        words = {1.0: other.away, 2.0: other.here, 3.0: other.away, 6.0: other.here}
+        for half in range(1, 14):
+            await world.pause(0.5, "the next look")
+            if (word := words.get(half / 2)) is not None:
+                word(1)
+            seen[half / 2] = other.crashed(1)
+        world.finish("done")
+
+    world.spawn(story(), "client-2", 2)
+    world.run()
+    world.close()
+    assert [at for at, away in seen.items() if away] == [1.0, 1.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5]

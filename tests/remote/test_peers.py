@@ -96,3 +96,12 @@ def test_a_client_that_sends_far_ahead_of_its_time_is_refused_and_what_was_due_c
     bytes_of(11)(box)
     with pytest.raises(ControlError, match="33 bytes wait for their time"):
         bytes_of(12)(box)
+
+
+def test_what_a_former_process_has_left_is_forgotten_with_the_first_word_on_its_successor() -> None:
+    box, got = mail()
+    new = peers.LIFE
+    for step in (bytes_of(3), bytes_of(4), due(5, 0.5), bytes_of(new), due(4, 1.0), due(new, 2.0), due(3, 3.0)):
+        step(box)
+    assert got == [(104, 1.0), (100 + new, 2.0)]
+    assert box._bytes[2] == 0

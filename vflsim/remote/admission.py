@@ -29,6 +29,7 @@ class Admission:
     """Takes one connection of each client, and refuses all others.
 
     One of the ``expected``, whose connection has ended, may come again; ``on_return`` is then called with its number.
+    ``on_come`` is called with the number of each client that has come.
 
     Invariants: at most ``MOST_STRANGERS`` connections are between their arrival and the proof of who they are, further
     ones are closed before anything is computed for them; a refusal is logged once for an address and a reason, and
@@ -42,6 +43,7 @@ class Admission:
         self.channels: dict[int, Channel] = {}
         self.expected: set[int] = set()
         self.on_return: Callable[[int], None] | None = None
+        self.on_come: Callable[[int], None] | None = None
         self._former: list[Channel] = []
         self.refused: Counter[tuple[str, str]] = Counter()
         self._came: asyncio.Event = asyncio.Event()
@@ -142,6 +144,8 @@ class Admission:
             self._former.append(former)
             if self.on_return is not None:
                 self.on_return(party)
+        if self.on_come is not None:
+            self.on_come(party)
 
     def _is_here(self, party: int) -> bool:
         former = self.channels.get(party)

@@ -144,8 +144,6 @@ def own_party(
 
 
 def _stays_away(protocol: Protocol, resolved: Setting) -> str:
-    if isinstance(protocol, Peering):
-        return "connections between clients are not made again, and the shares that it holds are in no file"
     if brings_code(protocol, resolved):
         return "code of your own may remember what is in no file"
     return ""

@@ -42,6 +42,10 @@ class GoneError(LostError):
     """A connection ended: the process at its other end is gone, or the way to it."""
 
 
+class RefusedError(LostError):
+    """The process at the other end does not take the connection, and has said why."""
+
+
 class Channel:
     """A connection to the process of ``peer``; ``most`` is the largest frame that it may send, in bytes.
 
@@ -187,7 +191,8 @@ def _no_message(_timed: bool, _body: bytes) -> None:
 async def connected(
     host: str, port: int, identity: Path, hello: Hello, most: int, timeout: float, peer: int = SERVER
 ) -> Channel:
-    """Connect to the process of ``peer``, and return the channel. Raises ``LostError`` if there is none, or it refuses.
+    """Connect to the process of ``peer``, and return the channel. Raises ``LostError`` if there is none,
+    ``RefusedError`` if it refuses.
 
     Tries for ``timeout`` seconds: the server may still be starting.
     """
@@ -216,8 +221,9 @@ async def connected(
             raise ControlError(f"a first frame of type {kind} and {size} bytes", allowed="a welcome")
         answer = unpacked(await asyncio.wait_for(reader.readexactly(size), timeout))
         if not isinstance(answer, Welcome):
+            refused = isinstance(answer, Refused)
             why = answer.why if isinstance(answer, Refused) else f"it sent a {answer.kind!r} message first"
-            raise LostError(f"{who} refuses {party_name(hello.party)}: {why}")
+            raise (RefusedError if refused else LostError)(f"{who} refuses {party_name(hello.party)}: {why}")
     except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError) as error:
         await ended(writer)
         what = f"{who} refuses the certificate of {party_name(hello.party)}, or went away"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vflsim.errors import RunError, VflsimError
 from vflsim.protocols.capabilities import Peering
@@ -37,6 +37,9 @@ from vflsim.remote.own_data import OwnData
 from vflsim.remote.world import precise_loop
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
+from vflsim.simulation.build import interruptible_of
+
+T = TypeVar("T")
 
 
 class LiveClient:
@@ -62,6 +65,8 @@ class LiveClient:
         self.channel: Channel
         self.mesh: Mesh | None = None
         self._peer_port, self.never_returns = peer_port, never_returns
+        self.unreached: frozenset[int] = frozenset()
+        """Clients to which this one could not connect when it came back."""
 
     def play(self) -> None:
         """Play until the server says goodbye. Raises ``LostError`` if it goes away, and errors of the own data."""
@@ -127,11 +132,15 @@ class LiveClient:
         if peers.keys() != {*resolved.clients} - {self.party}:
             raise ControlError(f"the server introduces {sorted(peers)}", allowed="each other client of the run, once")
         joined = Joined(protocol=name, seed=announced.seed)
-        self.loop.run_until_complete(self._unless_ended(self.mesh.join(peers, joined)))
+        returning = frozenset(
+            client for client, each in interruptible_of(resolved).items() if each.interrupted == "lost"
+        )
+        work = self.mesh.join(peers, joined, returning - {self.party}, announced.again)
+        self.unreached = self.loop.run_until_complete(self._unless_ended(work))
         facts = {self.party: told} | {client: checked_facts(protocol, each.facts) for client, each in peers.items()}
         return dict(sorted(facts.items()))
 
-    async def _unless_ended(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work, unless the server ends the study or is lost meanwhile: then raise ``LostError``."""
         task, ended = self.loop.create_task(work), self.loop.create_task(self._awaited((), 1))
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -141,6 +150,7 @@ class LiveClient:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
+        return task.result()
 
     def _all_of(self, count: int, kind: type[Control]) -> list[Control]:
         """Wait for so many control messages of a kind, likewise."""

@@ -17,6 +17,8 @@ from vflsim.protocols.made import coroutine_of
 from vflsim.remote.built import OwnParty, emulated, own_party
 from vflsim.remote.channel import Channel
 from vflsim.remote.control import (
+    Away,
+    Back,
     CameUp,
     Control,
     Counted,
@@ -66,6 +68,7 @@ class ClientHost(Protocol):
     channel: Channel
     mesh: Mesh | None
     never_returns: bool
+    unreached: frozenset[int]
 
 
 class ClientRun:
@@ -115,7 +118,7 @@ class ClientRun:
                     client.party,
                     self._world,
                     lambda _: box,
-                    lambda _: Outbox(channel, pack, to_peer),
+                    lambda _: Outbox(channel, pack, to_peer, prepare.first),
                     hand_over,
                     self._outages,
                 )
@@ -162,7 +165,8 @@ class ClientRun:
             blinder.vouched = {}
             voucher = vouch(client.identity, self._run, client.party, public_key(blinder.private))
         with Execution(eager=True).settings(), drawing_from(torch_seed(self._seed, SHARED, "protocol"), alone=False):
-            client.channel.control(Ready(voucher=voucher))
+            unreached = tuple(sorted(client.unreached)) if self._prepare.again else ()
+            client.channel.control(Ready(voucher=voucher, unreached=unreached))
             self._world.run()
             self._made.shared.close()
             self._world.conclude(self._until_done())
@@ -205,6 +209,14 @@ class ClientRun:
         self._mail.crash()
         self._client.channel.control(WentDown())
 
+    def _other(self, word: Away | Back) -> None:
+        """Take the server's word that the process of another client is gone, or that it has one again."""
+        outages, mesh = self._outages, self._client.mesh
+        if outages is None or mesh is None:
+            raise RunError(f"the server sent a {word.kind!r} message in a run without connections between clients")
+        (mesh.away if isinstance(word, Away) else mesh.back)(word.party)
+        self._world.deliver(partial(outages.away if isinstance(word, Away) else outages.here, word.party), word.at)
+
     def _called_back(self, word: CameUp) -> None:
         if self._outages is None:
             raise RunError("the server says that an outage is over, in a run without any")
@@ -227,6 +239,8 @@ class ClientRun:
                 self._mail.told(message)
             case CameUp():
                 self._called_back(message)
+            case Away() | Back():
+                self._other(message)
             case Done():
                 self._world.deliver(self._ended.set)
             case _:

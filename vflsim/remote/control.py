@@ -66,7 +66,8 @@ class Refused(_Control):
 class Prepare(_Control):
     """The server announces the next run, or (``again``) the one that this client has been in before.
 
-    ``run`` tells it from all other runs, of the same protocol and seed, too.
+    ``run`` tells it from all other runs, of the same protocol and seed, too. The client numbers its messages from
+    ``first`` on.
     """
 
     kind: Literal["prepare"] = "prepare"
@@ -74,6 +75,7 @@ class Prepare(_Control):
     seed: _Count
     run: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     again: bool = False
+    first: _Count = 0
 
 
 class Voucher(_Control):
@@ -87,10 +89,14 @@ class Voucher(_Control):
 
 
 class Ready(_Control):
-    """A client has made its learner, which blinds its embeddings if there is a ``voucher``."""
+    """A client has made its learner, which blinds its embeddings if there is a ``voucher``.
+
+    ``unreached``: clients to which one that has come back could not connect.
+    """
 
     kind: Literal["ready"] = "ready"
     voucher: Voucher | None = None
+    unreached: tuple[_Count, ...] = ()
 
 
 class Introduced(_Control):
@@ -102,13 +108,17 @@ class Introduced(_Control):
 
 
 class Peer(_Control):
-    """The server passes on what another client has said of itself; ``host`` is where it comes from."""
+    """The server passes on what another client has said of itself; ``host`` is where it comes from.
+
+    ``here``: its process is ready; otherwise another one may take its place, and will connect.
+    """
 
     kind: Literal["peer"] = "peer"
     party: _Count
     host: Annotated[str, Field(min_length=1, max_length=256)]
     port: _Port
     facts: _Facts
+    here: bool = True
 
 
 class Joined(_Control):
@@ -196,6 +206,22 @@ class CameUp(_Control):
     at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+class Away(_Control):
+    """The process of another client is gone since the instant ``at``; another one may take its place."""
+
+    kind: Literal["away"] = "away"
+    party: _Count
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Back(_Control):
+    """Another client has a process again since the instant ``at``."""
+
+    kind: Literal["back"] = "back"
+    party: _Count
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class EvaluateNow(_Control):
     """The client answers evaluation ``number`` on ``splits``; ``free``: at no emulated cost."""
 
@@ -247,8 +273,8 @@ class Bye(_Control):
 
 Control: TypeAlias = (
     Hello | Welcome | Refused | Prepare | Introduced | Peer | Joined | Voucher | Ready | Start | Counted | NoiseAdded
-    | Passing | IsDue | Dropped | Withdrawn | WentDown | CameUp | EvaluateNow | Stopped | Done | Written | Failed | Beat
-    | Bye
+    | Passing | IsDue | Dropped | Withdrawn | WentDown | CameUp | Away | Back | EvaluateNow | Stopped | Done | Written
+    | Failed | Beat | Bye
 )  # fmt: skip
 _ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
 

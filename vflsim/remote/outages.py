@@ -18,21 +18,62 @@ from vflsim.world.task import Task
 class LiveOutages(Outages):
     """Takes parties down and up in one process of a live run.
 
-    Invariant: outages happen one after the other at the instants that are drawn, and none is passed over, however late
-    the machine is: so all processes see the same ones.
+    Invariants: outages happen one after the other at the instants that are drawn, and none is passed over, however late
+    the machine is: so all processes see the same ones. A client whose process is away is down, whatever the scenario
+    draws.
     """
+
+    def __init__(self, availabilities: Mapping[int, Availability], seed: int) -> None:
+        super().__init__(availabilities, seed)
+        self._away: set[int] = set()
+
+    def away(self, client: int) -> None:
+        """Note that a client's process is gone: the client has crashed, unless it is down already."""
+        self._away.add(client)
+        presence = self._presences.get(client)
+        if presence is not None and presence.up:
+            self._go_down(presence, self.run.world.now())
+
+    def here(self, client: int) -> None:
+        """Note that a client's process is back: the client comes up, unless the scenario has it down."""
+        self._away.discard(client)
+        presence = self._presences.get(client)
+        if presence is None or presence.up:  # the run has ended, or it is not known here that the client was away
+            return
+        now = self.run.world.now()
+        if presence.profile.value(now) > 0:
+            self._back_now(presence, now)
+
+    def _back_now(self, presence: Presence, _now: float) -> None:
+        self._come_up(presence)
 
     @override
     def _due(self, presence: Presence, at: float) -> None:
         self._change(presence, at)
 
+    @override
+    def _enter(self, presence: Presence, now: float) -> None:
+        super()._enter(presence, now)
+        if presence.party in self._away and presence.up:  # gone between the order to start and the start
+            self._go_down(presence, now)
+
+    @override
+    def _change(self, presence: Presence, now: float) -> None:
+        super()._change(presence, now)
+        if presence.party in self._away and presence.profile.finish(now, 0.0) == math.inf:
+            self._note_gone(presence)
+
+    @override
+    def _come_up(self, presence: Presence) -> None:
+        if presence.party not in self._away:
+            super()._come_up(presence)
+
 
 class ServerOutages(LiveOutages):
     """The server's: it decides when a client that has crashed is back, and tells it so.
 
-    ``tell`` sends a client that word, ``lost`` is called after a crash has lost a client's messages. Invariants: the
-    word comes to the client after all that was sent to it before its outage, and before all that is sent to it after;
-    a client whose process is away is down, whatever the scenario draws.
+    ``tell`` sends a client that word, ``lost`` is called after a crash has lost a client's messages. Invariant: the
+    word comes to the client after all that was sent to it before its outage, and before all that is sent to it after.
     """
 
     def __init__(
@@ -47,47 +88,20 @@ class ServerOutages(LiveOutages):
         self._now: dict[int, float] = {}
         self.crashes: Counter[int] = Counter()
         """How often each client has crashed."""
-        self._away: set[int] = set()
 
-    def away(self, client: int) -> None:
-        """Note that a client's process is gone: the client has crashed, unless it is down already."""
-        self._away.add(client)
-        presence = self._presences.get(client)
-        if presence is not None and presence.up:
-            self._go_down(presence, self.run.world.now())
-
-    def here(self, client: int) -> None:
-        """Note that a client's process is back: the client comes up, unless the scenario has it down."""
-        self._away.discard(client)
-        presence = self._presences.get(client)
-        if presence is None:  # the run has ended
-            return
-        now = self.run.world.now()
-        if presence.profile.value(now) > 0:
-            self._now[client] = now
-            self._come_up(presence)
+    @override
+    def _back_now(self, presence: Presence, _now: float) -> None:
+        self._now[presence.party] = _now
+        super()._back_now(presence, _now)
 
     @override
     def begin(self, run: Run, starts: Mapping[int, Callable[[], Task | None]]) -> None:
         super().begin(run, {client: partial(self._call_back, client) for client in self._profiles} | dict(starts))
 
     @override
-    def _enter(self, presence: Presence, now: float) -> None:
-        super()._enter(presence, now)
-        if presence.party in self._away and presence.up:  # gone between the order to start and the start
-            self._go_down(presence, now)
-
-    @override
     def _change(self, presence: Presence, now: float) -> None:
         self._now[presence.party] = now
         super()._change(presence, now)
-        if presence.party in self._away and presence.profile.finish(now, 0.0) == math.inf:
-            self._note_gone(presence)
-
-    @override
-    def _come_up(self, presence: Presence) -> None:
-        if presence.party not in self._away:
-            super()._come_up(presence)
 
     @override
     def _crash(self, presence: Presence) -> None:

@@ -20,8 +20,8 @@ class Outbox(Transport):
     """A client's end of the network: messages leave at once, and the server's process emulates their way.
 
     Messages to another client go to it by ``to_peer`` (receiver, body), if there are connections; the server gets to
-    know what it needs to time them, and no content. Invariant: the n-th message sent here is the n-th that the server
-    counts.
+    know what it needs to time them, and no content. Invariant: messages have the numbers, from ``first`` on, that the
+    server counts.
     """
 
     def __init__(
@@ -29,9 +29,10 @@ class Outbox(Transport):
         channel: Channel,
         pack: Callable[[Message], bytes],
         to_peer: Callable[[int, bytes], None] | None = None,
+        first: int = 0,
     ) -> None:
         self._channel, self._pack, self._to_peer = channel, pack, to_peer
-        self._sent = 0
+        self._sent = first
 
     @override
     def send(self, message: Message, size: int, deliver: Callable[[Message], None]) -> Transfer:

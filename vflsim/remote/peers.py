@@ -12,6 +12,8 @@ from vflsim.world.messages import Message
 
 _NUMBER = struct.Struct("<Q")
 """Before a message to another client: its number among all that its sender has sent in the run."""
+LIFE = 2**32
+"""The n-th new process of a client numbers its messages from n times this on."""
 Key = tuple[int, int]
 """Sender and number of a message."""
 
@@ -27,7 +29,8 @@ class PeerMail:
     ``read`` gives the message from a sender in a body, and its sender's instant (s); ``deliver`` takes it at an
     instant, ``deliver_free`` one that takes no time. Invariants: a message is handed on once, when both its bytes and
     its time have come; one that was abandoned on its emulated way is never handed on; at most ``MOST_WAITING`` bytes
-    of a sender wait for their time.
+    of a sender wait for their time. What a sender's former process has left without a time is forgotten when the server
+    speaks of its new one's messages.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class PeerMail:
         self._bytes: Counter[int] = Counter()
         self._known: dict[Key, float | None] = {}
         self._latest: dict[int, int] = {}
+        self._lives: dict[int, int] = {}
 
     def came(self, sender: int, timed: bool, body: bytes) -> None:
         """Take a frame from another client. Raises ``ControlError`` and ``DataError`` for what cannot be used."""
@@ -75,6 +79,8 @@ class PeerMail:
     def told(self, word: IsDue | Dropped) -> None:
         """Take the server's word on a message from another client."""
         key, at = (word.sender, word.number), word.at if isinstance(word, IsDue) else None
+        if (life := word.number // LIFE) > self._lives.get(word.sender, 0):
+            self._forget_before(word.sender, life)
         waiting = self._waiting.pop(key, None)
         if waiting is None:
             self._known[key] = at
@@ -83,3 +89,11 @@ class PeerMail:
         self._bytes[word.sender] -= size
         if at is not None:
             self._deliver(message, at)
+
+    def _forget_before(self, sender: int, life: int) -> None:
+        """Forget messages of a client's former processes: no word on them will come, or none of their bytes."""
+        self._lives[sender] = life
+        for key in [key for key in self._waiting if key[0] == sender and key[1] < life * LIFE]:
+            self._bytes[sender] -= self._waiting.pop(key)[1]
+        for key in [key for key in self._known if key[0] == sender and key[1] < life * LIFE]:
+            del self._known[key]

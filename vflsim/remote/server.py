@@ -13,7 +13,7 @@ from vflsim.protocols.capabilities import Peering
 from vflsim.remote.admission import Admission
 from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
-from vflsim.remote.facts import Public, checked_facts
+from vflsim.remote.facts import checked_facts
 from vflsim.remote.machine import common, largest_frame, warm_up
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.server_run import ServerRun
@@ -72,18 +72,19 @@ class LiveServer:
         announced = Prepare(protocol=name, seed=seed, run=secrets.token_hex(8))
         for client in clients:
             self.connected[client].control(announced)
-        public, asked = None, first
+        public, asked, peers = None, first, tuple[Peer, ...]()
         if isinstance(protocol, Peering):
             introduced = self.loop.run_until_complete(first)
             asked = self._answers(clients, Ready)
-            public = self._introduced(protocol, introduced)
+            peers = self._introduced(protocol, introduced)
+            public = {peer.party: peer.facts for peer in peers}
         ready = self.loop.run_until_complete(asked)
         vouchers = [each.voucher for each in ready.values() if isinstance(each, Ready) and each.voucher is not None]
         for client in clients:
             for voucher in vouchers:
                 if voucher.party != client:
                     self.connected[client].control(voucher)
-        run = ServerRun(self, announced, public, vouchers)
+        run = ServerRun(self, announced, public, vouchers, peers)
         outcome = run.play(report)
         here = tuple(client for client in clients if self.connected[client].lost is None)
         self.loop.run_until_complete(self._answers(here, Written, forgoing=True))
@@ -91,17 +92,16 @@ class LiveServer:
             return outcome
         return run.merged(outcome, self._parts / name / f"seed-{seed}")
 
-    def _introduced(self, protocol: Peering, introduced: Mapping[int, Control]) -> Public:
+    def _introduced(self, protocol: Peering, introduced: Mapping[int, Control]) -> tuple[Peer, ...]:
         """Tell every client where the others are, and all facts. Raises ``ControlError`` for other facts."""
-        public: dict[int, Mapping[str, float]] = {}
+        peers = list[Peer]()
         for client, said in sorted(introduced.items()):
             assert isinstance(said, Introduced), "asked for"
-            public[client] = checked_facts(protocol, said.facts)
-            host = self.connected[client].hosts[1]
+            facts = dict(checked_facts(protocol, said.facts))
+            peers.append(Peer(party=client, host=self.connected[client].hosts[1], port=said.port, facts=facts))
             for other in introduced.keys() - {client}:
-                peer = Peer(party=client, host=host, port=said.port, facts=said.facts)
-                self.connected[other].control(peer)
-        return public
+                self.connected[other].control(peers[-1])
+        return tuple(peers)
 
     def close(self) -> None:
         """Say goodbye to all clients, and end; nothing if it has ended."""

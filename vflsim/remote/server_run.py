@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -15,15 +15,20 @@ from vflsim.learning.randomness import drawing_from
 from vflsim.remote.admission import Admission
 from vflsim.remote.built import emulated, own_party
 from vflsim.remote.channel import Channel, GoneError, LostError
+from vflsim.remote.comebacks import Comebacks
 from vflsim.remote.conductor import LiveConductor
 from vflsim.remote.control import (
+    Away,
+    Back,
     Control,
     Counted,
     Done,
     EvaluateNow,
     Failed,
+    Introduced,
     NoiseAdded,
     Passing,
+    Peer,
     Prepare,
     Ready,
     Start,
@@ -79,11 +84,16 @@ class ServerRun:
 
     Where the scenario has a client crash (``interrupted: lost``), its process may go, and another may take its place.
     ``public``: the facts that all clients have told; None where they are connected to the server alone. ``vouchers``:
-    those for the clients' public keys, if they blind.
+    those for the clients' public keys, if they blind. ``peers``: where clients are that are connected to each other.
     """
 
     def __init__(
-        self, host: Host, announced: Prepare, public: Public | None = None, vouchers: Sequence[Voucher] = ()
+        self,
+        host: Host,
+        announced: Prepare,
+        public: Public | None = None,
+        vouchers: Sequence[Voucher] = (),
+        peers: Sequence[Peer] = (),
     ) -> None:
         name, seed, self._vouchers = announced.protocol, announced.seed, vouchers
         self._host, self._name, self._seed, self._announced = host, name, seed, announced
@@ -133,6 +143,7 @@ class ServerRun:
             lambda: self._made.recorder.current_round,
             partial(self._end_by, "the connection"),
         )
+        self._comebacks = Comebacks(announced, peers, self._tell_one, lambda client: self._clients[client].hosts[1])
         for client in self._clients:
             self._attend(client)
 
@@ -235,7 +246,10 @@ class ServerRun:
             assert self._outages is not None, "the client crashes in the scenario"
             self._returns.wait_for(client, error)
             self._host.admission.expected.add(client)
-            self._world.deliver(partial(self._outages.away, client), self._since_start())
+            self._comebacks.done(client)
+            since = self._since_start()
+            self._tell_others(client, Away(party=client, at=since))
+            self._world.deliver(partial(self._outages.away, client), since)
 
     def _stays_away(self, client: int) -> str:
         if self._outages is None or client not in self._outages.losing:
@@ -248,16 +262,24 @@ class ServerRun:
         """Let a new process of a client prepare for the run."""
         self._clients[client] = self._host.connected[client]
         self._attend(client)
-        self._tell_one(client, self._announced.model_copy(update={"again": True}))
+        self._comebacks.came(client)
 
-    def _go_on(self, client: int) -> None:
-        """Have a client that has come back go on."""
+    def _go_on(self, client: int, unreached: Collection[int] = ()) -> None:
+        """Have a client that has come back go on, unless it could not connect to another one that is here."""
         if client not in self._returns or self._outages is None:
             raise RunError(f"client {client} sent a 'ready' message in a run")
+        if cut_off := [other for other in unreached if other not in self._returns]:
+            self._end_by("the connection", LostError(f"client-{client} cannot reach client-{cut_off[0]}"))
+            return
         self._returns.here(client)
         self._host.admission.expected.discard(client)
-        self._ways.begin_again(client)
+        self._comebacks.done(client)
+        self._ways.begin_again(client, self._comebacks.first(client))
         since = self._since_start()
+        self._tell_others(client, Back(party=client, at=since))
+        for other in self._clients if self._resolved.public is not None else ():
+            if other in self._returns:
+                self._tell_one(client, Away(party=other, at=since))
         for voucher in self._vouchers:
             if voucher.party != client:
                 self._tell_one(client, voucher)
@@ -277,6 +299,12 @@ class ServerRun:
     def _tell(self, message: Control) -> None:
         for channel in self._clients.values():
             channel.control(message)
+
+    def _tell_others(self, client: int, message: Control) -> None:
+        """Tell the others that are in the run, where they are connected to this client."""
+        for other in self._clients if self._resolved.public is not None else ():
+            if other != client and other not in self._returns:
+                self._tell_one(other, message)
 
     def _tell_one(self, client: int, message: Control) -> None:
         self._clients[client].control(message)
@@ -315,8 +343,10 @@ class ServerRun:
                 self._world.deliver(partial(self._ways.next_life, client))
             case Failed():
                 self._end_by(f"client {client}", RunError(message.what, message.where))
+            case Introduced():
+                self._comebacks.introduced(client, message, [each for each in self._clients if each in self._returns])
             case Ready():
-                self._go_on(client)
+                self._go_on(client, message.unreached)
             case Written():
                 raise RunError(f"client {client} sent a {message.kind!r} message in a run")
             case _:

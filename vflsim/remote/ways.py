@@ -73,10 +73,10 @@ class Ways:
         """Note that a client has crashed: what it sends from now on is of its next life."""
         self._lives[client] += 1
 
-    def begin_again(self, client: int) -> None:
-        """Count a client's messages from 0: another process has taken the place of the former one."""
+    def begin_again(self, client: int, first: int) -> None:
+        """Count a client's messages from ``first``: another process has taken the place of the former one."""
         self._under_way[client].clear()
-        self._count[client], self._lives[client] = 0, self._crashes.get(client, 0)
+        self._count[client], self._lives[client] = first, self._crashes.get(client, 0)
 
     def _is_due(self, number: int, message: Message) -> None:
         """Tell a client that a message has arrived, which it has got directly."""
