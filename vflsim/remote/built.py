@@ -20,12 +20,12 @@ from vflsim.remote.wires import LiveWires
 from vflsim.remote.world import LiveWorld
 from vflsim.results.facts.conditions import Conditions
 from vflsim.scenario.models import Scenario
-from vflsim.scenario.resolve import party_timings
 from vflsim.setting import Setting
 from vflsim.simulation.build import brings_code, party_clock
 from vflsim.simulation.conditions import conditions_of
 from vflsim.streams import SERVER
 from vflsim.timing.party import PartyTiming
+from vflsim.timing.power import Power
 from vflsim.world.mailbox import Mailbox
 from vflsim.world.messages import Message
 from vflsim.world.node import Node
@@ -36,14 +36,7 @@ from vflsim.world.transport import Transport
 
 
 def refuse_unfit(scenario: Scenario) -> None:
-    """Raise ``ScenarioError`` for energy, which live runs do not count, and the first protocol that cannot run live."""
-    if any(timing.power is not None for timing in party_timings(scenario)):
-        raise ScenarioError(
-            "a live run counts no energy: the machines that it runs on have one of their own",
-            "timing",
-            "timing without the key power",
-            "leave the key out, or say --delays none",
-        )
+    """Raise ``ScenarioError`` for the first protocol that cannot run live."""
     for name in scenario.protocols:
         if why := _unfit(scenario, name):
             allowed = "protocols whose parties share nothing but messages"
@@ -65,6 +58,12 @@ def _unfit(scenario: Scenario, name: str) -> str:
     if stop.epsilon is not None:
         return "stop.epsilon would end it in the middle of a client's computation, which the server cannot do in time"
     return ""
+
+
+def powers_of(setting: Setting) -> dict[int, Power]:
+    """Return what the parties of a run draw that say so."""
+    timings = setting.timings
+    return {party: power for party in (SERVER, *setting.clients) if (power := timings[party].power) is not None}
 
 
 def emulated(setting: Setting) -> bool:
@@ -113,6 +112,8 @@ def own_party(
     del learners, clients
     learner.draw_secrets()
     recorder = LiveRecorder(scenario.record.tables, party, world.really)
+    if powers := powers_of(resolved):
+        recorder.count_energy(powers, lambda: world.instant)
     world.on_left = recorder.left
     wires = LiveWires(resolved.codec, world.executor, seed)
     sequence = protocol.batch_plan().batches(resolved.data.rows, training, seed)

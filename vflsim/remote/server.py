@@ -15,6 +15,7 @@ from vflsim.remote.channel import Channel, LostError
 from vflsim.remote.control import Bye, Control, Failed, Introduced, Peer, Prepare, Ready, Written
 from vflsim.remote.facts import checked_facts
 from vflsim.remote.machine import common, largest_frame, warm_up
+from vflsim.remote.merged import without_energy
 from vflsim.remote.own_data import OwnData
 from vflsim.remote.server_run import ServerRun
 from vflsim.remote.world import precise_loop
@@ -89,7 +90,7 @@ class LiveServer:
         here = tuple(client for client in clients if self.connected[client].lost is None)
         self.loop.run_until_complete(self._answers(here, Written, forgoing=True))
         if outcome.error is not None:
-            return outcome
+            return without_energy(outcome)
         return run.merged(outcome, self._parts / name / f"seed-{seed}")
 
     def _introduced(self, protocol: Peering, introduced: Mapping[int, Control]) -> tuple[Peer, ...]:

@@ -13,7 +13,7 @@ from typing import Protocol
 from vflsim.errors import ResultsError, RunError
 from vflsim.learning.randomness import drawing_from
 from vflsim.remote.admission import Admission
-from vflsim.remote.built import emulated, own_party
+from vflsim.remote.built import emulated, own_party, powers_of
 from vflsim.remote.channel import Channel, GoneError, LostError
 from vflsim.remote.comebacks import Comebacks
 from vflsim.remote.conductor import LiveConductor
@@ -42,9 +42,10 @@ from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
 from vflsim.remote.live_party import RemoteBox
 from vflsim.remote.machine import machine
+from vflsim.remote.merged import merged
 from vflsim.remote.outages import ServerOutages
 from vflsim.remote.own_data import OwnData
-from vflsim.remote.parts import read_part
+from vflsim.remote.parts import ClientPart, read_part
 from vflsim.remote.released import ToldReleases
 from vflsim.remote.returns import Returns
 from vflsim.remote.ways import Ways, stand_in
@@ -55,7 +56,7 @@ from vflsim.simulation.build import Parties, interruptible_of
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
 from vflsim.simulation.replay import ORDER, order_table
-from vflsim.simulation.run import Outcome, run_parties, tables_of
+from vflsim.simulation.run import Outcome, run_parties
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
 from vflsim.world.transport import Transport
@@ -203,27 +204,23 @@ class ServerRun:
 
     def merged(self, outcome: Outcome, folder: Path) -> Outcome:
         """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
-        events, weights, absent = self._made.recorder.events, dict(outcome.weights), list[str]()
-        orders = {SERVER: self._made.recorder.order}
+        parts, absent = dict[int, ClientPart](), list[str]()
         for client in self._resolved.clients:
             try:
-                part = read_part(folder, client, self._announced.run)
+                parts[client] = read_part(folder, client, self._announced.run)
             except ResultsError:
                 absent.append(party_name(client))
-                continue
-            events.extend(part.rows, part.kinds)
-            weights |= part.weights
-            orders[client] = part.order
-        events.end_at(self._world.really(self._world.now()))
-        counts = {**outcome.info.counts, "events": len(events)}
-        info = outcome.info.model_copy(update={"counts": counts})
-        lacking = f"without the events and weights of {', '.join(absent)}: no parts in {folder}" if absent else ""
+        recorder, powers = self._made.recorder, powers_of(self._resolved)
+        end = self._world.really(self._world.now())
+        outcome = merged(outcome, recorder, parts, end, {} if absent else powers)
+        what = "the events, weights and energy" if powers else "the events and weights"
+        lacking = f"without {what} of {', '.join(absent)}: no parts in {folder}" if absent else ""
         note = "; ".join(filter(None, [outcome.note, lacking, self._slip()]))
         extra = outcome.extra
-        if self._made.recorder.keep == "events" and not absent and self._outages is None:
+        if recorder.keep == "events" and not absent and self._outages is None:
+            orders = {SERVER: recorder.order} | {client: part.order for client, part in parts.items()}
             extra = {**extra, ORDER: order_table(orders)}
-        tables = tables_of(self._made.recorder)
-        return dataclasses.replace(outcome, tables=tables, weights=weights, info=info, extra=extra, note=note)
+        return dataclasses.replace(outcome, extra=extra, note=note)
 
     def _slip(self) -> str:
         """Say by how much the machine fell behind the times that it emulates, if it did."""
