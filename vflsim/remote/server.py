@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from vflsim.errors import RunError
 from vflsim.protocols.capabilities import Peering
@@ -23,6 +24,8 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER
+
+T = TypeVar("T")
 
 
 class LiveServer:
@@ -103,6 +106,10 @@ class LiveServer:
             for other in introduced.keys() - {client}:
                 self.connected[other].control(peers[-1])
         return tuple(peers)
+
+    def meanwhile(self, work: Callable[[], T]) -> T:
+        """Do work beside the connections, over which all parties go on giving signs of life."""
+        return self.loop.run_until_complete(self.loop.run_in_executor(None, work))
 
     def close(self) -> None:
         """Say goodbye to all clients, and end; nothing if it has ended."""

@@ -23,7 +23,6 @@ from vflsim.simulation.queries import TimedQueries
 from vflsim.streams import SERVER, SHARED, stream_key, torch_seed
 from vflsim.timing.floats import Floats
 
-LIVE = "evaluate.deadline: no queries were answered, as in every live run; simulate the scenario for that"
 _QUANTILE = 0.95
 
 
@@ -32,7 +31,8 @@ def answered(
 ) -> tuple[dict[str, pa.Table], VflsimError | None]:
     """Return the tables ``arrivals`` and ``answers`` of a run, and the run's error: its own, or one found here.
 
-    There are none without deadlines, of a run that failed, without training, and where clients are other processes.
+    There are none without deadlines, of a run that failed, without training, and where clients are other processes
+    (``later_answers``).
     """
     if asked.deadline is None or error is not None or not made.server.world.executor.values or not made.clients:
         return {}, error

@@ -32,7 +32,7 @@ from vflsim.results.store.schema import ENERGY, RunInfo, RunPath, RunTables
 from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.setting import Setting
-from vflsim.simulation.answers import LIVE, answered
+from vflsim.simulation.answers import answered
 from vflsim.simulation.build import Parties, parties
 from vflsim.simulation.conditions import conditions_of
 from vflsim.simulation.conductor import Conductor, Progress
@@ -221,7 +221,6 @@ def run_parties(
     notes = [conductor.ended_because, "" if keeper is None else keeper.note, stalled_note(stalled) if stalled else ""]
     notes.append(not_ended(scenario.stop_of(name), variation, reason, recorder.rounds, world.now()))
     notes += [blinding.sentence()] if blinding is not None and blinding.rounds_missing else []
-    notes += [LIVE] if path == "live" and scenario.evaluate_of(name).deadline else []
     notes += [codec.sentence()] if codec is not None and codec.saturated else []
     made.server.learner.let_go()
     seen = None if made.shared.views is None else made.shared.views.state()

@@ -8,22 +8,25 @@ import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
 
-from vflsim.errors import RunError
+from vflsim.errors import RunError, VflsimError
 from vflsim.remote.channel import LostError
 from vflsim.remote.keys import make_identities
 from vflsim.remote.local_client import LocalClient, play
 from vflsim.remote.own_data import OwnData
-from vflsim.remote.server import LiveServer
+from vflsim.remote.server import LiveServer, scenario_clients
 from vflsim.results.store.write import run_folder, write_run
 from vflsim.scenario.data import ScenarioData
 from vflsim.scenario.models import Scenario
+from vflsim.simulation.later_answers import later_answers, not_answerable
+from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER, party_name
 from vflsim.studies.engines.base import Reports, Unit
 from vflsim.studies.engines.local import reporting
@@ -35,6 +38,7 @@ START_S = 120.0
 """Seconds within which all clients must have connected: each imports PyTorch and reads its data first."""
 _POLL_S = 0.5
 _GOODBYE_S = 5.0
+_UNASKED = "evaluate.deadline: no queries were answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class LivePool:
         self._folder = Path(mkdtemp(prefix=f"vflsim-live-{os.getpid()}-"))
         self._processes: dict[int, BaseProcess] = {}
         self._server: LiveServer | None = None
+        self._data = ScenarioData(scenario)
 
     def __enter__(self) -> Self:
         return self
@@ -84,6 +89,7 @@ class LivePool:
                 outcome = server.run(name, seed, reporting(unit, interrupt))
             except LostError as error:
                 raise self._explained(error) from None
+            outcome = server.meanwhile(partial(self._with_answers, outcome, name, seed))
             place = run_folder(unit.spec.folder, name, seed)
             info = outcome.info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
             write_run(
@@ -91,6 +97,20 @@ class LivePool:
             )
             yield unit, Report.of(outcome)
         self._part()
+
+    def _with_answers(self, outcome: Outcome, name: str, seed: int) -> Outcome:
+        """Add what the server answers under deadlines with the weights of all parties, or why it does not."""
+        scenario, asked = self._scenario, self._scenario.evaluate_of(name)
+        if asked.deadline is None or outcome.error is not None:
+            return outcome
+        data, clients = self._data.of(scenario.training_of(name)), scenario_clients(scenario, name)
+        if why := not_answerable(data, clients, outcome.weights):
+            return replace(outcome, note="; ".join(filter(None, [outcome.note, f"{_UNASKED}: {why}"])))
+        try:
+            answers = later_answers(scenario, name, seed, data, outcome.weights)
+        except VflsimError as error:
+            return replace(outcome, note="; ".join(filter(None, [outcome.note, f"{_UNASKED}: {error}"])))
+        return replace(outcome, extra={**outcome.extra, **answers})
 
     def _part(self) -> None:
         """Say goodbye to all parties, and see that their processes end."""
@@ -116,7 +136,7 @@ class LivePool:
         identity = identities / party_name(SERVER)
         server = self._server = LiveServer(self._scenario, identity, parts, self._timeout, returns=False)
         port = server.open("127.0.0.1", 0)
-        whole, context = ScenarioData(self._scenario), _context()
+        whole, context = self._data, _context()
         with without_main_module():
             for client in range(1, self._scenario.clients + 1):
                 name = party_name(client)
@@ -124,7 +144,7 @@ class LivePool:
                 payload = pickled((self._scenario, OwnData.cut(whole, self._scenario, client)))
                 process = self._processes[client] = context.Process(target=play, args=(who, payload), name=name)
                 process.start()
-        del whole
+        self._data = ScenarioData(self._scenario)  # let go of what has been read
         begun = time.monotonic()
         while True:
             try:
