@@ -23,6 +23,7 @@ from vflsim.remote.world import precise_loop
 BLINDED = {"kind": "synchronous", "blinding": "on"}
 DITHERED = {"kind": "scalar_quantiser", "bits": 3, "dither": "non_subtractive"}
 EF_VFL = {"kind": "ef_vfl", "labels": "private", "codec": DITHERED}
+NOISY = {**EF_VFL, "codec": {"kind": "round", "noise": {"epsilon": 0.5}}}
 Made = Callable[[], tuple[OwnParty, KeptState]]
 
 
@@ -87,7 +88,7 @@ def test_a_client_that_blinds_comes_back_with_its_key_and_uploads_the_same_once_
     assert torch.equal(uploaded(present, 6), uploaded(former, 6)), "the masks go on"
 
 
-@pytest.mark.parametrize("process", [EF_VFL], indirect=True)
+@pytest.mark.parametrize("process", [EF_VFL, NOISY], indirect=True, ids=["dithered", "noisy"])
 @pytest.mark.parametrize("arrived", [True, False], ids=["before the gradient", "before it sends"])
 def test_a_difference_that_was_computed_before_the_end_is_sent_and_added_as_it_would_have_been(
     process: Made, arrived: bool

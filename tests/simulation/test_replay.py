@@ -124,6 +124,23 @@ def test_evaluations_that_take_part_in_the_order_are_refused() -> None:
         refuse_unreplayable(scenario_of("local"))
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("mechanism", {"kind": "gaussian", "clip": 1, "delta": 1e-5, "noise_multiplier": 2}),
+        ("codec", {"kind": "round", "noise": {"epsilon": 2}}),
+        ("codec", {"kind": "by_direction", "up": {"kind": "round", "noise": {"epsilon": 2}}, "down": "plain"}),
+    ],
+)
+def test_noise_that_is_in_no_file_is_refused(key: str, said: dict[str, Any]) -> None:
+    with pytest.raises(
+        ScenarioError, match="only cannot be replayed: the noise of a live run is in no file"
+    ) as refused:
+        refuse_unreplayable(tiny({"only": {"kind": "synchronous", key: said}}))
+    assert f"protocols.only.{key}" in str(refused.value)
+    refuse_unreplayable(tiny({"only": {"kind": "synchronous", "codec": {"kind": "round"}}}))
+
+
 def test_outages_are_no_part_of_the_order_and_refused() -> None:
     away = {"kind": "failure", "at": "1 s", "repair": "1 s", "interrupted": "lost"}
     timing = {"clients": [{"select": "all", "compute": "1 ms"}, {"select": "3", "availability": away}]}

@@ -69,8 +69,13 @@ class Codec(Part, ABC):
         """Return the codec of messages to ``receiver``: the server (0) or a client."""
         return self
 
+    @property
+    def hides(self) -> bool:
+        """Whether its random numbers are noise that hides values: in a live run nobody else may know their key."""
+        return False
+
     def keyed(self, key: int) -> Codec:
-        """Return the codec for one tensor, whose random numbers follow from a ``key`` of 64 bits."""
+        """Return the codec for one tensor, whose random numbers follow from a ``key`` of 64 bits (128 if it hides)."""
         return self
 
     def promise(self, elements: int) -> str:

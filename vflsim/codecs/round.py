@@ -31,7 +31,7 @@ class LatentNoise(Part):
     """ε; the scale of the noise is 1/ε. ``vflsim.codecs.latent_noise`` says what ε protects."""
 
     def draw(self, count: int, key: int) -> Tensor:
-        """Return ``count`` numbers of Lap(1/ε), float64, from a key of 64 bits: one word each, by the inverse law."""
+        """Return ``count`` numbers of Lap(1/ε), float64, from a key of 64 or 128 bits, by the inverse law."""
         words = np.random.Philox(key=key).random_raw(count) >> np.uint64(12)
         centred = torch.from_numpy((words.astype(np.float64) + 0.5) * 2.0**-52 - 0.5)  # within (−1/2, 1/2), never 0
         return -centred.sign() * (1 - 2 * centred.abs()).log() / self.epsilon
@@ -59,6 +59,11 @@ class Round(Upward):
     def elementwise(self) -> bool:
         """Whether there is no noise: every tensor has noise of its own."""
         return self.noise is None
+
+    @property
+    def hides(self) -> bool:
+        """Whether there is noise."""
+        return self.noise is not None
 
     def keyed(self, key: int) -> Self:
         """Return this codec with the noise of ``key``."""

@@ -40,7 +40,7 @@ class KeptState:
     def write(self) -> None:
         """Bring the files up to date. Raises ``ResultsError``."""
         state = named("learner", self._learner.state()) | named("wire", self._party.wire.state())
-        state |= named("under_way", self._learner.under_way())
+        state |= named("under_way", self._learner.under_way()) | named("party", self._party.under_way())
         tensors = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
         aside, rows = self._file.with_suffix(".aside"), len(self._events)
         about = {
@@ -80,6 +80,7 @@ class KeptState:
         self._learner.load(under("learner", tensors))
         self._party.wire.load(under("wire", tensors))
         self._party.go_on(counts)
+        self._party.take_up(under("party", tensors))
         self._learner.take_up(under("under_way", tensors) | unchanging, self._as_sent)
         self._events.extend(rows, kinds)
         self._written = 0  # written anew: a row too many may be in the file

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import torch
+from torch import Tensor
 from typing_extensions import override
 
+from vflsim.remote.wires import LiveWires
 from vflsim.timing.delays import Delay
 from vflsim.world.kernel import World
 from vflsim.world.mailbox import Mailbox
@@ -43,6 +46,20 @@ class LiveParty(Party):
     @override
     def deliver(self, message: Message) -> None:
         self.free(message)
+
+    def under_way(self) -> dict[str, Tensor]:
+        """Return the secret of its codec's noise."""
+        return {"secret": torch.frombuffer(bytearray(self._live_wires.secret), dtype=torch.uint8)}
+
+    def take_up(self, under_way: Mapping[str, Tensor]) -> None:
+        """Take up what ``under_way`` has returned in another process."""
+        self._live_wires.secret = under_way["secret"].numpy().tobytes()
+
+    @property
+    def _live_wires(self) -> LiveWires:
+        wires = self.run.wires
+        assert isinstance(wires, LiveWires), "it has been made so"
+        return wires
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how often it has drawn, encoded and taken batches."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,17 +21,31 @@ from vflsim.world.wire import Wires
 AS_SENT, FORWARDED, UNCHANGED = 0, 1, 2
 """How a tensor is encoded: by the codec of its message, by that of a client's upload, by none (in an evaluation)."""
 PLAIN = Plain()
+_SECRET_BYTES, _KEY_BYTES = 32, 16
+"""The secret of a party, and a Philox key."""
 
 
 class LiveWires(Wires):
     """Codecs of one party's messages, with the bytes of every tensor that has passed one.
 
-    Invariant: a tensor that has been sent, or has come, is sent on as the same bytes.
+    Invariants: a tensor that has been sent, or has come, is sent on as the same bytes. The key of noise that hides
+    values follows from a ``secret`` of the operating system and from the values: equal ones get equal noise, so that
+    another process sends the same once more, and no others do.
     """
 
     def __init__(self, codec: Codec, executor: Executor, seed: int = 0) -> None:
         super().__init__(codec, executor, seed)
+        self.secret = os.urandom(_SECRET_BYTES)
         self._payloads: WeakKeyDictionary[Handle[Any], bytes] = WeakKeyDictionary()
+
+    @override
+    def keyed(self, codec: Codec, party: int, place: str, _x: Tensor, _memory: Tensor | None) -> Codec:
+        if not codec.hides:
+            return super().keyed(codec, party, place, _x, _memory)
+        digest = blake2b(key=self.secret, digest_size=_KEY_BYTES)
+        for values in (_x,) if _memory is None else (_x, _memory):
+            digest.update(raw(values))
+        return codec.keyed(int.from_bytes(digest.digest(), "little"))
 
     @override
     def through(self, codec: Codec, x: Tensor, arrived: Handle[Any]) -> Tensor:

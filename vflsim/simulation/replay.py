@@ -10,6 +10,7 @@ from functools import partial
 import pyarrow as pa
 from typing_extensions import override
 
+from vflsim.codecs import Codec
 from vflsim.errors import DeadlockError, ResultsError, RunError, ScenarioError
 from vflsim.learning.data.loaded import LoadedData
 from vflsim.learning.execution.executor import ImmediateExecutor
@@ -184,9 +185,10 @@ def refuse_unreplayable(scenario: Scenario) -> None:
         if away:
             why, allowed = f"outages of {party_name(away[0])} are no part of the order", "clients that are always there"
             raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}", allowed)
-        if said.mechanism is not None:
-            why, allowed = "the noise of a live run is in no file", "protocols without a mechanism"
-            raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}.mechanism", allowed)
+        noisy = {"mechanism": said.mechanism is not None, "codec": _hides(scenario.codec_of(name))}
+        for key in (key for key, has_noise in noisy.items() if has_noise):
+            why, allowed = "the noise of a live run is in no file", f"protocols without noise of a {key}"
+            raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}.{key}", allowed)
         if isinstance(said.protocol, OwnEvaluation):
             why = "its evaluations have messages of their own"
         elif scenario.evaluate_of(name).costs_time:
@@ -194,6 +196,10 @@ def refuse_unreplayable(scenario: Scenario) -> None:
         else:
             continue
         raise ScenarioError(f"{name} cannot be replayed: {why}", f"protocols.{name}", "the usual evaluation")
+
+
+def _hides(codec: Codec) -> bool:
+    return any(codec.towards(receiver).hides for receiver in (SERVER, 1))
 
 
 def replayed(

@@ -46,6 +46,10 @@ class Wires:
         self._stacked: dict[tuple[int, Spec], _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 
+    def keyed(self, codec: Codec, party: int, place: str, _x: Tensor, _memory: Tensor | None) -> Codec:
+        """Return the codec with the key of a party's tensor, which follows from the seed and the tensor's place."""
+        return codec.keyed(stream_key(self.seed, party, place) & 2**64 - 1)
+
     def size(self, message: Message) -> int:
         """Count the bytes of a message on the wire. Messages of one shape are counted once."""
         value, batch = message.value, message.batch
@@ -186,14 +190,15 @@ class Wire:
         self, codec: Codec, sent: Handle[Any], arrived: Handle[Any], place: str, stream: str | None,
         saturation: Saturation | None,
     ) -> None:  # fmt: skip
-        codec = codec.keyed(stream_key(self._wires.seed, self._party, place) & 2**64 - 1)
+        memory = None if stream is None else self._memory.get(stream)
+        codec = self._wires.keyed(codec, self._party, place, sent.value, memory)
         with torch.no_grad():
             if stream is None:
                 arrived.set(self._wires.through(codec, sent.value, arrived))
                 if saturation is not None:
                     saturation.count(codec.saturated(sent.value))
                 return
-            value, self._memory[stream] = self._wires.transmit(codec, sent.value, self._memory.get(stream), arrived)
+            value, self._memory[stream] = self._wires.transmit(codec, sent.value, memory, arrived)
             arrived.set(value)
 
 

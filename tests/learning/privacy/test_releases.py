@@ -65,6 +65,19 @@ def test_private_noise_is_as_large_and_never_the_same() -> None:
     assert abs(float(torch.corrcoef(torch.stack([noise.flatten() for noise in drawn]))[0, 1])) < 5 / 32_000**0.5
 
 
+def test_noise_inside_the_network_is_the_same_for_the_same_rows_and_private_where_releases_are() -> None:
+    def drawn(made: Releases, layer: int = 1, rows: str = "-1/4") -> list[int]:
+        return made.inner_bits(layer, rows).random_raw(3).tolist()
+
+    public, one, other = releases(), releases(), releases()
+    assert drawn(public) == drawn(releases())
+    for made in (one, other):
+        made.draw_privately()
+        assert drawn(made) == drawn(made)
+    found = [drawn(public), drawn(one), drawn(other), drawn(one, layer=2), drawn(one, rows="-1/5")]
+    assert len({tuple(words) for words in found}) == len(found)
+
+
 def test_the_noise_is_added_and_has_no_gradient() -> None:
     h = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
     released = releases().begin("embed", ids(0, 1, 2))(h)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from numpy.random import BitGenerator
 from torch import Tensor, nn
 
 from vflsim.learning.batches import Batch
@@ -27,7 +27,6 @@ from vflsim.learning.optimizers import Optimizer
 from vflsim.learning.privacy.base import Mechanism
 from vflsim.learning.privacy.blinding import BlindedSum
 from vflsim.learning.privacy.releases import Rows as ReleasedRows
-from vflsim.streams import generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +232,10 @@ class ClientLearner(PartyLearner):
 
     def _perturbed(self, rows: str) -> AbstractContextManager[None]:
         """Return a block with the mechanism's noise inside the network: for the same ``rows``, the same noise."""
-        mechanism = self.parts.mechanism
-        if mechanism is None or not mechanism.inner_noise:
+        mechanism, releases = self.parts.mechanism, self.releases
+        if mechanism is None or releases is None or not mechanism.inner_noise:
             return nullcontext()
-
-        def bits(layer: int) -> BitGenerator:
-            return generator(self.parts.seed, self.party, f"mechanism.layer-{layer}/{rows}").bit_generator
-
-        return perturbed(self.inner_layers, mechanism.inner_noise, bits)
+        return perturbed(self.inner_layers, mechanism.inner_noise, partial(releases.inner_bits, rows=rows))
 
     def _add_upload(self, *models: PartyModel) -> KeptGraph:
         """Add the forward pass of what is uploaded."""

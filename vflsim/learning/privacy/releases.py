@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ BatchKey = tuple[int, int]
 """The origin and the index of a mini-batch."""
 _KEY_BYTES = 16
 """The length of a Philox key."""
+_SECRET_BYTES = 32
 
 
 class Releases:
@@ -33,7 +35,8 @@ class Releases:
     finished or not, so the k-th embedding gets the same noise under every protocol. What would exceed the mechanism's
     own budget is not counted, and raises ``BudgetError`` when it is computed.
 
-    Where noise is private, each release has its own of the operating system's instead, which nobody can draw again.
+    Where noise is private, each release has its own of the operating system's instead, which nobody can draw again;
+    noise inside the network follows from a secret of the operating system.
     """
 
     def __init__(self, mechanism: Mechanism, seed: int, party: int, rows: int) -> None:
@@ -44,7 +47,7 @@ class Releases:
         """How many releases have been counted."""
         self.told: Callable[[Rows, BatchKey | None], None] | None = None
         """Told of each release that is counted."""
-        self._private = False
+        self._secret: bytes | None = None
         self._seed, self._party = seed, party
         self._begun: Counter[str] = Counter()
         self._batches: dict[BatchKey, tuple[int, int]] = {}
@@ -53,7 +56,7 @@ class Releases:
 
     def draw_privately(self) -> None:
         """Have noise of the operating system's generator in place of that which follows from the public seed."""
-        self._private = True
+        self._secret = os.urandom(_SECRET_BYTES)
 
     def end_at(self, epsilon: float, end: Callable[[], None]) -> None:
         """Call ``end`` instead of counting a release that would take ε above ``epsilon``."""
@@ -85,11 +88,19 @@ class Releases:
     def noise(self, kind: str, index: int, h: Tensor) -> Tensor:
         """Draw the noise for the bounded embeddings ``h``."""
         bits: np.random.BitGenerator
-        if self._private:
+        if self._secret is not None:
             bits = np.random.Philox(key=int.from_bytes(os.urandom(_KEY_BYTES), "little"))
         else:
             bits = generator(self._seed, self._party, f"mechanism.{kind}/{index}").bit_generator
         return self.mechanism.noise(tuple(h.shape), h.dtype, bits).to(h.device)
+
+    def inner_bits(self, layer: int, rows: str) -> np.random.BitGenerator:
+        """Return the source of the noise at a layer inside the network for named ``rows``: the same each time."""
+        purpose = f"mechanism.layer-{layer}/{rows}"
+        if self._secret is None:
+            return generator(self._seed, self._party, purpose).bit_generator
+        digest = blake2b(purpose.encode(), key=self._secret, digest_size=_KEY_BYTES).digest()
+        return np.random.Philox(key=int.from_bytes(digest, "little"))
 
     def count(self, rows: Rows, batch: BatchKey | None) -> str | None:
         """Count one more release, or return why not: the budget that it exceeds; "" for the limit of ``end_at``."""
