@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -125,8 +126,9 @@ class ClientRun:
             )
         self._made = made[0]
         if (releases := self._made.node.learner.releases) is not None:
-            releases.told = telling(channel.control)
+            releases.told = telling(self._tell)
         self._counted, self._folder = 0, folder
+        self._thread = threading.current_thread()
         self._kept: KeptState | None = None
         loses = self._outages is not None and party in self._outages.losing
         if loses and not self._made.stays_away and not client.never_returns:
@@ -152,6 +154,13 @@ class ClientRun:
                 kept.write()
 
         self._made.shared.computed = computed
+
+    def _tell(self, message: Control) -> None:
+        """Send a control message from whatever thread: a release is counted where it is computed."""
+        if threading.current_thread() is self._thread:
+            self._client.channel.control(message)
+        else:
+            self._client.loop.call_soon_threadsafe(self._client.channel.control, message)
 
     def _fail(self, error: RunError) -> None:
         self._world.deliver(lambda: self._world.fail(error, "the connection"))
