@@ -2,9 +2,10 @@
 
 import signal
 from pathlib import Path
+from time import sleep
 
 import pytest
-from fault_plans import ROUNDS, Plan, Played, carry_out, plan_of
+from fault_plans import ROUNDS, SHORT_S, Plan, Played, carry_out, plan_of
 
 from vflsim.remote.channel import LostError
 
@@ -28,6 +29,20 @@ def test_a_client_that_is_connected_to_others_goes_and_another_process_takes_its
     victim: int, fault: str, returns: bool, tmp_path: Path
 ) -> None:
     carry_out(Plan("fedvs", victim=victim, fault=fault, after=10, crashes=True, returns=returns), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_server_that_computes_between_runs_gives_signs_of_life(tmp_path: Path) -> None:
+    played = Played(tmp_path / "run", "synchronous", (), timeout=SHORT_S, rounds=2)
+    try:
+        assert played.server.run("it", 0).error is None
+        played.server.idle()
+        sleep(1.5 * SHORT_S)
+        assert played.server.run("it", 0).error is None
+        played.end()
+        assert [played.statuses(client) for client in (1, 2)] == [[0], [0]]
+    finally:
+        played.kill()
 
 
 @pytest.mark.slow

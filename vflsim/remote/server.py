@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from vflsim.errors import RunError
 from vflsim.protocols.capabilities import Peering
@@ -24,8 +24,6 @@ from vflsim.scenario.models import Scenario
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.run import Outcome
 from vflsim.streams import SERVER
-
-T = TypeVar("T")
 
 
 class LiveServer:
@@ -47,6 +45,7 @@ class LiveServer:
         self.scenario, self._parts, self.timeout, self.returns = scenario, parts, timeout, returns
         self.data = OwnData(scenario, SERVER)
         self.loop = precise_loop()
+        self._beside: threading.Thread | None = None
         most = largest_frame(scenario, self.data)
         warm_up()
         clients = frozenset(range(1, scenario.clients + 1))
@@ -70,6 +69,7 @@ class LiveServer:
 
         Raises ``LostError`` if a client is lost before the run begins; errors of the run itself are in the outcome.
         """
+        self._attend()
         scenario = self.scenario
         clients, protocol = scenario_clients(scenario, name), scenario.protocols[name].protocol
         first = self._answers(clients, Introduced if isinstance(protocol, Peering) else Ready)
@@ -107,14 +107,24 @@ class LiveServer:
                 self.connected[other].control(peers[-1])
         return tuple(peers)
 
-    def meanwhile(self, work: Callable[[], T]) -> T:
-        """Do work beside the connections, over which all parties go on giving signs of life."""
-        return self.loop.run_until_complete(self.loop.run_in_executor(None, work))
+    def idle(self) -> None:
+        """Give signs of life, and read those of clients, in a thread beside what comes now, until the next call."""
+        if self._beside is None:
+            self._beside = threading.Thread(target=self.loop.run_forever, name="connections", daemon=True)
+            self._beside.start()
+
+    def _attend(self) -> None:
+        """End ``idle``."""
+        thread, self._beside = self._beside, None
+        if thread is not None:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            thread.join()
 
     def close(self) -> None:
         """Say goodbye to all clients, and end; nothing if it has ended."""
         if self.loop.is_closed():
             return
+        self._attend()
         for channel in self.connected.values():
             channel.control(Bye())
         self.loop.run_until_complete(self.admission.close())

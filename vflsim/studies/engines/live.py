@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -89,7 +88,8 @@ class LivePool:
                 outcome = server.run(name, seed, reporting(unit, interrupt))
             except LostError as error:
                 raise self._explained(error) from None
-            outcome = server.meanwhile(partial(self._with_answers, outcome, name, seed))
+            server.idle()  # what is computed from the run may take longer than parties wait for a sign of life
+            outcome = self._with_answers(outcome, name, seed)
             place = run_folder(unit.spec.folder, name, seed)
             info = outcome.info.model_copy(update={"inputs": unit.spec.identity(name).inputs})
             write_run(
