@@ -20,6 +20,7 @@ EXAMPLES: list[control.Control] = [
     control.Start(in_s=0.2, at=12.5, machine="here"),
     control.Counted(updates=2),
     control.NoiseAdded(batch=(-1, 4)),
+    control.Spent(at=2.25),
     control.Passing(to=3, message="model_share", round=-1, size=600, at=0.5),
     control.IsDue(sender=2, number=4, at=0.75),
     control.Dropped(sender=2, number=5),

@@ -322,6 +322,35 @@ def test_noise_of_live_runs_is_private_and_costs_the_epsilon_of_the_simulation(
     assert (ended.status, "the noise of a live run is in no file" in ended.err) == (2, True)
 
 
+@pytest.mark.slow
+def test_a_live_run_ends_before_any_client_spends_more_than_it_may(
+    tmp_path: Path, vflsim: Callable[..., Ended]
+) -> None:
+    noise = {"kind": "gaussian", "clip": 1, "delta": 1e-5, "noise_multiplier": 4}
+    kinds = {
+        "wait": {"kind": "synchronous"},
+        "local": {"kind": "fedbcd", "local_steps": 2},
+        "any": {"kind": "asynchronous"},
+    }
+    said = raw({name: {**kind, "mechanism": noise} for name, kind in kinds.items()}, timing=RANDOM_TIMING)
+    said |= {"stop": {"epsilon": 2.5, "rounds": 400}}
+    said["partition"]["clients"] = 2
+    scenario, live, simulated = tmp_path / "scenario.yaml", tmp_path / "live", tmp_path / "simulated"
+    scenario.write_text(json.dumps(said))
+    ended = vflsim("live", scenario, "--out", live, "--no-report")
+    assert ended.status == 0, ended.err
+    assert vflsim("run", scenario, "--out", simulated, "--no-report", "--eager").status == 0
+    assert vflsim("verify", live).status == 0
+    for name in kinds:
+        infos = [json.loads((at / name / "seed-0" / "run.json").read_text()) for at in (live, simulated)]
+        assert [info["stop_reason"] for info in infos] == ["epsilon", "epsilon"]
+        spent = [info["privacy"]["epsilon_run"] for info in infos]
+        assert 2 < spent[0] <= 2.5
+        if name != "any":
+            assert spent[0] == spent[1]
+            assert infos[0]["counts"]["rounds"] == infos[1]["counts"]["rounds"]
+
+
 def test_a_protocol_that_cannot_run_live_is_refused_before_anything_starts(
     tmp_path: Path, vflsim: Callable[..., Ended]
 ) -> None:

@@ -44,7 +44,7 @@ def refuse_unfit(scenario: Scenario) -> None:
 
 
 def _unfit(scenario: Scenario, name: str) -> str:
-    protocol, stop = scenario.protocols[name].protocol, scenario.stop_of(name)
+    protocol = scenario.protocols[name].protocol
     if not participants_of(protocol, scenario.clients, scenario.symbols):
         return "no client takes part in it"
     if protocol.traits.reference:
@@ -55,8 +55,6 @@ def _unfit(scenario: Scenario, name: str) -> str:
         return why
     if scenario.record.views is not None:
         return "the scenario records what parties see (record.views)"
-    if stop.epsilon is not None:
-        return "stop.epsilon would end it in the middle of a client's computation, which the server cannot do in time"
     return ""
 
 

@@ -29,6 +29,7 @@ from vflsim.remote.control import (
     IsDue,
     Prepare,
     Ready,
+    Spent,
     Start,
     Stopped,
     Voucher,
@@ -127,6 +128,8 @@ class ClientRun:
         self._made = made[0]
         if (releases := self._made.node.learner.releases) is not None:
             releases.told = telling(self._tell)
+            if (most := scenario.stop_of(self._name).epsilon) is not None:
+                releases.end_at(most, self._spent)
         self._counted, self._folder = 0, folder
         self._thread = threading.current_thread()
         self._kept: KeptState | None = None
@@ -161,6 +164,11 @@ class ClientRun:
             self._client.channel.control(message)
         else:
             self._client.loop.call_soon_threadsafe(self._client.channel.control, message)
+
+    def _spent(self) -> None:
+        """End the run: this client would release more than it may."""
+        self._client.channel.control(Spent(at=self._world.instant))
+        self._world.finish("epsilon")
 
     def _fail(self, error: RunError) -> None:
         self._world.deliver(lambda: self._world.fail(error, "the connection"))

@@ -184,6 +184,13 @@ class NoiseAdded(_Control):
     batch: tuple[Annotated[int, Field(ge=-1, lt=2**31)], Annotated[int, Field(ge=0, lt=2**31)]] | None
 
 
+class Spent(_Control):
+    """A client would release more than ``stop.epsilon`` allows, and does not: the run ends at this instant."""
+
+    kind: Literal["spent"] = "spent"
+    at: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class Withdrawn(_Control):
     """A client abandons its ``number``-th message (from 0) if it is still under way."""
 
@@ -273,8 +280,8 @@ class Bye(_Control):
 
 Control: TypeAlias = (
     Hello | Welcome | Refused | Prepare | Introduced | Peer | Joined | Voucher | Ready | Start | Counted | NoiseAdded
-    | Passing | IsDue | Dropped | Withdrawn | WentDown | CameUp | Away | Back | EvaluateNow | Stopped | Done | Written
-    | Failed | Beat | Bye
+    | Spent | Passing | IsDue | Dropped | Withdrawn | WentDown | CameUp | Away | Back | EvaluateNow | Stopped | Done
+    | Written | Failed | Beat | Bye
 )  # fmt: skip
 _ANY: TypeAdapter[Control] = TypeAdapter(Annotated[Control, Field(discriminator="kind")])
 

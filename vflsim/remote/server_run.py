@@ -31,6 +31,7 @@ from vflsim.remote.control import (
     Peer,
     Prepare,
     Ready,
+    Spent,
     Start,
     Stopped,
     Voucher,
@@ -330,6 +331,8 @@ class ServerRun:
                 self._world.deliver(partial(self._counted, message.updates))
             case NoiseAdded():
                 self._released.take(client, message)
+            case Spent() if self._host.scenario.stop_of(self._name).epsilon is not None:
+                self._world.deliver(partial(self._world.finish, "epsilon"), message.at)
             case Passing():
                 among = frozenset() if self._resolved.public is None else frozenset(self._clients)
                 message_of = stand_in(message, client, self._made.reader.kinds, among)
@@ -344,7 +347,7 @@ class ServerRun:
                 self._comebacks.introduced(client, message, [each for each in self._clients if each in self._returns])
             case Ready():
                 self._go_on(client, message.unreached)
-            case Written():
+            case Written() | Spent():
                 raise RunError(f"client {client} sent a {message.kind!r} message in a run")
             case _:
                 raise RunError(f"client {client} sent a {message.kind!r} message, which is the server's to send")
