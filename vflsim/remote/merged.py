@@ -6,16 +6,43 @@ import dataclasses
 from array import array
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 
+from vflsim.errors import ResultsError
+from vflsim.remote.built import OwnParty, powers_of
 from vflsim.remote.energy import energy_of, without_flops
-from vflsim.remote.parts import ClientPart
+from vflsim.remote.parts import ClientPart, read_part
 from vflsim.remote.recorder import LiveRecorder
 from vflsim.results.store.energy import ENERGY_BY_PARTY
 from vflsim.results.store.schema import ENERGY, RunTables
+from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, tables_of
+from vflsim.streams import SERVER, party_name
 from vflsim.timing.power import Power
+
+
+def with_parts(outcome: Outcome, made: OwnParty, folder: Path, run: str, end: float, ordered: bool) -> Outcome:
+    """Add the clients' parts of a run in ``folder``, which has lasted until ``end`` (s), to the server's outcome.
+
+    It notes parts that are not there or are damaged. ``ordered``: the order of inputs is kept, too, where events are.
+    """
+    parts, absent = dict[int, ClientPart](), list[str]()
+    for client in made.setting.clients:
+        try:
+            parts[client] = read_part(folder, client, run)
+        except ResultsError:
+            absent.append(party_name(client))
+    powers = powers_of(made.setting)
+    outcome = merged(outcome, made.recorder, parts, end, {} if absent else powers)
+    what = "the events, weights and energy" if powers else "the events and weights"
+    lacking = f"without {what} of {', '.join(absent)}: no parts in {folder}" if absent else ""
+    extra = outcome.extra
+    if made.recorder.keep == "events" and not absent and ordered:
+        orders = {SERVER: made.recorder.order} | {client: part.order for client, part in parts.items()}
+        extra = {**extra, ORDER: order_table(orders)}
+    return dataclasses.replace(outcome, extra=extra, note="; ".join(filter(None, [outcome.note, lacking])))
 
 
 def merged(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from vflsim.errors import ResultsError, RunError
+from vflsim.errors import RunError
 from vflsim.learning.randomness import drawing_from
-from vflsim.remote.admission import Admission
-from vflsim.remote.built import emulated, own_party, powers_of
-from vflsim.remote.channel import Channel, GoneError, LostError
+from vflsim.remote.built import emulated, own_party
+from vflsim.remote.channel import GoneError, LostError
 from vflsim.remote.comebacks import Comebacks
 from vflsim.remote.conductor import LiveConductor
 from vflsim.remote.control import (
@@ -41,22 +38,19 @@ from vflsim.remote.control import (
 )
 from vflsim.remote.facts import Public
 from vflsim.remote.frames import pack_message
+from vflsim.remote.host import Host
 from vflsim.remote.live_party import RemoteBox
 from vflsim.remote.machine import machine
-from vflsim.remote.merged import merged
+from vflsim.remote.merged import with_parts
 from vflsim.remote.outages import ServerOutages
-from vflsim.remote.own_data import OwnData
-from vflsim.remote.parts import ClientPart, read_part
 from vflsim.remote.released import ToldReleases
 from vflsim.remote.returns import Returns
 from vflsim.remote.ways import Ways, stand_in
 from vflsim.remote.world import LiveWorld
-from vflsim.scenario.models import Scenario
 from vflsim.scenario.resolve import setting
 from vflsim.simulation.build import Parties, interruptible_of
 from vflsim.simulation.conductor import Progress
 from vflsim.simulation.execution import Execution
-from vflsim.simulation.replay import ORDER, order_table
 from vflsim.simulation.run import Outcome, run_parties
 from vflsim.streams import SERVER, SHARED, party_name, torch_seed
 from vflsim.world.messages import Message
@@ -64,21 +58,6 @@ from vflsim.world.transport import Transport
 
 LEAD_S = 0.2
 """Seconds from the order to start until the clocks of all parties are at 0."""
-
-
-class Host(Protocol):
-    """What a run asks of the server's process."""
-
-    scenario: Scenario
-    data: OwnData
-    loop: asyncio.AbstractEventLoop
-    admission: Admission
-    timeout: float
-    returns: bool
-
-    @property
-    def connected(self) -> Mapping[int, Channel]:
-        """The connections to all clients, by their numbers."""
 
 
 class ServerRun:
@@ -205,23 +184,9 @@ class ServerRun:
 
     def merged(self, outcome: Outcome, folder: Path) -> Outcome:
         """Add the clients' parts to the outcome, which notes parts that are not in ``folder`` or are damaged."""
-        parts, absent = dict[int, ClientPart](), list[str]()
-        for client in self._resolved.clients:
-            try:
-                parts[client] = read_part(folder, client, self._announced.run)
-            except ResultsError:
-                absent.append(party_name(client))
-        recorder, powers = self._made.recorder, powers_of(self._resolved)
         end = self._world.really(self._world.now())
-        outcome = merged(outcome, recorder, parts, end, {} if absent else powers)
-        what = "the events, weights and energy" if powers else "the events and weights"
-        lacking = f"without {what} of {', '.join(absent)}: no parts in {folder}" if absent else ""
-        note = "; ".join(filter(None, [outcome.note, lacking, self._slip()]))
-        extra = outcome.extra
-        if recorder.keep == "events" and not absent and self._outages is None:
-            orders = {SERVER: recorder.order} | {client: part.order for client, part in parts.items()}
-            extra = {**extra, ORDER: order_table(orders)}
-        return dataclasses.replace(outcome, extra=extra, note=note)
+        outcome = with_parts(outcome, self._made, folder, self._announced.run, end, ordered=self._outages is None)
+        return dataclasses.replace(outcome, note="; ".join(filter(None, [outcome.note, self._slip()])))
 
     def _slip(self) -> str:
         """Say by how much the machine fell behind the times that it emulates, if it did."""
