@@ -16,8 +16,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from vflsim.learning.models.build import drafted
+from vflsim.learning.models.layers import ACTIVATIONS
 
 _SMALL = 2**26
+_LAYERS = {nn.Sequential, nn.Linear, nn.Flatten, nn.Conv2d, nn.BatchNorm1d, *ACTIVATIONS.values()}
+"""Layers whose printed form says all that their FLOPs depend on."""
+_MOST_KNOWN = 1_000
+"""Counts of FLOPs that are remembered at most."""
 _FEW = 2, 4
 """Rows: batch normalisation cannot train on one."""
 
@@ -135,8 +140,33 @@ def flops_of(
 
     The backward pass is with respect to the weights, and to the input with ``input_gradient``.
     PyTorch's own counter runs a copy of the model on the meta device: shapes, no values. It counts matrix products and
-    convolutions (two operations a multiply-add), which take most of the time, and not element-wise work.
+    convolutions (two operations a multiply-add), which take most of the time, and not element-wise work. Models of the
+    same layers of PyTorch, such as those of clients alike, are counted once.
     """
+    if (layers := _layers(model)) is None:
+        return _counted_flops(model, shape, dtype, input_gradient)
+    key = (layers, shape, dtype, input_gradient)
+    if key not in _known_flops:
+        if len(_known_flops) >= _MOST_KNOWN:
+            _known_flops.clear()
+        _known_flops[key] = _counted_flops(model, shape, dtype, input_gradient)
+    return _known_flops[key]
+
+
+_known_flops: dict[tuple[object, ...], tuple[float, float]] = {}
+
+
+def _layers(model: nn.Module) -> tuple[object, ...] | None:
+    """Name all that the FLOPs of a model of ``_LAYERS`` depend on; None for a model that does anything else."""
+    for each in model.modules():
+        if type(each) not in _LAYERS or each._forward_hooks or each._forward_pre_hooks or "forward" in vars(each):
+            return None
+    return (repr(model), *(each.requires_grad for each in model.parameters()))
+
+
+def _counted_flops(
+    model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, input_gradient: bool
+) -> tuple[float, float]:
     ghost = copy.deepcopy(model).to("meta").train()
     inputs = torch.empty(shape, dtype=dtype, device="meta", requires_grad=input_gradient)
     with FlopCounterMode(display=False) as forward:
