@@ -241,14 +241,13 @@ def _measures(frame: pd.DataFrame, results: RunSet, stop_reason: str | None) -> 
     """Measure what does not depend on targets."""
     steps = distinct(frame)
     for metric in (*results.evaluated, "train_loss"):
-        values, unit = frame[metric].dropna(), unit_of(metric, results.own_metrics)
-        if len(values):
-            yield f"end_{metric}", None, unit, float(values.iloc[-1]), False
+        values, unit = frame[metric].to_numpy(np.float64), unit_of(metric, results.own_metrics)
+        if len(values := values[~np.isnan(values)]):
+            yield f"end_{metric}", None, unit, float(values[-1]), False
             if stop_reason != "target":
                 yield f"plateau_{metric}", None, unit, plateau_of(steps, metric), False
-    last = frame.iloc[-1]
     for measure, (column, unit) in _counted(_TOTALS, frame).items():
-        yield measure, None, unit, float(last[column]), False
+        yield measure, None, unit, float(frame[column].to_numpy()[-1]), False
 
 
 def _counted(measures: Mapping[str, tuple[str, str]], frame: pd.DataFrame) -> dict[str, tuple[str, str]]:

@@ -226,14 +226,13 @@ def _cells(
     paired: bool = False,
 ) -> dict[str, str]:
     """Format a measure by protocol, or its difference from ``baseline``; a dash for protocols without one."""
-    rows = select(summary, measure, target)
-    rows = rows[rows["baseline"].isna() if baseline is None else rows["baseline"] == baseline]
+    bases = summary["baseline"].to_numpy(object)
+    chosen = chosen_rows(summary, measure, target) & (pd.isna(bases) if baseline is None else bases == baseline)
     share = is_share(measure.removeprefix("plateau_"), results.own_metrics)
     cells = dict.fromkeys(results.protocols, "—")
-    for position, protocol in enumerate(rows["protocol"]):
-        row = rows.iloc[position]
+    for row in summary[chosen].to_dict("records"):
         worth = pairing(row["narrower"]) if paired else ""
-        cells[protocol] = describe(Estimate.of(row), row["unit"], share=share) + (f" ({worth})" if worth else "")
+        cells[row["protocol"]] = describe(Estimate.of(row), row["unit"], share=share) + (f" ({worth})" if worth else "")
     return cells
 
 
@@ -264,7 +263,7 @@ def _ends(results: RunSet, protocol: str) -> str:
 def _pairs(results: RunSet, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     shown = {*(f"{cost}_to_target" for cost in COSTS), round_measure(summary)}
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
-    for _, row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].iterrows():
+    for row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].to_dict("records"):
         found, unit = Estimate.of(row), row["unit"]
         value = describe(found, unit) if found.censored else quantity(found.mean, unit)
         exact = not math.isnan(found.low)
