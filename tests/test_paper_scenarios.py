@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parents[1] / "scenarios"
 ALIKE = sorted(path for paper in ("fedvs", "vafl") for path in (FOLDER / paper).glob("*.yaml"))
 OTHERS = sorted(path for paper in ("vim", "easter", "rounding") for path in (FOLDER / paper).glob("*.yaml"))
 SCENARIOS = [*ALIKE, *OTHERS]
+QUICKEST = {"fedvs/fig3_computation", "vafl/parkinson", "vim/fig7", "easter/criteo", "rounding/table1"}
+"""One of each paper that takes little time."""
 QUICK = re.compile(r"^# Quick: --seeds (?P<seeds>\S+) (?P<overrides>.+)$", re.MULTILINE)
 
 
@@ -27,8 +29,14 @@ def quick(path: Path) -> Scenario:
 
 
 @pytest.mark.usefixtures("no_closed_forms")
-@pytest.mark.sampled(8)  # of each paper at least one
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[] if f"{path.parent.name}/{path.stem}" in QUICKEST else pytest.mark.slow)
+        for path in SCENARIOS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_the_quick_variant_of_a_scenario_trains_every_protocol(path: Path, tmp_path: Path) -> None:
     scenario = quick(path)
     if next(row.where for row in data_list() if row.name == scenario.data.name) == "absent":
