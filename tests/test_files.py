@@ -261,10 +261,12 @@ def test_json_within_the_bounds_is_read(tmp_path: Path) -> None:
     assert files.parsed_json(str(10**30), whole=np.inf) == 10**30
 
 
+DEEP_FOR_YAML = 2_000
+"""Levels that exceed Python's stack: the parser calls itself for each."""
 BAD_YAML = {
-    "brackets": "[" * DEEP,
+    "brackets": "[" * DEEP_FOR_YAML,
     "levels": "protocols: " + "[" * 200 + "]" * 200,
-    "mappings": "protocols: " + "{a: " * DEEP,
+    "mappings": "protocols: " + "{a: " * DEEP_FOR_YAML,
     "an anchor in itself": "protocols: &a {a: *a}",
     "anchors in anchors": "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
     + "".join(f"a{k}: &a{k} [{','.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 9))
