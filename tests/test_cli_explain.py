@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from closed_forms_once import no_closed_forms
 from explained_study import EXPLAINED, HEADLESS, said
 
 from vflsim.scenario import load
@@ -16,7 +17,8 @@ from vflsim.studies.study import run_study
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain") / "heads"
     protocols = {"wait": EXPLAINED["wait"], "vimsgd": EXPLAINED["vimsgd"], **HEADLESS}
-    run_study(load(said(protocols=protocols, seeds=[0])), folder)
+    with no_closed_forms():
+        run_study(load(said(protocols=protocols, seeds=[0])), folder)
     return folder
 
 

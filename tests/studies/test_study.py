@@ -13,6 +13,7 @@ from vflsim.errors import NonFiniteError, RunError, ScenarioError
 from vflsim.protocols import Protocol
 from vflsim.results.verify.runs import verify_folder
 from vflsim.scenario import load
+from vflsim.studies.checks.closed_forms import closed_forms
 from vflsim.studies.runs.options import RunOptions
 from vflsim.studies.runs.progress import StudyRun, Watcher
 from vflsim.studies.study import run_study
@@ -43,6 +44,7 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 
 
+@pytest.mark.usefixtures("no_closed_forms")
 @pytest.mark.parametrize("record", ["events", "rounds", "summary"])
 def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Path) -> None:
     scenario = study(record=record, data={"name": "digits", "train_rows": 90, "validation_fraction": 0.1})
@@ -50,13 +52,23 @@ def test_the_same_scenario_twice_writes_the_same_bytes(record: str, tmp_path: Pa
         assert run_study(scenario, tmp_path / folder).failures == {}
     one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
     assert one == two
-    assert set(one) == {"summary.parquet", "closed_forms.parquet"} | {
+    assert set(one) == {"summary.parquet"} | {
         f"{name}/seed-0/{table}.parquet" for name in PROTOCOLS for table in EXPECTED[record]
     }
     for name in PROTOCOLS:
         weights = f"{name}/seed-0/weights.safetensors"
         assert (tmp_path / "one" / weights).read_bytes() == (tmp_path / "two" / weights).read_bytes()
     assert verify_folder(tmp_path / "one") == []
+
+
+def test_closed_forms_have_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsim.studies.pool.closed_forms", closed_forms)  # computed for each study
+    scenario = tiny({"wait": {"kind": "synchronous"}, "own": {"kind": "asynchronous"}}, seeds=[0])
+    for folder in ("one", "two"):
+        run_study(scenario, tmp_path / folder, timing_only=True)
+    one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
+    assert one == two
+    assert "closed_forms.parquet" in one
 
 
 @pytest.mark.slow

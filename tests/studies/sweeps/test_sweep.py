@@ -21,6 +21,7 @@ from vflsim.studies.sweeps.plan import folder_names
 from vflsim.studies.sweeps.sweep import Step, SweepWatcher
 
 KEY, VALUES = "protocols.fast.t", [1, 3]
+pytestmark = pytest.mark.usefixtures("no_closed_forms")
 BOTH = {"wait": {"kind": "synchronous"}, "fast": {"kind": "t_synchronous", "t": 2}}
 
 
