@@ -15,7 +15,9 @@ from vflsim.learning.learners.client import ClientLearner, ClientParts
 from vflsim.learning.learners.lazy_values import KeptValue
 from vflsim.learning.learners.party import PartyLearner
 from vflsim.learning.learners.server import ServerLearner, ServerParts
-from vflsim.learning.models.build import seeded
+from vflsim.learning.models.build import Draft, seeded
+from vflsim.learning.models.client import ClientModel, ModuleClient
+from vflsim.learning.models.server import ModuleServer, ServerModel
 from vflsim.learning.models.tabular import TableShape
 from vflsim.setting.batch_plan import BatchPlan
 from vflsim.setting.resolved import Setting
@@ -171,6 +173,11 @@ def linear_heads(setting: Setting, learners: Learners[Any, Any]) -> dict[int, Te
     return dict(zip(setting.clients, parts[-len(setting.clients) :], strict=True))
 
 
+def draft_of(model: ClientModel | ServerModel, *shapes: Any) -> Callable[[], nn.Module]:
+    """Return what builds a model for these shapes: a ``Draft`` unless its code is a user's."""
+    return partial(model.build, *shapes) if isinstance(model, ModuleClient | ModuleServer) else Draft(model, shapes)
+
+
 def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
     """Return the parts of a client's learner.
 
@@ -179,7 +186,7 @@ def client_parts(setting: Setting, client: int, seed: int) -> ClientParts:
         client_parts(setting, client=2, seed=0).embedding  # 6
     """
     model, shape = setting.models[client - 1], setting.data.shapes[client - 1]
-    draft = partial(model.build, shape)
+    draft = draft_of(model, shape)
     weights = torch_seed(seed, client, "weights")
     return ClientParts(
         party=client,
@@ -206,7 +213,7 @@ def server_parts(
 
         server_parts(setting, seed=0, table=True).clients  # (1, 2, 3, 4)
     """
-    draft = partial(setting.server_model.build, setting.server_inputs, setting.data.outputs)
+    draft = draft_of(setting.server_model, setting.server_inputs, setting.data.outputs)
     weights = torch_seed(seed, SERVER, "weights")
     return ServerParts(
         clients=setting.clients,
@@ -233,7 +240,7 @@ def _active_parts(setting: Setting, seed: int) -> ClientParts | None:
     if model is None or features is None:
         return None
     weights = torch_seed(seed, SERVER, "weights/embedding")
-    draft = partial(model.build, setting.data.active_shape)
+    draft = draft_of(model, setting.data.active_shape)
     return ClientParts(
         party=SERVER,
         features=features,

@@ -2,9 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from vflsim.learning.models.build import least_batch, seeded
-from vflsim.learning.models.client import CnnClient, MlpClient
-from vflsim.learning.models.server import LogisticServer, MlpServer
+from vflsim.learning.models import build
+from vflsim.learning.models.build import Draft, least_batch, parameters_of, seeded
+from vflsim.learning.models.client import CLIENT_MODELS, CnnClient, MlpClient
+from vflsim.learning.models.server import SERVER_MODELS, LogisticServer, MlpServer
+from vflsim.setting.learners import draft_of
 
 MODEL = MlpClient(embedding=4, hidden=(8,))
 
@@ -75,3 +77,34 @@ def test_looking_for_the_least_batch_changes_nothing() -> None:
     least_batch(module, (5,))
     assert not module.training
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+
+
+def test_equal_drafts_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draft(*shape: int) -> Draft:
+        return Draft(MlpClient(embedding=4, hidden=(9,)), (shape,))
+
+    assert parameters_of(draft(11)) == (11 + 1) * 9 + (9 + 1) * 4
+    assert parameters_of(draft(12)) == (12 + 1) * 9 + (9 + 1) * 4
+    monkeypatch.setattr(build, "drafted", None)  # counting again would fail
+    assert parameters_of(draft(11)) == (11 + 1) * 9 + (9 + 1) * 4
+
+
+EXAMPLES: dict[str, dict[str, object]] = {
+    "cnn": {"channels": [4]},
+    "mlp": {"hidden": [3]},
+    "layers": {"layers": [5, "relu"]},
+    "polynomial": {"degree": 2},
+    "deepfm": {"factors": 2, "hidden": [3]},
+    "wide_deep": {"factors": 2, "hidden": [3]},
+    "vgg": {"side": 2, "channels": [4]},
+    "module": {"path": "torch.nn:Linear"},
+}
+
+
+@pytest.mark.parametrize("kind", [*CLIENT_MODELS, *SERVER_MODELS], ids=lambda kind: kind.__name__)
+def test_what_builds_a_model_is_known_by_its_value_unless_its_code_is_a_users(kind: type) -> None:
+    name = kind.model_fields["kind"].default
+    wanted = {"embedding": 4} if kind in CLIENT_MODELS else {}
+    one, other = (draft_of(kind(**wanted, **EXAMPLES.get(name, {})), (8, 8)) for _ in range(2))
+    assert (one == other) == (name != "module")
+    assert len({one, other}) == (2 if name == "module" else 1)

@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Literal
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
 
 from vflsim.learning.randomness import DRAWING
+
+
+class Buildable(Protocol):
+    """A model of a scenario, by value: two that are equal build the same layers."""
+
+    def build(self, *shapes: Any) -> nn.Module:
+        """Return a new module for these shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Builds a model of the package for some shapes; what equal drafts build has the same size, and is counted once.
+
+    Not for models whose code comes from elsewhere: what that builds may change.
+    """
+
+    model: Buildable
+    shapes: tuple[Any, ...]
+
+    def __call__(self) -> nn.Module:
+        """Return a new module."""
+        return self.model.build(*self.shapes)
 
 
 def seeded(
@@ -79,6 +103,15 @@ def parameters_of(build: Callable[[], nn.Module]) -> int:
 
     Raises ValueError if it cannot be built at all, say because no tensor can have so many.
     """
+    return _known_parameters(build) if isinstance(build, Draft) else _parameters(build)
+
+
+@lru_cache(maxsize=256)
+def _known_parameters(build: Draft) -> int:
+    return _parameters(build)
+
+
+def _parameters(build: Callable[[], nn.Module]) -> int:
     module = drafted(build)
     if module is None:
         with DRAWING, torch.random.fork_rng(devices=[]):

@@ -61,7 +61,7 @@ def footprint(build: Callable[[], nn.Module], shape: tuple[int, ...], rows: int,
     return few.extended(more, (rows - _FEW[0]) / (_FEW[1] - _FEW[0]))
 
 
-@lru_cache(maxsize=8)  # a batch and an evaluation ask for one model
+@lru_cache(maxsize=16)  # a batch and an evaluation ask for one model, and so do protocols
 def _outlined(
     build: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype
 ) -> tuple[Footprint, Footprint] | nn.Module:
