@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vflsim.results.statistics.estimates import GEOMETRIC, Estimate
@@ -230,10 +232,17 @@ def _cells(
     chosen = chosen_rows(summary, measure, target) & (pd.isna(bases) if baseline is None else bases == baseline)
     share = is_share(measure.removeprefix("plateau_"), results.own_metrics)
     cells = dict.fromkeys(results.protocols, "—")
-    for row in summary[chosen].to_dict("records"):
+    for row in _rows(summary, chosen):
         worth = pairing(row["narrower"]) if paired else ""
         cells[row["protocol"]] = describe(Estimate.of(row), row["unit"], share=share) + (f" ({worth})" if worth else "")
     return cells
+
+
+def _rows(summary: pd.DataFrame, chosen: npt.NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
+    """Yield the chosen rows by column; pandas' own ways of going over rows take several times as long."""
+    columns = [summary[name].to_numpy(object)[chosen] for name in summary.columns]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(summary.columns, values, strict=True))
 
 
 def _runs(results: RunSet, summary: pd.DataFrame, protocol: str) -> str:
@@ -263,7 +272,7 @@ def _ends(results: RunSet, protocol: str) -> str:
 def _pairs(results: RunSet, summary: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     shown = {*(f"{cost}_to_target" for cost in COSTS), round_measure(summary)}
     shown |= {f"plateau_{results.main_metric}"} if results.evaluated else set()
-    for row in summary[summary["baseline"].notna() & summary["measure"].isin(shown)].to_dict("records"):
+    for row in _rows(summary, (summary["baseline"].notna() & summary["measure"].isin(shown)).to_numpy()):
         found, unit = Estimate.of(row), row["unit"]
         value = describe(found, unit) if found.censored else quantity(found.mean, unit)
         exact = not math.isnan(found.low)
