@@ -10,7 +10,7 @@ import pytest
 from station_worlds import Stations, drawn, half_width, mean_rounds
 
 from vflsim.analysis import working_on
-from vflsim.analysis.ageing import largest_hazard, new_better_than_used, no_shorter
+from vflsim.analysis.ageing import largest_hazard, new_better_than_used, no_shorter, parts_of
 from vflsim.analysis.pace import Pace
 from vflsim.analysis.several_arrivals import longest_round, shortest_round
 from vflsim.analysis.single_arrivals import rates
@@ -206,3 +206,7 @@ def test_stretched_parts_make_longer_times() -> None:
     assert no_shorter(long, short)
     assert not no_shorter(short, long)
     assert not no_shorter(total([Point(3.0), OfDelay(Uniform(low=0, high=1))]), short)
+
+
+def test_a_constant_cycle_has_no_random_parts() -> None:
+    assert parts_of(Point(0.25)) == (0.25, ())

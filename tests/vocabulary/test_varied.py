@@ -89,3 +89,9 @@ def test_errors_are_those_of_clients_validated_one_by_one(
             of(fields, few, monkeypatch)
         said.append(str(error.value.errors(include_url=False)))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("value", [3, "all", [1, 2]])
+def test_an_entry_that_is_no_mapping_is_refused(value: object) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(entries_of).validate_python(value)
