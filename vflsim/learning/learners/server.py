@@ -123,15 +123,22 @@ class ServerLearner(PartyLearner):
         inputs = (parts.aggregate.width(self._widths),)
         self.top = self.own(FlatModel("top", parts.build, parts.optimizer, inputs, parts.dtype, True, parts.draft))
         self.embedding = None if active is None else self.own(active.model("embedding"))
-        self.staleness = Staleness(parts.clients, len(parts.labels["train"]))
-        parties = parts.clients if active is None else (SERVER, *parts.clients)
-        self._place = {party: j for j, party in enumerate(parties)}
         self._flops: dict[tuple[str, int], float] = {}
         self.mixing = self._mixing()
         self._joining = Joining(parts.aggregate, self._widths, self.mixing, parts.blinded_sum, parts.present)
         self.sums_rows = False
         """Whether the table keeps the sum of each row, where the aggregate is a sum, instead of adding rows up again.
         Set it before the first step."""
+
+    @cached_property
+    def staleness(self) -> Staleness:
+        """The ages of what the server has of each client; not made for copies that complete no step."""
+        return Staleness(self.parts.clients, len(self.parts.labels["train"]))
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        parties = self.parts.clients if self.parts.active is None else (SERVER, *self.parts.clients)
+        return {party: j for j, party in enumerate(parties)}
 
     @cached_property
     def _table(self) -> EmbeddingTable:

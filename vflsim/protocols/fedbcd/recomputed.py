@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 from torch import Tensor
@@ -15,7 +16,6 @@ from vflsim.learning.learners.finite import LOCAL, check_finite
 from vflsim.learning.learners.party_model import descend
 from vflsim.learning.learners.received import Received
 from vflsim.learning.learners.server import ServerParts
-from vflsim.learning.learners.staleness import Staleness
 from vflsim.protocols.contents import Content, named
 from vflsim.protocols.fedbcd.learning import BlockServer
 from vflsim.protocols.fedbcd.messages import MODEL, SharedValues
@@ -41,9 +41,11 @@ class RecomputingClient(ClientLearner):
     def __init__(self, parts: ClientParts, server: BlockServer) -> None:
         super().__init__(parts)
         self._server = server
-        self.widths = dict(zip(server.parts.clients, server.parts.widths, strict=True))
-        """The widths of all embeddings that the server joins, by party."""
-        server.staleness = Staleness((), 0)  # a copy completes no round, so it needs no ages of rows
+
+    @cached_property
+    def widths(self) -> dict[int, int]:
+        """The widths of all embeddings that the server joins, by party. Made when needed: there are M² of them."""
+        return dict(zip(self._server.parts.clients, self._server.parts.widths, strict=True))
 
     def client_step(self, batch: Batch, gradient: Received) -> Operation[None]:
         """Step along ∂ℓ/∂h_m at the current h_m and at the values of ``gradient``, which are ``SharedValues``.
