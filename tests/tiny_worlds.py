@@ -58,7 +58,7 @@ BASE: dict[str, Any] = {
             {"select": "2..N", "upload_delay": {"kind": "exponential", "mean": "(5*i) ms"}},
         ],
     },
-    "stop": {"rounds": 12},
+    "stop": {"rounds": 8},
     "evaluate": {"every": "4 rounds"},
 }
 

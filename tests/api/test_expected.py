@@ -12,7 +12,9 @@ from tiny_worlds import raw
 import vflsim
 from vflsim.errors import DataError, ScenarioError
 
-SAID = raw({"wait": {"kind": "synchronous"}, "first": {"kind": "t_synchronous", "t": 2}}, seeds=[0, 1, 2])
+SAID = raw(
+    {"wait": {"kind": "synchronous"}, "first": {"kind": "t_synchronous", "t": 2}}, seeds=[0, 1, 2], stop={"rounds": 12}
+)
 
 
 def test_a_quick_check_has_sizes_and_virtual_times() -> None:

@@ -109,7 +109,7 @@ def test_the_vectorised_path_measures_the_same() -> None:
 
 
 def test_a_measure_that_fails_late_loses_no_tables() -> None:
-    scenario = tiny("synchronous", measures={"late": own("LateFailure")})
+    scenario = tiny("synchronous", measures={"late": own("LateFailure")}, stop={"rounds": 12})
     outcome = run_protocol(scenario, "synchronous", 0, data_of(scenario))
     assert outcome.info.status == "failed"
     assert "the measure LateFailure fails: LookupError: many rounds" in str(outcome.info.error)

@@ -82,7 +82,7 @@ def test_hardly_any_noise_and_a_wide_clip_are_synchronous_training() -> None:
 
 def test_wait_dp_is_clipped_and_noisy_training_written_anew() -> None:
     """Against plain PyTorch on one graph: clip, add the noise of the round, step everybody."""
-    scenario = tiny({"dp": noisy(KINDS["wait"])})
+    scenario = tiny({"dp": noisy(KINDS["wait"])}, stop={"rounds": 12})
     found = run(scenario, seed=3)
     plain = Plain(scenario.document.raw, scenario, "dp", 3, data_of(scenario))
     for k in range(12):

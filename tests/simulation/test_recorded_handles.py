@@ -54,7 +54,7 @@ class Noting(Synchronous):
 
 
 def noting(what: str = "float", **changes: Any) -> Scenario:
-    made = tiny("synchronous", **changes).with_protocols({"it": Noting(what=what)})
+    made = tiny("synchronous", **{"stop": {"rounds": 12}, **changes}).with_protocols({"it": Noting(what=what)})
     return made.model_copy(update={"protocols": {"it": made.protocols["it"]}})
 
 
@@ -80,7 +80,7 @@ def test_interrupted_runs_write_the_bytes_of_whole_ones(what: str, tmp_path: Pat
 
 
 def test_to_record_a_value_forces_nothing() -> None:
-    plain, noted = run(tiny("synchronous")), run(noting())
+    plain, noted = run(tiny("synchronous", stop={"rounds": 12})), run(noting())
     assert same_weights(plain, noted)
     assert metrics(plain)["train_loss"].equals(metrics(noted)["train_loss"])
 
@@ -126,7 +126,7 @@ class Careless(Synchronous):
 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_a_wrong_value_ends_the_run_at_once_with_its_place_and_keeps_the_rows_before(kind: str) -> None:
-    scenario = tiny("synchronous").with_protocols({"it": Careless()})
+    scenario = tiny("synchronous", stop={"rounds": 12}).with_protocols({"it": Careless()})
     outcome = run_protocol(scenario, "it", 0, data_of(scenario), world=world(kind))
     assert isinstance(outcome.error, ProtocolError)
     assert outcome.error.where.startswith("client-2 (beside) at ")

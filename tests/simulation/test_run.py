@@ -157,7 +157,7 @@ def test_weights_are_those_of_all_participants_by_name() -> None:
 
 
 def test_a_timing_only_run_trains_nothing_and_says_so_in_its_columns() -> None:
-    outcome = run(tiny(), timing_only=True)
+    outcome = run(tiny(stop={"rounds": 12}), timing_only=True)
     assert outcome.weights == {}
     assert "test_loss" not in metrics(outcome)
     assert metrics(outcome)["train_loss"].isna().all()
@@ -165,7 +165,7 @@ def test_a_timing_only_run_trains_nothing_and_says_so_in_its_columns() -> None:
 
 
 def test_the_page_of_facts_says_what_was_run() -> None:
-    info = run(tiny({"it": {"kind": "asynchronous", "max_staleness": 3}}), seed=7).info
+    info = run(tiny({"it": {"kind": "asynchronous", "max_staleness": 3}}, stop={"rounds": 12}), seed=7).info
     assert (info.scenario, info.protocol, info.seed, info.threads) == ("tiny", "it", 7, 1)
     assert (info.max_staleness, info.staleness_bounds) == (3, "client_age")
     assert (info.waits_for_all, info.rounds_correspond, info.awaited_replies) == (False, False, ("answer",))

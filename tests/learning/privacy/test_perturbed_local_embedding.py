@@ -30,7 +30,7 @@ NOISE = {"kind": "perturbed_local_embedding", "clip": 0.8, "delta": 1e-5, "mu": 
 
 def world(protocol: dict[str, Any] | None = None, noise: dict[str, Any] | None = None, **changes: Any) -> Scenario:
     entry = {"dp": {"kind": "synchronous", **(protocol or {}), "mechanism": {**NOISE, **(noise or {})}}}
-    return tiny(entry, **{"models__client": MLP, "timing": RANDOM_TIMING, **changes})
+    return tiny(entry, **{"models__client": MLP, "timing": RANDOM_TIMING, "stop": {"rounds": 12}, **changes})
 
 
 def client_of(scenario: Scenario, seed: int = 0) -> Any:
@@ -199,7 +199,12 @@ def test_a_linear_client_is_the_gaussian_mechanism_with_the_noise_of_mu() -> Non
     linear = {"kind": "linear", "embedding": 6}
     scenario = world(models__client=linear, noise={"layer_noise": None})
     gaussian = {"kind": "gaussian", "clip": 0.8, "delta": 1e-5, "noise_multiplier": math.sqrt(3) / 1.5}
-    other = tiny({"dp": {"kind": "synchronous", "mechanism": gaussian}}, models__client=linear, timing=RANDOM_TIMING)
+    other = tiny(
+        {"dp": {"kind": "synchronous", "mechanism": gaussian}},
+        models__client=linear,
+        timing=RANDOM_TIMING,
+        stop={"rounds": 12},
+    )
     read_and_check(scenario)
     assert metrics(run(scenario)).equals(metrics(run(other)))
 

@@ -32,7 +32,12 @@ def protected(protocol: Mapping[str, Any] | str, **mechanism: Any) -> dict[str, 
 def world(protocol: Mapping[str, Any] | str = "synchronous", secret: bool = False, **changes: Any) -> Scenario:
     """One protected protocol; 90 rows in batches of 20, five an epoch."""
     said = protected(protocol, **({"batches": "secret"} if secret else {}))
-    settings = {"training__sampling": "uniform" if secret else "shuffled", "timing": TIMING, **changes}
+    settings = {
+        "training__sampling": "uniform" if secret else "shuffled",
+        "timing": TIMING,
+        "stop": {"rounds": 12},
+        **changes,
+    }
     return tiny(said, **settings)
 
 

@@ -16,7 +16,7 @@ from tiny_worlds import run, tiny
 from vflsim.simulation.checkpoints import Keeper
 from vflsim.simulation.conductor import Progress
 
-SCENARIO = tiny()
+SCENARIO = tiny(stop={"rounds": 12})
 
 
 def asking(keeper: Keeper, how: Callable[[], Any], when: int = 5) -> Callable[[Progress], None]:
