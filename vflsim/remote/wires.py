@@ -39,11 +39,11 @@ class LiveWires(Wires):
         self._payloads: WeakKeyDictionary[Handle[Any], bytes] = WeakKeyDictionary()
 
     @override
-    def keyed(self, codec: Codec, party: int, place: str, _x: Tensor, _memory: Tensor | None) -> Codec:
+    def keyed(self, codec: Codec, party: int, place: str, x: Tensor, memory: Tensor | None) -> Codec:
         if not codec.hides:
-            return super().keyed(codec, party, place, _x, _memory)
+            return super().keyed(codec, party, place, x, memory)
         digest = blake2b(key=self.secret, digest_size=_KEY_BYTES)
-        for values in (_x,) if _memory is None else (_x, _memory):
+        for values in (x,) if memory is None else (x, memory):
             digest.update(raw(values))
         return codec.keyed(int.from_bytes(digest.digest(), "little"))
 

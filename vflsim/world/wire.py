@@ -46,7 +46,7 @@ class Wires:
         self._stacked: dict[tuple[int, Spec], _Stacked] = {}
         self._sizes: dict[Any, int] = {}
 
-    def keyed(self, codec: Codec, party: int, place: str, _x: Tensor, _memory: Tensor | None) -> Codec:
+    def keyed(self, codec: Codec, party: int, place: str, x: Tensor, memory: Tensor | None) -> Codec:
         """Return the codec with the key of a party's tensor, which follows from the seed and the tensor's place."""
         return codec.keyed(stream_key(self.seed, party, place) & 2**64 - 1)
 
