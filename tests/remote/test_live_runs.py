@@ -281,6 +281,13 @@ def playing(study: int, client: str) -> list[int]:
         (["--party", "1", "--connect", "nowhere"], "HOST:PORT"),
         (["--party", "1", "--connect", "127.0.0.1:99999"], "HOST:PORT"),
         (["--party", "1", "--connect", "127.0.0.1:1"], "no identity can be read"),
+        (["--party", "0", "--connect", "127.0.0.1:1"], "server, or 1 to 2, the clients of the scenario"),
+        (["--party", "one", "--connect", "127.0.0.1:1"], "server, or 1 to 2, the clients of the scenario"),
+        (["--party", "1"], "--connect HOST:PORT"),
+        (["--party", "1", "--connect", "127.0.0.1:1", "--listen", "127.0.0.1:1"], "without --listen and --out"),
+        (["--party", "server"], "--listen HOST:PORT, and no --connect"),
+        (["--party", "server", "--connect", "127.0.0.1:1"], "--listen HOST:PORT, and no --connect"),
+        (["--party", "server", "--listen", "nowhere"], "HOST:PORT"),
     ],
 )
 def test_a_party_that_cannot_play_is_one_message(
@@ -388,7 +395,8 @@ def played_to_the_end(commands: list[list[str]], folders: list[Path] | None = No
 
 
 @pytest.mark.slow
-def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", [["live"], ["party", "--party", "server"]], ids=["live", "party"])
+def test_a_server_waits_for_parties_that_others_start(server: list[str], tmp_path: Path) -> None:
     scenario, out = stored(tmp_path, stop={"rounds": 3}), tmp_path / "live"
     make_identities(tmp_path / "keys", clients=2)
     with socket.socket() as free:
@@ -396,8 +404,8 @@ def test_a_server_waits_for_parties_that_others_start(tmp_path: Path) -> None:
         place = f"127.0.0.1:{free.getsockname()[1]}"
     vflsim = [sys.executable, "-m", "vflsim"]
     common = ["--parts", str(tmp_path / "parts"), "--timeout", "60"]
-    hosting = ["--listen", place, "--identity", str(tmp_path / "keys" / "server"), "--out", str(out), "--no-report"]
-    commands = [[*vflsim, "live", str(scenario), *hosting, *common]]
+    hosting = ["--listen", place, "--identity", str(tmp_path / "keys" / "server"), "--out", str(out)]
+    commands = [[*vflsim, *server, str(scenario), *hosting, *common]]
     for party in (1, 2):
         identity = str(tmp_path / "keys" / f"client-{party}")
         own = [*common] if party == 1 else ["--parts", str(tmp_path / "elsewhere"), "--timeout", "60"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import time
 from typing import Any
 
 import pytest
 
 from vflsim.learning.execution.operations import Operation
-from vflsim.remote.world import LiveWorld, precise_loop
+from vflsim.remote.world import LiveWorld, precise_loop, timer_lateness
 
 
 def ended_during(takes_s: float, ends_at: float, lasts_s: float) -> tuple[list[str], list[str]]:
@@ -47,3 +48,16 @@ def test_a_computation_that_has_run_when_the_run_ends_is_told(takes_s: float) ->
 
 def test_a_computation_that_was_over_before_is_none_that_was_left() -> None:
     assert ended_during(0.0, ends_at=0.4, lasts_s=0.01) == (["client_step"], [])
+
+
+def test_the_lateness_of_timers_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, slow = select.select, 0.004
+
+    def late(*arguments: Any) -> Any:
+        ready = waits(*arguments)
+        time.sleep(slow)
+        return ready
+
+    monkeypatch.setattr("vflsim.remote.world.select.select", late)
+    usual, most = timer_lateness(times=3)
+    assert slow * 0.9 < usual <= most

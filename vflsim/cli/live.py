@@ -64,11 +64,13 @@ def live(
     said = [*(overrides or ()), *([NO_DELAYS] if delays == "none" else ())]
     loaded = load(scenario, said, seeds, protocol)
     from vflsim.remote.built import refuse_unfit
+    from vflsim.remote.world import timer_lateness
     from vflsim.studies.engines.live import Hosting, LivePool
     from vflsim.studies.runs.interrupt import exit_status
     from vflsim.studies.runs.options import RunOptions
     from vflsim.studies.study import run_study
     from vflsim.studies.terminal.display import Display
+    from vflsim.vocabulary.amounts import quantity
 
     refuse_unfit(loaded)
     page, folder = console(), out_folder or Path("results") / f"{loaded.name}-live"
@@ -76,6 +78,8 @@ def live(
     pool = LivePool(loaded, timeout, None if hosting is None else Hosting(*hosting))
     if hosting is None:
         say(f"live: the server and {loaded.clients} clients, each a process; delays: {delays}")
+        usual, most = timer_lateness()
+        say(f"timers of this machine fire {quantity(usual, 's')} late (median), and {quantity(most, 's')} at most")
     else:
         say(f"live: waiting at {listen} for {loaded.clients} clients; delays: {delays}")
     try:
@@ -94,12 +98,18 @@ def live(
 @app.command()
 def party(
     scenario: ScenarioFile,
-    number: Annotated[int, typer.Option("--party", min=1, help="The number of this client.", metavar="N")],
+    number: Annotated[str, typer.Option("--party", help="The number of this client, or `server`.", metavar="N")],
+    identity: Annotated[Path, typer.Option(help="A folder that `vflsim keys init` has made for this party.")],
     connect: Annotated[
-        str, typer.Option(help="Where the server listens: `vflsim live --listen`.", metavar="HOST:PORT")
-    ],
-    identity: Annotated[Path, typer.Option(help="A folder that `vflsim keys init` has made for this client.")],
-    parts: Annotated[Path, typer.Option(help="Where this client writes its part of the results.")] = Path("parts"),
+        str | None, typer.Option(help="Of a client: where the server listens.", metavar="HOST:PORT")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Of the server: where it waits for clients.", metavar="HOST:PORT")
+    ] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Of the server: where results go (default: results/NAME-live).")
+    ] = None,
+    parts: Annotated[Path, typer.Option(help="Where clients write their parts of the results.")] = Path("parts"),
     overrides: Overrides = None,
     seeds: Seeds = None,
     protocol: Protocols = None,
@@ -114,14 +124,25 @@ def party(
         ),
     ] = 0,
 ) -> None:
-    """Play one client of a live run in this process, until the server says goodbye."""
+    """Play one party of a live run in this process: a client until the server says goodbye, or the server."""
+    if number == "server":
+        if listen is None or connect is not None:
+            raise ScenarioError("--party server", "vflsim party", "--listen HOST:PORT, and no --connect")
+        live(
+            scenario, out_folder, overrides, seeds, protocol,
+            listen=listen, identity=identity, parts=parts, timeout=timeout,
+        )  # fmt: skip
+        return
+    if connect is None or listen is not None or out_folder is not None:
+        raise ScenarioError(f"--party {number}", "vflsim party", "--connect HOST:PORT, without --listen and --out")
     host, port = _address(connect, "--connect")
     loaded = load(scenario, overrides, seeds, protocol)
     from vflsim.remote.client import LiveClient
 
-    if number > loaded.clients:
-        raise ScenarioError(f"--party {number}", "vflsim party", f"1 to {loaded.clients}, the clients of the scenario")
-    LiveClient(loaded, number, host, port, identity, parts, timeout, peer_port=peer_port).play()
+    if not number.isdecimal() or not 0 < int(number) <= loaded.clients:
+        allowed = f"server, or 1 to {loaded.clients}, the clients of the scenario"
+        raise ScenarioError(f"--party {number}", "vflsim party", allowed)
+    LiveClient(loaded, int(number), host, port, identity, parts, timeout, peer_port=peer_port).play()
 
 
 @app.command()
