@@ -39,6 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too, with as few examples as the others")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Take one process more than there are cores: tests wait for other processes and for timers, too."""
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     thorough.begin(config.getoption("--thorough"))
 

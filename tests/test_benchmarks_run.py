@@ -172,6 +172,7 @@ def test_a_benchmark_runs_to_its_end(
     assert quick.prints in printed
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_a_gpu_says_that_it_needs_one() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")

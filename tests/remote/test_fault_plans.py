@@ -12,6 +12,7 @@ from vflsim.remote.channel import LostError
 PLANS = 20
 
 
+@pytest.mark.slow
 def test_a_killed_client_whose_place_another_process_takes_joins_the_round(tmp_path: Path) -> None:
     carry_out(Plan("synchronous", victim=2, fault="kill", after=8, crashes=True, returns=True), tmp_path / "run")
 
