@@ -116,7 +116,7 @@ class Multiclass(PredictionTask):
 
     def prior(self, target: Tensor, outputs: int) -> Tensor:
         """The logarithms of the classes' shares."""
-        return ((torch.bincount(target, minlength=outputs) + 1) / (len(target) + outputs)).double().log()
+        return ((torch.bincount(target, minlength=outputs) + 1).double() / (len(target) + outputs)).log()
 
 
 class Binary(PredictionTask):
