@@ -1,6 +1,12 @@
+import ast
+import gc
+import weakref
+from pathlib import Path
+
 import pytest
 import torch
 
+import vflsim
 from vflsim.errors import RunError
 from vflsim.learning.execution.operations import Handle, Operation
 
@@ -40,3 +46,22 @@ def test_a_deferred_value_is_computed_when_it_is_first_read_and_only_then() -> N
     assert calls == []
     assert handle.value == handle.value == 7
     assert calls == [1]
+
+
+def test_an_operation_is_known_by_a_weak_reference() -> None:
+    operation = Operation("embed", 1, lambda: None, None)
+    known = weakref.ref(operation)
+    assert known() is operation
+    del operation
+    gc.collect()
+    assert known() is None
+
+
+def test_no_class_relies_on_the_weak_references_of_data_classes() -> None:
+    """``weakref_slot`` gives a generic class no slot in CPython 3.12.3, which Ubuntu 24.04 has."""
+    files = sorted(Path(vflsim.__file__).parent.rglob("*.py"))
+    words = {
+        word.arg for file in files for word in ast.walk(ast.parse(file.read_bytes())) if isinstance(word, ast.keyword)
+    }
+    assert "slots" in words
+    assert "weakref_slot" not in words

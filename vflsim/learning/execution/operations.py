@@ -94,8 +94,14 @@ def nothing() -> None:
     """Do nothing."""
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Operation(Generic[T]):
+class _WeaklyReferable:
+    """Has the slot of weak references: a generic data class loses its own in CPython 3.12.3 (``weakref_slot``)."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True, eq=False)
+class Operation(_WeaklyReferable, Generic[T]):
     """Work of one party: its cost is known at once, its results only after ``run``.
 
     ``result`` is what ``node.compute`` hands to the protocol. ``inputs`` are the handles that ``run`` reads, beside its
