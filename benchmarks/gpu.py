@@ -1,7 +1,7 @@
-"""The learning plane on a GPU: the rounds of benchmarks/learning_plane.py, there and on the CPU, and their ratios.
+"""The learning plane on a GPU: the rounds of learning_plane.py and own_pace.py, there and on the CPU, and their ratios.
 
 Float32 without TF32, unless --tf32. Two CPU threads for the CPU's share; the clock is read after the device has caught
-up. Runs only where there is a GPU. Run: python benchmarks/gpu.py [--tf32]
+up. ``--device cpu`` rehearses all of it where there is no GPU. Run: python benchmarks/gpu.py [--tf32] [--device cpu]
 """
 
 from __future__ import annotations
@@ -9,25 +9,32 @@ from __future__ import annotations
 import argparse
 import sys
 
-import learning_plane as rounds
 import torch
+from learning_plane import CLIENTS, MODELS, synchronous
+from own_pace import compare
 
 from vflsim.simulation.execution import Execution, patient_collector
+
+THREADS = 2
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tf32", action="store_true", help="let matrix products round their factors to TF32")
-    said = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("no GPU: this benchmark runs only where there is one")
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {'TF32' if said.tf32 else 'float32'}")
-    with Execution(device="cuda", threads=rounds.THREADS, tf32=said.tf32).settings(), patient_collector():
-        for model in rounds.MODELS:
-            for clients in rounds.CLIENTS:
-                found = {device: rounds.synchronous(model, clients, device) for device in ("cpu", "cuda")}
-                print(f"  the CPU's round takes {found['cpu']['b'] / found['cuda']['b']:.2f} of the GPU's")
-            rounds.asynchronous(model, 100, "cuda")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a rehearsal without a GPU")
+    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
+    parser.add_argument("--rounds", type=int, help="rounds of a block, and steps of one client")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("no GPU: --device cpu rehearses this benchmark")
+    name = torch.cuda.get_device_name() if options.device == "cuda" else "a rehearsal on the CPU"
+    print(f"{name}, PyTorch {torch.__version__}, {'TF32' if options.tf32 else 'float32'}")
+    with Execution(device=options.device, threads=THREADS, tf32=options.tf32).settings(), patient_collector():
+        for model in MODELS:
+            for clients in options.clients:
+                cpu, device = (synchronous(model, clients, each, options.rounds) for each in ("cpu", options.device))
+                print(f"  the CPU's round takes {cpu['b'] / device['b']:.2f} of the GPU's")
+            compare(model, 100, options.rounds or 300, options.device)
 
 
 if __name__ == "__main__":

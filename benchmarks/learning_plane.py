@@ -216,10 +216,9 @@ def milliseconds(blocks: Blocks, rounds: int) -> dict[str, float]:
     return {name: statistics.median(each[1:]) for name, each in times.items()}
 
 
-def synchronous(model: str, clients: int, device: str = "cpu") -> dict[str, float]:
-    """A round by each of the four ways."""
+def synchronous(model: str, clients: int, device: str = "cpu", rounds: int | None = None) -> dict[str, float]:
+    """A round by each of the four ways; blocks of 1500 client-rounds, but of 3 rounds at least, or of ``rounds``."""
     problem = Problem(clients, device)
-    rounds = max(3, 1500 // max(28, clients))
     found = milliseconds(
         {
             "a": Centralised(problem, model).run,
@@ -227,7 +226,7 @@ def synchronous(model: str, clients: int, device: str = "cpu") -> dict[str, floa
             "c": LearningPlane(problem, model, eager=True).run,
             "d": OneByOne(problem, model).run,
         },
-        rounds,
+        rounds or max(3, 1500 // max(28, clients)),
     )
     a, b, c, d = (found[name] for name in "abcd")
     print(

@@ -28,8 +28,8 @@ class Plain:
         self.models = [problem.client(MODELS[model], 1 + m) for m in parties]
         self.server = problem.server()
         self.optimizers = [torch.optim.SGD(each.parameters(), lr=RATE.lr) for each in (*self.models, self.server)]
-        self.table = torch.from_numpy(np.zeros((problem.clients, problem.rows, WIDTH), np.float32))
-        self.sums = torch.zeros(problem.rows, WIDTH)
+        self.table = torch.from_numpy(np.zeros((problem.clients, problem.rows, WIDTH), np.float32)).to(problem.device)
+        self.sums = torch.zeros(problem.rows, WIDTH, device=problem.device)
         self.order = np.random.Generator(np.random.Philox(0))
         self.begun = dict.fromkeys(parties, 0)
         self.waiting = {m: self.embedded(m) for m in parties}
@@ -61,9 +61,9 @@ class Plain:
             self.waiting[m] = self.embedded(m)
 
 
-def compare(model: str, clients: int, steps: int) -> dict[str, float]:
+def compare(model: str, clients: int, steps: int, device: str = "cpu") -> dict[str, float]:
     """Milliseconds a step of all contenders."""
-    problem = Problem(clients)
+    problem = Problem(clients, device)
     found = milliseconds(
         {
             "plain": Plain(problem, model).run,

@@ -66,6 +66,7 @@ QUICK = {
     "explore": Quick((), "complaints: []", (("range(200, 350, 15)", "range(200, 230, 15)"),), needs="chromium"),
     "fair_sharing": Quick((), "28 parties, everybody to everybody", (("(10, 100, 1000)", "(10,)"),)),
     "faults": Quick(("1", "0", "shard changed"), "refused 1; 1 of 1"),
+    "gpu": Quick(("--device", "cpu", "--clients", "2", "--rounds", "1"), "100 clients, a step of one: plain"),
     "kill_and_resume": Quick(("1", "centralised"), "1 of 1 kills without a trace"),
     "kills": Quick(("1", "0", "wait", "ignore", "async"), "1 kills (SIGKILL) of entries"),
     "learning_plane": Quick(("--clients", "2"), "1 threads, medians of 1 blocks", (("BLOCKS = 9", "BLOCKS = 1"),)),
@@ -110,7 +111,7 @@ def is_program(script: Path) -> bool:
 
 def test_every_benchmark_has_a_quick_form() -> None:
     programs = {script.stem for script in BENCHMARKS.glob("*.py") if is_program(script)} - PARTS
-    assert programs == {*QUICK, *ELSEWHERE, *EARLIER, "gpu"}
+    assert programs == {*QUICK, *ELSEWHERE, *EARLIER}
     for name, file in ELSEWHERE.items():
         assert name in (ROOT / "tests" / file).read_text("utf-8")
 
@@ -170,12 +171,3 @@ def test_a_benchmark_runs_to_its_end(
         exec(compile(code, str(script), "exec"), {"__name__": "__main__", "__file__": str(script)})
         printed = capsys.readouterr().out
     assert quick.prints in printed
-
-
-@pytest.mark.slow
-def test_the_benchmark_of_a_gpu_says_that_it_needs_one() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    done = subprocess.run([sys.executable, str(BENCHMARKS / "gpu.py")], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "no GPU: this benchmark runs only where there is one\n"
