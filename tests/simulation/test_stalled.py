@@ -77,13 +77,15 @@ class Uneven(Protocol):
             await node.recv("query")
 
 
-def stalled(then: str, keeps_mail: bool = False, stop: Any = None, **fourth: Any) -> list[int]:
+def stalled(
+    then: str, keeps_mail: bool = False, stop: Any = None, evaluate: Any = None, timing_only: bool = True, **fourth: Any
+) -> list[int]:
     """The stalled clients of 40 rounds of 5 ms each."""
     clients = [{"select": "all", "compute": "2 ms", "upload_delay": "2 ms"}, {"select": "4", **fourth}]
     timing = {"network": "dedicated", "server": {"compute": "1 ms"}, "clients": clients}
-    scenario = tiny(timing=timing, stop=stop or {"rounds": 40})
+    scenario = tiny(timing=timing, stop=stop or {"rounds": 40}, evaluate=evaluate or {"every": "4 rounds"})
     scenario = scenario.with_protocols({"uneven": Uneven(then=then, keeps_mail=keeps_mail)})
-    outcome = run_protocol(scenario, "uneven", 0, data_of(scenario), timing_only=True)
+    outcome = run_protocol(scenario, "uneven", 0, data_of(scenario), timing_only=timing_only)
     assert outcome.error is None
     return [found.client for found in outcome.info.stalled]
 
@@ -122,3 +124,10 @@ def test_a_client_that_waits_for_a_past_round_in_vain_has_stalled(then: str, mor
 )
 def test_a_client_that_may_yet_be_of_use_has_not_stalled(then: str, more: dict[str, Any]) -> None:
     assert stalled(then, **more) == []
+
+
+@pytest.mark.parametrize("costs_time", [False, True])
+@pytest.mark.parametrize("keeps_mail", [False, True])
+def test_answers_to_evaluations_are_no_sign_of_life(costs_time: bool, keeps_mail: bool) -> None:
+    evaluate = {"every": "1 rounds", "costs_time": costs_time}
+    assert stalled("waits", keeps_mail, evaluate=evaluate, timing_only=False) == [4]

@@ -18,11 +18,11 @@ from vflsim.scenario.stop import Evaluate, Stop
 from vflsim.simulation.build import Parties
 from vflsim.simulation.endless import EndlessRule
 from vflsim.simulation.precision import PrecisionRule
-from vflsim.streams import SERVER, party_name
+from vflsim.streams import SERVER
 from vflsim.vocabulary.stop_rule import Row, row_of
 from vflsim.vocabulary.targets import TargetWatch
 from vflsim.world.clock import Moment
-from vflsim.world.task import Signal
+from vflsim.world.task import Signal, evaluation_task
 
 _WHOLE = 2.0**53
 """From here on every float is a whole number, so any time is a multiple of a smaller step."""
@@ -126,7 +126,7 @@ class Conductor:
                     self._splits,
                     self._number,
                 ),
-                f"{party_name(node.party)} (evaluation)",
+                evaluation_task(node.party),
                 node.party,
                 observer=free,
             )

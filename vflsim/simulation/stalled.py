@@ -9,9 +9,9 @@ from itertools import chain
 from vflsim.results.facts.stalled import StalledClient
 from vflsim.streams import party_name
 from vflsim.world.mailbox import Wanted
-from vflsim.world.messages import Message
+from vflsim.world.messages import EvaluationAnswer, Message
 from vflsim.world.node import Node
-from vflsim.world.task import Task
+from vflsim.world.task import Task, evaluation_task
 
 FEW = 10
 """Rounds, in addition to one per client, that a client may wait for an answer before it counts as stalled.
@@ -27,7 +27,7 @@ def stalled_clients(clients: Sequence[Node]) -> tuple[StalledClient, ...]:
     one past round; ``FEW`` rounds and one per client have been completed since that wait began, and since a party last
     received a message from it; its other tasks also wait for messages only; no message that would answer it is under
     way; and no message of its own is under way, or unread with a receiver that may still read it (it has not passed
-    over the message for that many rounds).
+    over the message for that many rounds). Evaluations are no sign of life: a stalled client answers them, too.
 
     For a client that is slow, paused, not activated, or queued at the server one of these conditions fails.
     """
@@ -37,7 +37,7 @@ def stalled_clients(clients: Sequence[Node]) -> tuple[StalledClient, ...]:
     recorder, patience = shared.recorder, FEW + len(clients)
     tasks: defaultdict[int, list[Task]] = defaultdict(list)
     for task in shared.world.tasks() if recorder.rounds >= patience else ():
-        if not task.observer:
+        if not task.observer and task.who != evaluation_task(task.party):
             tasks[task.party].append(task)
     waits = {node.party: (node, *found) for node in clients if (found := _past_wait(node, tasks[node.party]))}
     boxes = shared.mailboxes.values()
@@ -48,9 +48,11 @@ def stalled_clients(clients: Sequence[Node]) -> tuple[StalledClient, ...]:
     }
     if not late:
         return ()
-    helped = {message.sender for message in shared.transport.under_way()}
+    helped = {message.sender for message in shared.transport.under_way() if not isinstance(message, EvaluationAnswer)}
     for message, received in chain.from_iterable(box.unread() for box in boxes):
-        if message.sender in late and recorder.steps_between(message.arrived, received) < patience:
+        if isinstance(message, EvaluationAnswer) or message.sender not in late:
+            continue
+        if recorder.steps_between(message.arrived, received) < patience:
             helped.add(message.sender)
     for message in shared.transport.under_way():
         if message.receiver in late and _answers(message, *late[message.receiver]):

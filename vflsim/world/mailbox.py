@@ -138,7 +138,7 @@ class Mailbox:
         self._watches: dict[str, list[ArrivalWatch]] = {}
         self._received: dict[str, float] = {}  # when the latest message of a kind that was handed out had arrived
         self.read: dict[int, float] = {}
-        """When a message of each sender was handed out last (s)."""
+        """When a message of each sender was handed out last (s), but for those that evaluations waited for."""
         self._ready: list[Wanted] = []  # to be answered as this instant ends
         self._turn = 0
 
@@ -299,9 +299,10 @@ class Mailbox:
             picked, self._messages[kind] = messages, []  # mostly: all are for it
         else:
             picked = self._chosen(wanted, messages)
-        read, now = self.read, self.world.instant
-        for message in picked:
-            read[message.sender] = now
+        if wanted._waiter is None or not wanted._waiter.observer:
+            read, now = self.read, self.world.instant
+            for message in picked:
+                read[message.sender] = now
         if picked and picked[-1].arrived > self._received.get(kind, -1.0):
             self._received[kind] = picked[-1].arrived
         return picked

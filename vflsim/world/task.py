@@ -6,7 +6,13 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol
 
+from vflsim.streams import party_name
 from vflsim.world.failures import foreign
+
+
+def evaluation_task(party: int) -> str:
+    """Name the task in which a party answers an evaluation."""
+    return f"{party_name(party)} (evaluation)"
 
 
 class TaskWorld(Protocol):
